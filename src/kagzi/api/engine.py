@@ -1,0 +1,29 @@
+"""The contract that hides whether the engine is in this process or across a wire."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kagzi.api.workers import WorkerService
+from kagzi.api.workflows import WorkflowService
+
+
+class Engine(Protocol):
+    @property
+    def workflows(self) -> WorkflowService: ...
+
+    @property
+    def workers(self) -> WorkerService: ...
+
+    async def open(self) -> None:
+        """Connect, migrate if that is ours to do, start background duties."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def sibling(self) -> Engine:
+        """The same engine for another thread with its own event loop: own connections, no background duties.
+
+        Heartbeats live there, so that a step which blocks the worker's loop cannot cost it its leases.
+        """
+        ...

@@ -1,0 +1,175 @@
+"""Operations: everything that changes a run, as frozen records, and the answers they get.
+
+A write is either a `StartRun` or a `Chunk`. A chunk holds operations of one run made under one lease, in their order;
+it is applied whole or, if the lease is gone, not at all (the one exception: a `ParkRun`, always last, may be declined
+because there is news, while everything before it stays). A chunk that arrives twice changes nothing the second time
+and gets the same answer, because a lease's token stays on the run until somebody else takes or clears it.
+
+Step operations share one shape: each becomes one row of `step_runs`, keyed by (run, step_id, attempt). They are
+msgspec structs rather than dataclasses because a busy worker makes tens of thousands of them a second.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant, Span
+from kagzi.core.run import RunStatus
+from kagzi.core.step import StepKind, StepStatus
+
+
+class StepOperation(Struct, frozen=True, kw_only=True, gc=False):
+    """What every step operation says; the class says what happened."""
+
+    status: ClassVar[StepStatus]
+
+    step_id: str
+    attempt: int = 1
+    kind: StepKind = StepKind.FUNCTION
+    completed_seq: int | None = None
+    started_at: Instant
+    finished_at: Instant | None = None
+    retry_at: Instant | None = None
+    timeout_at: Instant | None = None
+    input: bytes | None = None
+    input_hash: int = 0
+    output: bytes | None = None
+    error: bytes | None = None
+
+
+class StartStep(StepOperation, frozen=True, kw_only=True, gc=False):
+    """A body has been running for a while: show it. Never waited for; changes nothing once the step has ended."""
+
+    status = StepStatus.RUNNING
+
+
+class CompleteStep(StepOperation, frozen=True, kw_only=True, gc=False):
+    """A step returned, or (kind SLEEP) a tick fired the timers due by `finished_at`. An event: has a `completed_seq`."""
+
+    status = StepStatus.COMPLETED
+
+
+class FailStep(StepOperation, frozen=True, kw_only=True, gc=False):
+    """An attempt failed. With `completed_seq` it is final and an event; with `retry_at` it is to be tried again."""
+
+    status = StepStatus.FAILED
+
+
+class CancelStep(StepOperation, frozen=True, kw_only=True, gc=False):
+    """A body was cancelled by its workflow. For people to see; replay does not need it, so it has no number."""
+
+    status = StepStatus.CANCELLED
+
+
+class RunOperation(Struct, frozen=True, kw_only=True, gc=False):
+    """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
+
+    status: ClassVar[RunStatus]
+
+
+class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    """Let go of the run until `available_at`, unless its inbox has grown beyond `inbox_seq`."""
+
+    status = RunStatus.SLEEPING
+
+    available_at: Instant
+    inbox_seq: int
+
+
+class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    """Give the run back at once and burn nothing: draining, or a worker that cannot go on with it."""
+
+    status = RunStatus.PENDING
+
+    available_at: Instant | None = None  # None is now
+
+
+class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    """The workflow function failed and its own policy allows another try: attempts + 1, from `keep_seq` on anew.
+
+    Events numbered above `keep_seq` are set aside as an old generation: they stay visible, replay no longer sees them.
+    """
+
+    status = RunStatus.PENDING
+
+    available_at: Instant
+    keep_seq: int
+    error: bytes
+
+
+class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    status = RunStatus.COMPLETED
+
+    output: bytes
+
+
+class FailRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    status = RunStatus.FAILED
+
+    error: bytes
+
+
+Operation: TypeAlias = StepOperation | RunOperation
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    namespace: str
+    run_id: str
+    token: str
+    operations: tuple[Operation, ...]
+
+
+class ChunkAnswer(Enum):
+    DONE = "done"
+    LEASE_LOST = "lease lost"  # nothing of the chunk was applied
+    NEWS = "news"  # all but the ParkRun was applied; the run is still leased and its inbox has grown
+
+
+class BirthLease(Struct, frozen=True, kw_only=True):
+    """A lease given to a run in the moment it is inserted, because a worker beside the caller has a free slot."""
+
+    worker_id: str
+    token: str
+    length: Span
+
+
+class StartRun(Struct, frozen=True, kw_only=True):
+    """Insert a run. The caller makes `run_id`, so a repeated start is harmless."""
+
+    namespace: str
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    version: str = "1"
+    input: bytes = b"null"
+    external_id: str | None = None
+    priority: int = 0
+    delay: Span = 0
+    start_at: Instant | None = None  # wins over delay
+    timeout: Span | None = None  # deadline = creation + timeout
+    deadline_at: Instant | None = None  # the earlier of both counts
+    retry_policy: bytes | None = None
+    lease_length: Span | None = None  # None is the engine's default
+    lease: BirthLease | None = None
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """Answer to StartRun: the run that now has this id.
+
+    `born` is set when the run was inserted RUNNING under the BirthLease: then `started_at` is its start time and the
+    database's time of that moment.
+    """
+
+    run_id: str
+    already_exists: bool = False
+    status: RunStatus = RunStatus.PENDING
+    born: bool = False
+    started_at: Instant = 0
+    available_at: Instant = 0
+
+
+Write: TypeAlias = StartRun | Chunk
+Answer: TypeAlias = "Started | ChunkAnswer | Exception"

@@ -1,0 +1,143 @@
+"""What a worker asks of the engine: register, poll, commit, heartbeat, leave."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
+from kagzi.core.instant import Instant, Span
+from kagzi.core.step import Step
+from kagzi.core.worker import WorkflowType
+
+
+class Registration(Struct, frozen=True, kw_only=True):
+    """A worker introduces itself. It makes its own id, fresh at every start: host names and pids come back."""
+
+    worker_id: str
+    namespace: str
+    queues: tuple[str, ...]
+    types: tuple[WorkflowType, ...]
+    hostname: str
+    pid: int
+    version: str
+    concurrency: int
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    lease: Span  # how long a lease lasts unless the run says otherwise
+    heartbeat: Span  # how often to send heartbeats
+
+
+class Poll(Struct, frozen=True, kw_only=True):
+    """Ask for up to `limit` runs, waiting up to `wait` for the first.
+
+    `number` counts a worker's polls from 1 and `token` is fresh for each number: it becomes the token of every run
+    claimed. Repeating a poll (its answer was lost) with the same number and token returns the same runs.
+    """
+
+    namespace: str
+    worker_id: str
+    queues: tuple[str, ...]
+    types: tuple[WorkflowType, ...]
+    limit: int
+    number: int
+    token: str
+    wait: Span
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A leased run with everything needed to drive it."""
+
+    namespace: str
+    run_id: str
+    token: str
+    workflow_type: str
+    version: str
+    task_queue: str
+    external_id: str | None
+    input: bytes
+    started_at: Instant  # of the run, at its first claim: time zero of the workflow's clock
+    lease: Span
+    attempts: int
+    executions: int
+    crashes: int
+    inbox_seq: int
+    retry_policy: bytes | None
+    history: tuple[Step, ...]  # every row of the run except old generations, events in order of completed_seq
+
+
+class Polled(Struct, frozen=True, kw_only=True):
+    now: Instant  # the database's time at the claim
+    claims: tuple[Claim, ...]
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True):
+    """I am alive and hold these runs.
+
+    `heard` is the highest poll number whose answer has arrived: a run claimed by an earlier poll and not listed here
+    was lost on the way and goes back at once.
+    """
+
+    worker_id: str
+    held: tuple[tuple[str, str], ...]  # (run_id, token)
+    heard: int
+    completed: int = 0  # since the start of the worker
+    failed: int = 0
+
+
+class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
+    lost: tuple[str, ...] = ()  # runs that are no longer yours
+    news: tuple[str, ...] = ()  # runs whose inbox has grown or that were cancelled
+    drain: bool = False
+    known: bool = True  # False: the engine has no such live worker; register again
+
+
+class Adopter(Protocol):
+    """A worker in the engine's own process, which may take a run in the moment it is started.
+
+    Not part of the wire: a remote engine ignores it.
+    """
+
+    worker_id: str
+
+    def reserve(self, start: StartRun) -> BirthLease | None:
+        """A lease for this run if there is a free slot and no backlog, else None."""
+        ...
+
+    def adopt(self, claim: Claim, now: Instant) -> None:
+        """The run is durable and RUNNING under the reserved lease: drive it."""
+        ...
+
+    def decline(self, lease: BirthLease) -> None:
+        """The run was not born under this lease: free the slot."""
+        ...
+
+    def claimable(self, limit: int) -> int:
+        """How many of `limit` runs still fit, now that a claim is about to be made; held back until `claimed`."""
+        ...
+
+    def claimed(self) -> None: ...
+
+
+class WorkerService(Protocol):
+    async def register(self, registration: Registration) -> Registered: ...
+
+    async def poll(self, poll: Poll) -> Polled: ...
+
+    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
+        """Apply a chunk; the future is done when it is durable. Returned as a future rather than a coroutine so that
+        a worker can attach a callback without a task for each chunk."""
+        ...
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
+
+    async def deregister(self, worker_id: str) -> None:
+        """Leave; runs still held go back at once and burn nothing."""
+        ...
+
+    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
+        """Offer free slots to runs started in this process; the returned function takes the offer back."""
+        ...

@@ -1,0 +1,48 @@
+"""What a client asks of the engine: start, get, list, wait."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.api.operations import Started, StartRun
+from kagzi.core.instant import Instant, Span
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.page import Page
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Which runs to list; newest first."""
+
+    namespace: str = "default"
+    status: RunStatus | None = None
+    workflow_type: str | None = None
+    task_queue: str | None = None
+    created_after: Instant | None = None
+    created_before: Instant | None = None
+
+
+class WorkflowService(Protocol):
+    def start(self, start: StartRun) -> Awaitable[Started]:
+        """Durable when it answers."""
+        ...
+
+    async def get(self, namespace: str, run_id: str) -> Run: ...
+
+    async def get_by_external_id(self, namespace: str, external_id: str) -> Run: ...
+
+    async def list(
+        self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Run]: ...
+
+    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
+        """Every recorded attempt of every step, events first in their order."""
+        ...
+
+    async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
+        """The run when it has finished, or as it is once the timeout has passed."""
+        ...

@@ -1,0 +1,37 @@
+"""Time, as everything in Kagzi is given it. The only place that reads a clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from kagzi.core.instant import Instant, Span
+
+
+class Clock(Protocol):
+    def now(self) -> Instant:
+        """Microseconds since 1970 by the wall clock."""
+        ...
+
+    def monotonic(self) -> Span:
+        """Microseconds since some moment, never going back, and going on while the host is suspended."""
+        ...
+
+
+class SystemClock:
+    """The real time of this host.
+
+    A lease goes on running while a laptop sleeps, so lengths are measured with CLOCK_BOOTTIME where there is one:
+    time.monotonic() stands still during suspension, and a worker would wake believing that its lease is fresh.
+    """
+
+    def __init__(self) -> None:
+        self._boot = getattr(time, "CLOCK_BOOTTIME", None)
+
+    def now(self) -> Instant:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> Span:
+        if self._boot is not None:
+            return time.clock_gettime_ns(self._boot) // 1000
+        return time.monotonic_ns() // 1000

@@ -1,0 +1,74 @@
+"""A run: one execution of a workflow, and which status may follow which."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant, Span
+
+
+class RunStatus(StrEnum):
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SLEEPING = "SLEEPING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+    # Schedule templates share the table with runs and are never claimed.
+    SCHEDULED = "SCHEDULED"
+    PAUSED = "PAUSED"
+
+    @property
+    def finished(self) -> bool:
+        return self in FINISHED
+
+
+FINISHED: Final = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT})
+CLAIMABLE: Final = frozenset({RunStatus.PENDING, RunStatus.SLEEPING})
+
+_ENDS = FINISHED
+FOLLOWS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
+    RunStatus.PENDING: frozenset({RunStatus.RUNNING, *_ENDS}) - {RunStatus.COMPLETED},
+    RunStatus.RUNNING: frozenset({RunStatus.PENDING, RunStatus.SLEEPING, *_ENDS}),
+    RunStatus.SLEEPING: frozenset({RunStatus.RUNNING, RunStatus.PENDING, *_ENDS}) - {RunStatus.COMPLETED},
+    RunStatus.COMPLETED: frozenset(),
+    RunStatus.FAILED: frozenset(),
+    RunStatus.CANCELLED: frozenset(),
+    RunStatus.TIMED_OUT: frozenset(),
+    RunStatus.SCHEDULED: frozenset({RunStatus.PAUSED}),
+    RunStatus.PAUSED: frozenset({RunStatus.SCHEDULED}),
+}
+
+# One priority level is worth this much waiting time in the claim order: a run of priority 3 is claimed as if it had
+# become due three minutes earlier, so nothing starves.
+AGEING: Final[Span] = 60_000_000
+PRIORITY_LIMIT: Final = 1000
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What is known about a run, as the engine shows it. Instants are microseconds (see `core.instant`)."""
+
+    namespace: str
+    run_id: str
+    external_id: str | None
+    task_queue: str
+    workflow_type: str
+    version: str
+    status: RunStatus
+    priority: int
+    attempts: int
+    executions: int
+    crashes: int
+    created_at: Instant
+    available_at: Instant | None
+    started_at: Instant | None
+    finished_at: Instant | None
+    deadline_at: Instant | None
+    worker_id: str | None
+    input: bytes
+    output: bytes | None
+    error: bytes | None

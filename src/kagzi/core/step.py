@@ -1,0 +1,73 @@
+"""A step: a memoised unit of work in a run, and how it is identified.
+
+A step's identity is text: the path of its scope, its name, and its occurrence within that scope, for example
+`charge`, `charge#2`, `reserve_all/reserve#3`. `/` and `#` inside a name are escaped, so a path reads back
+unambiguously. Identity never contains a global position: adding, removing or reordering other steps leaves it alone.
+
+Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+
+class StepKind(StrEnum):
+    FUNCTION = "FUNCTION"
+    SLEEP = "SLEEP"
+    CHILD_WORKFLOW = "CHILD_WORKFLOW"
+    SIGNAL = "SIGNAL"
+
+
+class StepStatus(StrEnum):
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One attempt of one step (or one fired timer), as it is recorded.
+
+    `completed_seq` is set if and only if the workflow has seen this as an event; a failed attempt that is to be
+    tried again has none, and neither has one that is still running or was cancelled.
+    """
+
+    step_id: str
+    attempt: int
+    kind: StepKind
+    status: StepStatus
+    completed_seq: int | None
+    started_at: Instant
+    finished_at: Instant | None
+    retry_at: Instant | None
+    input_hash: int
+    output: bytes | None
+    error: bytes | None
+    input: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return step_name(self.step_id)
+
+
+def escape(part: str) -> str:
+    """Make a name safe inside a step id."""
+    if "/" in part or "#" in part or "%" in part:
+        return part.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
+    return part
+
+
+def numbered(name: str, occurrence: int) -> str:
+    """The first occurrence of a name is the name itself, later ones are numbered from 2."""
+    return name if occurrence == 1 else f"{name}#{occurrence}"
+
+
+def step_name(step_id: str) -> str:
+    """The name a person gave the step, without scope and occurrence."""
+    last = step_id.rpartition("/")[2].partition("#")[0]
+    return last.replace("%23", "#").replace("%2F", "/").replace("%25", "%")

@@ -1,0 +1,162 @@
+"""What the engine asks of a database.
+
+Every method is one transaction. Every write made under a lease matches the lease's token in the same statement, under
+the run's row lock. Every instant is the database's: a store is built with an optional clock (`now`), which tests and
+the simulation pass and production does not; PostgreSQL then uses clock_timestamp(), SQLite the host's clock, because
+the file is on the host.
+
+Locks. All runs touched by a transaction are locked in (namespace, run_id) order before anything else; workers rows are
+locked only in transactions that lock no run afterwards. Duties skip locked rows instead of waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.api.operations import Answer, Write
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
+from kagzi.core.worker import Worker
+
+Queue = tuple[str, str]  # (namespace, task queue)
+
+
+class Horizon(Struct, frozen=True, kw_only=True):
+    """When something will next be due, read in one query once a second. None means nothing in sight."""
+
+    now: Instant
+    due: dict[Queue, Instant]  # the earliest claim of each queue asked about
+    lease: Instant | None  # the earliest end of a lease
+    step_timeout: Instant | None  # the earliest timeout of a step that shows as RUNNING
+    deadline: Instant | None  # the earliest deadline of a live run
+    heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """What a duty did to one run."""
+
+    namespace: str
+    run_id: str
+    task_queue: str
+    status: RunStatus
+    available_at: Instant
+
+
+class Store(Protocol):
+    lanes: int  # how many batches may be in flight at once
+
+    def lane_of(self, write: Write) -> int:
+        """Which lane a write belongs to: all writes of one run under a lease go to one lane, in order."""
+        ...
+
+    async def open(self) -> None:
+        """Connect and migrate. Raises Unavailable, SchemaMismatch or InvalidRequest with what to do."""
+        ...
+
+    async def close(self) -> None: ...
+
+    def sibling(self) -> Store:
+        """The same database with connections of its own, for another event loop in another thread."""
+        ...
+
+    # Writes.
+
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        """One transaction for the whole batch, one answer for each write, in order.
+
+        Several chunks of one run may be in a batch; they apply in order. `lease` is the default length. Conflicts come
+        back as exceptions in the list; only an outage raises, and then nothing (or everything: the connection broke
+        during COMMIT) was applied, and repeating the batch is safe.
+        """
+        ...
+
+    async def claim(self, poll: Poll, lease: Span) -> Polled:
+        """Lease up to poll.limit due runs, oldest claim key first, then read their history in a second statement.
+
+        Runs that already carry this poll's token are returned again (a repeated poll).
+        """
+        ...
+
+    # Reads.
+
+    async def get_run(self, namespace: str, run_id: str) -> Run | None: ...
+
+    async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
+
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer rows, nearest first."""
+        ...
+
+    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
+        """Every row of the run with inputs; events in order first, then the others by start."""
+        ...
+
+    async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Which of these (namespace, run_id) have finished or do not exist."""
+        ...
+
+    async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
+
+    # Namespaces and workers.
+
+    async def ensure_namespace(self, namespace: str) -> None: ...
+
+    async def register(self, registration: Registration) -> None: ...
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+        """Renew the leases listed to now + their length and give back what was lost on the way (see Heartbeat)."""
+        ...
+
+    async def deregister(self, worker_id: str) -> list[Recovered]:
+        """Mark the worker OFFLINE and give its runs back, burning nothing."""
+        ...
+
+    async def list_workers(self, namespace: str) -> list[Worker]: ...
+
+    # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
+
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+        """Runs whose lease has ended: token cleared, crashes + 1, PENDING after backoff(crashes).
+
+        `crashes` counts only crashes in a row without a new recorded event: the run remembers the highest
+        completed_seq at its last crash, and starts over at 1 when there is a newer one. At max_crashes: FAILED.
+        """
+        ...
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        """Steps RUNNING for longer than their timeout + grace: the attempt becomes FAILED with StepTimeout, the
+        lease is revoked and the run is PENDING, in one transaction. The worker decides on replay whether the policy
+        allows another attempt."""
+        ...
+
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
+        """Live runs past their deadline: TIMED_OUT, token cleared."""
+        ...
+
+    async def expire_workers(self, limit: int, after: Span) -> list[str]:
+        """Workers without a heartbeat for `after`: OFFLINE, with a LOST event."""
+        ...
+
+    async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
+        """Delete finished runs past their namespace's retention. Walks run ids from `after`, looking at no more than
+        `limit` of them, and returns how many were deleted and where to go on (None: the end was reached)."""
+        ...
+
+    # Wake-ups across processes. Hints only: everything works, more slowly, without them.
+
+    async def listen(
+        self, on_work: Callable[[Queue], None], on_finished: Callable[[str, str], None], on_unknown: Callable[[], None]
+    ) -> None:
+        """Hear from other processes until the store is closed. `on_unknown` means: anything may have changed."""
+        ...
+
+    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+        """Tell other processes, outside any transaction that writes data."""
+        ...
