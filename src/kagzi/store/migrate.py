@@ -1,0 +1,81 @@
+"""Numbered migrations: reading them, and deciding which ones a database still needs.
+
+Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never edited once
+released: the database remembers the checksum of each one it has applied, and a difference is refused rather than guessed
+at. Applying them, in one transaction under a lock, is the store's part, because locks differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+
+from msgspec import Struct
+
+from kagzi.errors import SchemaMismatch
+
+_FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
+
+
+class Migration(Struct, frozen=True):
+    number: int
+    name: str
+    checksum: str
+    sql: str
+
+
+class Applied(Struct, frozen=True):
+    """What a database says about a migration it has."""
+
+    number: int
+    name: str
+    checksum: str
+
+
+def load_migrations(package: str) -> tuple[Migration, ...]:
+    """The migrations in the `migrations` folder of a package, in order, numbered from 1 without gaps."""
+    folder = files(package).joinpath("migrations")
+    found = [
+        parse_migration(entry.name, entry.read_text(encoding="utf-8"))
+        for entry in folder.iterdir()
+        if entry.name.endswith(".sql")
+    ]
+    found.sort(key=lambda migration: migration.number)
+    if [migration.number for migration in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"migrations of {package} are not numbered from 0001 without gaps")
+    return tuple(found)
+
+
+def parse_migration(file_name: str, text: str) -> Migration:
+    match = _FILE_NAME.match(file_name)
+    if match is None:
+        raise ValueError(f"{file_name} is not named like 0001_initial.sql")
+    # A checkout may have changed the ends of lines; that is not a change of the migration.
+    text = text.replace("\r\n", "\n")
+    return Migration(int(match[1]), match[2], hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> tuple[Migration, ...]:
+    """The migrations this database lacks, in order. Raises SchemaMismatch when it went another way than we know."""
+    present = {entry.number: entry for entry in applied}
+    newest = max(present, default=0)
+    if newest > len(known):
+        raise SchemaMismatch(
+            f"the database is at migration {newest:04} ({present[newest].name}), this version of Kagzi knows "
+            f"only {len(known):04}: a newer version has migrated it. Upgrade Kagzi in this process"
+        )
+    for migration in known[:newest]:
+        entry = present.get(migration.number)
+        if entry is None:
+            raise SchemaMismatch(
+                f"the database lacks migration {migration.number:04} ({migration.name}) although it has "
+                f"{newest:04}. Its schema was changed by hand; restore it from a backup or use another database"
+            )
+        if entry.checksum != migration.checksum:
+            raise SchemaMismatch(
+                f"migration {migration.number:04} was applied to the database as {entry.name} with another content "
+                f"than {migration.name} of this version of Kagzi. Use the version that created the database"
+            )
+    return tuple(known[newest:])
