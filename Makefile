@@ -1,0 +1,71 @@
+# Everything here needs Python 3.11+ and pip, nothing else: the targets make their own environment in .venv.
+# make test ARGS="-k postgres" passes arguments on; make PYTHON=/path/to/python chooses the interpreter.
+
+ARGS ?=
+# Worker processes of the test suite.
+JOBS ?= 2
+# How many seeds `make simulate` runs.
+SEEDS ?= 20000
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq install
+# Two stamps for one environment: the demo should not wait for type checkers and a PostgreSQL.
+BASE := $(VENV)/.installed-base
+DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench simulate clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(BASE) ## Watch a workflow survive kill -9 (under 30 seconds)
+	@$(PY) examples/demo/main.py $(ARGS)
+
+test: $(DEV) ## Run the whole suite, PostgreSQL included
+	$(PY) -m pytest -n $(JOBS) $(ARGS)
+
+check: $(DEV) ## Lint, formatting, types, who imports whom
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(DEV) ## Fix what ruff can fix
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(DEV) ## Measure Kagzi side by side with its peers
+	$(PY) -m benchmarks $(ARGS)
+
+simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
+	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)
+
+clean: ## Remove the environment and everything built or cached
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A name on PATH is not enough: a shim of pyenv may exist and refuse to run, and Debian's Python may come without ensurepip.
+# So each candidate is asked. The first that answers makes the environment.
+$(PY):
+	@for python in $(if $(PYTHON),"$(PYTHON)",python3.14 python3.13 python3.12 python3.11 python3 python); do \
+		if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			echo "Creating $(VENV) with $$("$$python" --version) ..."; \
+			exec "$$python" -m venv --clear $(VENV); \
+		fi; \
+	done; \
+	echo "Kagzi needs Python 3.11 or newer with the venv module (Debian: apt install python3-venv)." >&2; \
+	echo "$(if $(PYTHON),PYTHON=$(PYTHON) is not one,None was found on PATH). Choose one with: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+
+# Order-only: the interpreter behind the link is older than any stamp or newer than all, neither means anything.
+$(BASE): pyproject.toml | $(PY)
+	@echo "Installing Kagzi ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(PY)
+	@echo "Installing Kagzi and what its tests need (a minute or so the first time) ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $(BASE) $@
