@@ -268,7 +268,7 @@ class _Builder:
         origin = exc.__dict__.get(_ORIGIN)
         name, bases = _names(type(exc))
         message = self._spend(_message(exc, origin), MESSAGE_CHARACTERS)
-        kind, non_retryable = _classify(exc)
+        kind, non_retryable = classify(exc)
         attributes = self._attributes(exc)
         members: tuple[Failure, ...] = ()
         args: tuple[Any, ...] | None = None
@@ -523,7 +523,7 @@ def _revive(value: Any) -> Any:
     return value
 
 
-def _classify(exc: BaseException) -> tuple[ErrorKind, bool]:
+def classify(exc: BaseException) -> tuple[ErrorKind, bool]:
     """The kind, and whether trying again is known to be useless.
 
     An exception says its own kind in an attribute `kind`. Of the others only Kagzi's own are known to be
