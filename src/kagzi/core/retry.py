@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from kagzi.core.duration import Duration, format_span, parse_duration
+from kagzi.core.duration import LONGEST, Duration, format_span, parse_duration
 from kagzi.core.failure import ExceptionClass, Failure, classify, dotted_name
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
@@ -152,7 +152,7 @@ def next_attempt(policy: Retry, error: Failure | BaseException, attempt: int, ji
 
     `attempt` is the number of the one that failed, from 1; `jitter` is a random number in [0, 1). Every error
     is tried again except those the author or the policy says are hopeless. A RetryAfter asks for another
-    attempt by itself, so neither `retry_on` nor `when` is asked about it, and its delay is kept to the letter.
+    attempt by itself, so neither `retry_on` nor `when` is asked about it, and its delay is kept exactly.
     """
     if policy.attempts != UNLIMITED and attempt >= policy.attempts:
         return None
@@ -170,11 +170,14 @@ def next_attempt(policy: Retry, error: Failure | BaseException, attempt: int, ji
     return max(0, round(delay * (1.0 + policy.jitter * (2.0 * jitter - 1.0))))
 
 
+_StoredSpan: TypeAlias = Annotated[int, Meta(ge=0, le=LONGEST)]
+
+
 class _Stored(Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: int = 5
-    first: Span = SECOND
+    first: _StoredSpan = SECOND
     factor: float = 2.0
-    cap: Span = 60 * SECOND
+    cap: _StoredSpan = 60 * SECOND
     jitter: float = 0.25
     retry_on: tuple[str, ...] = ()
     give_up_on: tuple[str, ...] = ()
