@@ -1,8 +1,8 @@
 """Numbered migrations: reading them, and deciding which ones a database still needs.
 
-Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never edited once
-released: the database remembers the checksum of each one it has applied, and a difference is refused rather than guessed
-at. Applying them, in one transaction under a lock, is the store's part, because locks differ.
+Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never edited
+once released: the database remembers the checksum of each one it has applied, and a difference is refused rather
+than guessed at. Applying them, in one transaction under a lock, is the store's part, because locks differ.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse_migration(file_name: str, text: str) -> Migration:
 
 
 def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> tuple[Migration, ...]:
-    """The migrations this database lacks, in order. Raises SchemaMismatch when it went another way than we know."""
+    """The migrations this database lacks, in order; SchemaMismatch when it went another way than we know."""
     present = {entry.number: entry for entry in applied}
     newest = max(present, default=0)
     if newest > len(known):
@@ -70,12 +70,12 @@ def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> t
         entry = present.get(migration.number)
         if entry is None:
             raise SchemaMismatch(
-                f"the database lacks migration {migration.number:04} ({migration.name}) although it has "
-                f"{newest:04}. Its schema was changed by hand; restore it from a backup or use another database"
+                f"the database lacks migration {migration.number:04} ({migration.name}) although it has {newest:04}: "
+                "its schema was changed by hand. Restore it from a backup or use another database"
             )
         if entry.checksum != migration.checksum:
             raise SchemaMismatch(
-                f"migration {migration.number:04} was applied to the database as {entry.name} with another content "
-                f"than {migration.name} of this version of Kagzi. Use the version that created the database"
+                f"migration {migration.number:04} ({entry.name}) of the database has another content than "
+                f"{migration.name} of this version of Kagzi. Use the version that created the database"
             )
     return tuple(known[newest:])

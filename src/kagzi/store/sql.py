@@ -4,18 +4,15 @@
     -- Lease the due runs which have waited longest.
     WITH candidates AS (...
 
-A statement begins at its `-- name:` line, is introduced by at least one sentence of comment, and ends where the next one
-begins. The text reaches the database without its introduction and without the semicolon.
+A statement begins at its `-- name:` line, is introduced by at least one sentence of comment, and ends where the
+next one begins. The text reaches the database without its introduction and without the semicolon.
 """
 
 from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from typing import LiteralString
+from typing import LiteralString
 
 _HEADER = re.compile(r"^-- name: *(\S+) *$", re.MULTILINE)
 
@@ -33,7 +30,7 @@ def load_statements(package: str) -> dict[str, LiteralString]:
         for name, text in parse_statements(file.read_text(encoding="utf-8"), file.name).items():
             if name in found:
                 raise ValueError(f"{file.name}: a statement named {name} exists already")
-            found[name] = cast("LiteralString", text)
+            found[name] = text
     return found
 
 
