@@ -13,8 +13,12 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq install
 # Two stamps for one environment: the demo should not wait for type checkers and a PostgreSQL.
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
+# Nothing is installed in an environment whose interpreter is gone, as after an upgrade of the system.
+$(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 
 .DEFAULT_GOAL := help
+# An environment whose making failed must not be taken for one.
+.DELETE_ON_ERROR:
 .PHONY: help demo test check format bench simulate clean
 
 help: ## Show this list
@@ -59,7 +63,6 @@ $(PY):
 	echo "$(if $(PYTHON),PYTHON=$(PYTHON) is not one,None was found on PATH). Choose one with: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
-# Order-only: the interpreter behind the link is older than any stamp or newer than all, neither means anything.
 $(BASE): pyproject.toml | $(PY)
 	@echo "Installing Kagzi ..."
 	@$(PIP) --editable .
