@@ -1,0 +1,267 @@
+"""Group commit: many callers, one transaction.
+
+While one batch is being written the next one fills; there is no timer and no added delay. An idle batcher
+writes a single operation at once: the flush is a task made at the first submit, and since a new task takes
+its first step in the next turn of the event loop, everything submitted in this turn shares the commit.
+
+Answers are set on plain futures. A caller that is cancelled abandons its future and nothing else: the commit
+goes on, and `settled` hears of it either way.
+
+What can go wrong, and what happens then:
+* The database is out of reach (Unavailable). The same batch is repeated, which the store makes harmless, with
+  growing pauses; after `patience` its callers get Unavailable. New writes collect meanwhile.
+* Anything else is a write no database takes, or a bug. The batch is cut in halves until the culprit is alone,
+  so that one bad write never fails another run's.
+* A chunk that failed takes later chunks of the same lease with it, also those still waiting: applied without
+  what came before, they would leave a hole in the run's history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from kagzi.api.operations import Answer, Chunk, Write
+from kagzi.core.instant import SECOND
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import KagziError, Unavailable
+from kagzi.store.protocol import Store
+
+log = logging.getLogger("kagzi.engine")
+
+Apply = Callable[[list[Write]], Awaitable[list[Answer]]]
+Settled = Callable[[list[Write], list[Answer]], None]
+Broken = set[tuple[str, str]]  # (run_id, token) of leases with a chunk that failed
+
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+_CLOSING_PATIENCE: Final = 5.0
+_TRIES: Final = 64  # to find the culprits of a refused batch
+
+
+class _Batch:
+    __slots__ = ("futures", "since", "weight", "writes")
+
+    def __init__(self, since: float) -> None:
+        self.writes: list[Write] = []
+        self.futures: list[asyncio.Future[Answer]] = []
+        self.weight = 0
+        self.since = since
+
+
+class Batcher:
+    """One lane: batches are written one after the other, in the order of their writes."""
+
+    def __init__(
+        self,
+        apply: Apply,
+        *,
+        settled: Settled | None = None,
+        settings: EngineSettings = EngineSettings(),  # noqa: B008 (frozen)
+        jitter: Callable[[], float] = lambda: 0.5,
+    ) -> None:
+        self._apply = apply
+        self._settled = settled
+        self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
+        self._create_future = self._loop.create_future
+        self._batch_writes = settings.batch_writes
+        self._batch_bytes = settings.batch_bytes
+        self._most_batches = max(1, settings.waiting_writes // settings.batch_writes)
+        self._patience = settings.patience / SECOND
+        self._waiting: deque[_Batch] = deque()
+        self._filling: _Batch | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def submit(self, write: Write, weight: int = 0) -> asyncio.Future[Answer]:
+        """Have a write made durable. `weight` is the size of its payloads in bytes."""
+        batch = self._filling
+        if batch is None or len(batch.writes) >= self._batch_writes or batch.weight >= self._batch_bytes:
+            if self._closed or len(self._waiting) >= self._most_batches:
+                return self._refuse(write)
+            batch = self._open_batch()
+        future = self._create_future()
+        batch.writes.append(write)
+        batch.futures.append(future)
+        batch.weight += weight
+        return future
+
+    async def close(self) -> None:
+        """Refuse new writes and wait for those already here."""
+        self._closed = True
+        self._patience = min(self._patience, _CLOSING_PATIENCE)
+        self._filling = None
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _open_batch(self) -> _Batch:
+        batch = self._filling = _Batch(self._loop.time())
+        self._waiting.append(batch)
+        if self._task is None:
+            self._task = self._loop.create_task(self._drain(), name="kagzi-batcher")
+        return batch
+
+    def _refuse(self, write: Write) -> asyncio.Future[Answer]:
+        reason = "the engine is closed" if self._closed else "too many writes are waiting for the database"
+        batch = _Batch(0.0)
+        batch.writes.append(write)
+        batch.futures.append(self._create_future())
+        self._settle(batch, [Unavailable(f"{reason}; nothing was written")])
+        return batch.futures[0]
+
+    async def _drain(self) -> None:
+        batch: _Batch | None = None
+        try:
+            while self._waiting:
+                batch = self._waiting.popleft()
+                if batch is self._filling:
+                    self._filling = None
+                broken = self._settle(batch, await self._write(batch.writes, batch.since, [_TRIES]))
+                batch = None
+                if broken:
+                    self._fail_followers(broken)
+        finally:
+            # Reached with work left only when the loop itself is shut down: nobody may be left waiting.
+            self._task = None
+            self._filling = None
+            for left in ([batch] if batch else []) + list(self._waiting):
+                self._settle(left, [Unavailable("the engine was stopped while writing")] * len(left.writes))
+            self._waiting.clear()
+
+    async def _write(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
+        """The answer to each write, errors among them."""
+        pause = _FIRST_PAUSE
+        while writes:
+            try:
+                answers = await self._apply(writes)
+                if len(answers) != len(writes):
+                    raise AssertionError(f"{len(answers)} answers to {len(writes)} writes")
+                return answers
+            except Unavailable as error:
+                waited = self._loop.time() - since
+                if waited >= self._patience:
+                    log.error(
+                        "the database is out of reach; giving up on %d writes after %.0f s",
+                        len(writes),
+                        waited,
+                    )
+                    return [error] * len(writes)
+                if pause == _FIRST_PAUSE:
+                    log.warning("the database is out of reach (%s); repeating %d writes", error, len(writes))
+            except Exception as error:
+                tries[0] -= 1
+                if len(writes) > 1 and tries[0] > 0:
+                    return await self._write_apart(writes, since, tries)
+                log.exception("a batch of %d was refused: %s", len(writes), _describe(writes[0]))
+                return [error] * len(writes)
+            await asyncio.sleep(pause * (0.5 + self._jitter()))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        return []
+
+    async def _write_apart(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
+        middle = len(writes) // 2
+        first = await self._write(writes[:middle], since, tries)
+        broken = _broken(writes[:middle], first)
+        answers: list[Answer | None] = [None] * (len(writes) - middle)
+        fine: list[int] = []
+        for index, write in enumerate(writes[middle:]):
+            if broken and isinstance(write, Chunk) and (write.run_id, write.token) in broken:
+                answers[index] = _after_failure()
+            else:
+                fine.append(index)
+        for index, answer in zip(
+            fine, await self._write([writes[middle + i] for i in fine], since, tries), strict=True
+        ):
+            answers[index] = answer
+        return first + [answer for answer in answers if answer is not None]
+
+    def _settle(self, batch: _Batch, answers: list[Answer]) -> Broken:
+        failed = False
+        if self._settled is not None:
+            try:
+                self._settled(batch.writes, answers)
+            except Exception:
+                log.exception("bookkeeping after a commit failed")
+        for future, answer in zip(batch.futures, answers, strict=True):
+            if isinstance(answer, Exception):
+                failed = True
+                if not future.done():
+                    future.set_exception(_for_caller(answer))
+                    future.exception()  # Counts as retrieved: a caller that has gone is no reason for noise.
+            elif not future.done():
+                future.set_result(answer)
+        return _broken(batch.writes, answers) if failed else set()
+
+    def _fail_followers(self, broken: Broken) -> None:
+        for batch in self._waiting:
+            lost = [
+                index
+                for index, write in enumerate(batch.writes)
+                if isinstance(write, Chunk) and (write.run_id, write.token) in broken
+            ]
+            if lost:
+                failed = _Batch(batch.since)
+                for index in reversed(lost):
+                    failed.writes.append(batch.writes.pop(index))
+                    failed.futures.append(batch.futures.pop(index))
+                self._settle(failed, [_after_failure() for _ in lost])
+
+
+class Lanes:
+    """As many batchers as the store takes batches at once; writes of one run keep to one of them."""
+
+    def __init__(
+        self, store: Store, *, settled: Settled, settings: EngineSettings, jitter: Callable[[], float]
+    ) -> None:
+        async def apply(writes: list[Write]) -> list[Answer]:
+            return await store.apply(writes, settings.lease)
+
+        self._lane_of = store.lane_of
+        self._batchers = [
+            Batcher(apply, settled=settled, settings=settings, jitter=jitter)
+            for _ in range(max(1, store.lanes))
+        ]
+        if len(self._batchers) == 1:
+            self.submit = self._batchers[0].submit  # type: ignore[method-assign]
+
+    def submit(self, write: Write, weight: int = 0) -> asyncio.Future[Answer]:
+        return self._batchers[self._lane_of(write)].submit(write, weight)
+
+    async def close(self) -> None:
+        for batcher in self._batchers:
+            await batcher.close()
+
+
+def _broken(writes: Sequence[Write], answers: Sequence[Answer]) -> Broken:
+    return {
+        (write.run_id, write.token)
+        for write, answer in zip(writes, answers, strict=True)
+        if isinstance(write, Chunk) and isinstance(answer, Exception)
+    }
+
+
+def _after_failure() -> Unavailable:
+    return Unavailable("an earlier write of this run failed, so this one was not made")
+
+
+def _for_caller(error: Exception) -> KagziError:
+    """An exception of the caller's own, since one that many raise collects all their tracebacks."""
+    if isinstance(error, Unavailable):
+        fresh: KagziError = Unavailable(str(error) or "the database is out of reach; trying again is safe")
+    elif isinstance(error, KagziError):
+        return error
+    else:
+        fresh = KagziError(
+            f"the write failed for a reason nobody foresaw ({type(error).__name__}); the log has more"
+        )
+    fresh.__cause__ = error
+    return fresh
+
+
+def _describe(write: Write) -> str:
+    kinds = ", ".join(type(o).__name__ for o in write.operations) if isinstance(write, Chunk) else "StartRun"
+    return f"{kinds} of run {write.run_id}"
