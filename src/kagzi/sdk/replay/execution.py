@@ -1,0 +1,641 @@
+"""One run being driven: the rules of replay and of the checkpoint pipeline, without any I/O.
+
+The host (a worker, a test, a simulation) tells an `Execution` what happened, one event at a time, and the execution
+tells the host what to do through `Effects`. The rules, each of which breaks some program when it is left out:
+
+1.  One inbox: events are delivered one at a time, and the workflow's loop is drained between them.
+2.  An event is numbered when it is delivered, and its operation submitted in the same breath. An event whose target
+    is done already gets no number.
+3.  Operations of a run are submitted in order and become durable in order (the host keeps at most one chunk in flight).
+4.  A body starts only when every operation submitted before its request is durable.
+5.  The end of the run is submitted last, and nothing after it.
+6.  A tick is an event: it is recorded with its time and fires every timer due by then, in order of (due time, creation).
+    A tick with nothing due is not recorded.
+7.  The workflow's time is that of the last event delivered, and at first the recorded start of the run.
+8.  Replay starts no bodies. When the last recorded event is delivered, the steps still wanted are started.
+9.  Cancelling a step needs no record: it follows from its cause. The late result is dropped.
+10. After a cancellation new bodies wait until the cancelled ones have ended: a refund must not run beside the charge.
+11. What a workflow sees is always rebuilt from the record: decode(encode(value)), or the exception made from its data.
+12. A failed attempt is durable before the next one starts (rule 4 covers it: the attempt is an operation).
+
+Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
+called later than recorded gets its result when it is called; a new step simply runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextvars import Context, copy_context
+from typing import Any, Protocol
+from zlib import crc32
+
+from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, Span
+from kagzi.core.retry import Retry, next_attempt
+from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.errors import NonDeterminismError, PayloadTooLarge
+from kagzi.sdk.replay.loop import Evicted, WorkflowLoop, WorkflowTask, place_of_call
+
+logger = logging.getLogger("kagzi.workflow")
+
+
+class Effects(Protocol):
+    """What an execution can do to the world. All calls are made from the host's callbacks and return at once."""
+
+    def submit(self, operation: Operation) -> None:
+        """Hand over an operation. Operations become durable in this order; the host reports by `durable`."""
+        ...
+
+    def start_body(self, call: StepCall) -> None:
+        """Run the body of a step; report by `step_returned` or `step_raised`."""
+        ...
+
+    def cancel_body(self, call: StepCall) -> None:
+        """The body's result is no longer wanted: cancel it, and report its end by `body_ended`."""
+        ...
+
+    def now(self) -> Instant:
+        """The engine's time: that of the claim plus what has passed since."""
+        ...
+
+    def jitter(self) -> float: ...
+
+
+class Codec(Protocol):
+    """How a function's arguments and result become bytes and come back."""
+
+    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, bool]:
+        """The arguments as bytes, and whether they can be decoded again (else they were recorded by their repr)."""
+        ...
+
+    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+    def encode_result(self, value: Any) -> bytes: ...
+
+    def decode_result(self, data: bytes) -> Any: ...
+
+
+class StepCall:
+    """A call of a step in a workflow: from the call to its recorded end."""
+
+    __slots__ = (
+        "args",
+        "attempt",
+        "body",
+        "body_timed_out",
+        "codec",
+        "deadline",
+        "fn",
+        "future",
+        "gate",
+        "input",
+        "input_hash",
+        "kwargs",
+        "name",
+        "policy",
+        "retry_at",
+        "running",
+        "shown",
+        "started_at",
+        "step_id",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        *,
+        step_id: str,
+        name: str,
+        fn: Callable[..., Any],
+        codec: Codec,
+        policy: Retry,
+        timeout: Span | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        input: bytes,
+    ) -> None:
+        self.step_id = step_id
+        self.name = name
+        self.fn = fn
+        self.codec = codec
+        self.policy = policy
+        self.timeout = timeout
+        self.args = args
+        self.kwargs = kwargs
+        self.input = input
+        self.input_hash = crc32(input)
+        self.future: asyncio.Future[Any] | None = None
+        self.attempt = 1
+        self.gate = 0
+        self.retry_at: Instant | None = None
+        self.running = False
+        self.started_at: Instant = 0
+        # The host's own notes about the body.
+        self.body: Any = None
+        self.shown = False
+        self.deadline: Instant | None = None
+        self.body_timed_out = False
+
+
+class Outcome:
+    """How a workflow function ended."""
+
+    __slots__ = ("failure", "keep_seq", "output")
+
+    def __init__(self, output: bytes | None, failure: Failure | None = None, keep_seq: int = 0) -> None:
+        self.output = output
+        self.failure = failure
+        self.keep_seq = keep_seq
+
+
+class Execution:
+    def __init__(
+        self,
+        effects: Effects,
+        *,
+        run_id: str,
+        workflow: str,
+        started_at: Instant,
+        history: Iterable[Step],
+        default_retry: Retry,
+        payload_limit: int,
+        strict: bool = False,
+    ) -> None:
+        self.run_id = run_id
+        self.workflow = workflow
+        self.outcome: Outcome | None = None
+        self.replaying = True
+        self._effects = effects
+        self._default_retry = default_retry
+        self._payload_limit = payload_limit
+        self._strict = strict
+        # Salted and spread, so that tasks of different runs do not collide in asyncio's process-wide set.
+        self.loop = WorkflowLoop(self, salt=crc32(run_id.encode()) << 24, now=started_at)
+        self._seq = 0
+        self._first_final_failure: int | None = None
+        self._submitted = 0
+        self._durable = 0
+        self._waiting: dict[str, StepCall] = {}  # requested and not ended, in order of request
+        self._wanted: deque[StepCall] = deque()  # of those, the ones whose body is to be started
+        self._retrying: list[StepCall] = []  # of those, the ones waiting for the time of their next attempt
+        self._exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
+        self._running = 0
+        self._ending = 0  # cancelled bodies that have not ended yet
+        self._main: WorkflowTask | None = None
+        self._encode_result: Callable[[Any], bytes] | None = None
+        self._events: deque[Step] = deque()
+        self._early: dict[str, Step] = {}  # recorded events whose step the code has not called yet
+        self._attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
+        for step in history:
+            if step.completed_seq is not None:
+                self._events.append(step)
+            elif step.status is StepStatus.FAILED:
+                last = self._attempts.get(step.step_id)
+                if last is None or last.attempt < step.attempt:
+                    self._attempts[step.step_id] = step
+
+    # What the host calls. Each call is one event; afterwards the host looks at `outcome` and `idle`.
+
+    def begin(
+        self, coroutine: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes], context: Context | None = None
+    ) -> None:
+        """Start the workflow function, replay what is recorded, then go live."""
+        self._encode_result = encode_result
+        self._main = self.loop.start(coroutine, context or copy_context())
+        self.loop.drain()
+        while self._events and self.outcome is None and not self._main.done():
+            self._replay(self._events.popleft())
+        self.replaying = False
+        for call in self._waiting.values():
+            self._resume(call)
+        self._settle()
+
+    def step_returned(self, call: StepCall, value: Any) -> None:
+        """A body returned. The value is recorded, and the workflow sees what the record says."""
+        if self.loop.evicting:
+            return
+        self._ended(call)
+        if not self._awaited(call):
+            self._dropped(call)
+            return
+        try:
+            output = call.codec.encode_result(value)
+            if len(output) > self._payload_limit:
+                raise PayloadTooLarge(
+                    f"step {call.step_id} returned {len(output):,} bytes; at most {self._payload_limit:,} are stored. "
+                    f"Keep large data elsewhere and return a reference to it"
+                )
+            result = call.codec.decode_result(output)
+        except Exception as error:
+            # The body has run and cannot be recorded; running it again would not help.
+            self._fail(call, Failure.from_exception(error))
+            return
+        now = self._next_event()
+        self._submit(
+            CompleteStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                completed_seq=self._seq,
+                started_at=call.started_at,
+                finished_at=now,
+                input=call.input,
+                input_hash=call.input_hash,
+                output=output,
+            )
+        )
+        self._resolve(call, result)
+
+    def step_raised(self, call: StepCall, error: BaseException) -> None:
+        """A body raised: try again later, or record the failure for good."""
+        if self.loop.evicting:
+            return
+        self._ended(call)
+        if not self._awaited(call):
+            self._dropped(call)
+            return
+        failure = Failure.from_exception(error)
+        delay = next_attempt(call.policy, error, call.attempt, self._effects.jitter())
+        if delay is None:
+            self._fail(call, failure)
+            return
+        now = max(self._effects.now(), self.loop.now)
+        call.retry_at = now + delay
+        self._submit(
+            FailStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                finished_at=now,
+                retry_at=call.retry_at,
+                input=call.input,
+                input_hash=call.input_hash,
+                error=failure.encode(),
+            )
+        )
+        call.attempt += 1
+        call.gate = self._submitted
+        self._retrying.append(call)
+        self._settle()
+
+    def body_ended(self, call: StepCall) -> None:
+        """A cancelled body has come to its end, or its grace time is over."""
+        if call.running:
+            call.running = False
+            self._ending -= 1
+            self._dropped(call)
+
+    def tick(self) -> None:
+        """Time has passed: fire timers that are due, start attempts whose time has come."""
+        now = max(self._effects.now(), self.loop.now)
+        timer = self.loop.first_due(now)
+        if timer is not None:
+            self._next_event(now)
+            self._submit(
+                CompleteStep(
+                    step_id=timer.step_id,
+                    kind=StepKind.SLEEP,
+                    completed_seq=self._seq,
+                    started_at=timer.created_at,
+                    finished_at=now,
+                )
+            )
+            self.loop.fire_due()
+            self.loop.drain()
+        self._settle()
+
+    def durable(self, operations: int) -> None:
+        """This many more operations are durable. Only starts bodies; the workflow does not notice."""
+        self._durable += operations
+        self._pump()
+
+    def show(self, call: StepCall) -> None:
+        """A body has been running for a while: make it visible."""
+        call.shown = True
+        self._submit(
+            StartStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                timeout_at=None if call.timeout is None else call.started_at + call.timeout,
+                input=call.input,
+                input_hash=call.input_hash,
+            )
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Nothing can happen until a timer or a retry is due: the run may be parked."""
+        return (
+            self.outcome is None
+            and self._running == 0
+            and self._ending == 0
+            and not self._wanted
+            and not self.loop.evicting
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Bodies are running, cancelled ones included."""
+        return self._running > 0 or self._ending > 0
+
+    def next_due(self) -> Instant | None:
+        due = self.loop.next_due()
+        for call in self._retrying:
+            if self._awaited(call) and call.retry_at is not None and (due is None or call.retry_at < due):
+                due = call.retry_at
+        return due
+
+    def evict(self) -> None:
+        """Let go of the run in memory. Nothing is recorded."""
+        self.loop.evict()
+        self._main = None
+        self._waiting.clear()
+        self._wanted.clear()
+        self._retrying.clear()
+
+    def describe(self) -> str:
+        return f"{self.workflow} ({self.run_id})"
+
+    # What workflow code calls, through Step.__call__ and the context.
+
+    def call_step(
+        self,
+        *,
+        name: str,
+        fn: Callable[..., Any],
+        codec: Codec,
+        policy: Retry | None,
+        timeout: Span | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Coroutine[Any, Any, Any]:
+        """Fix the identity of a step now, in the scope of its caller; run it when the coroutine is awaited.
+
+        `name` is escaped already.
+        """
+        if self.loop.evicting:
+            raise Evicted
+        data, copied = codec.encode_input(args, kwargs)
+        if copied:
+            # The body gets copies: it must not change the workflow's state behind its back.
+            args, kwargs = codec.decode_input(data)
+        call = StepCall(
+            step_id=self.loop.current_scope().identity(name),
+            name=name,
+            fn=fn,
+            codec=codec,
+            policy=policy or self._default_retry,
+            timeout=timeout,
+            args=args,
+            kwargs=kwargs,
+            input=data,
+        )
+        return self._await(call)
+
+    async def _await(self, call: StepCall) -> Any:
+        future = call.future = self.loop.create_future()
+        self._request(call)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled() and not self.loop.evicting:
+                self._cancelled(call)
+            raise
+        finally:
+            # The exception's traceback refers to this frame, and this frame to the call: break the cycle.
+            del future, call
+
+    # Inside.
+
+    def _request(self, call: StepCall) -> None:
+        call.gate = self._submitted
+        early = self._early.pop(call.step_id, None)
+        if early is not None:
+            self._waiting[call.step_id] = call
+            self._see(call, early)
+            return
+        self._waiting[call.step_id] = call
+        if not self.replaying:
+            self._resume(call)
+
+    def _resume(self, call: StepCall) -> None:
+        """Go live with a call: the next attempt, when its time has come."""
+        last = self._attempts.pop(call.step_id, None)
+        if last is None:
+            self._wanted.append(call)
+            return
+        call.attempt = last.attempt + 1
+        call.retry_at = last.retry_at
+        failure = Failure.decode(last.error or b"")
+        if last.retry_at is None or not _allows(call.policy, call.attempt):
+            # An attempt ended by the coordinator, or by a policy since made stricter: nothing is left to try.
+            delay = next_attempt(call.policy, failure, last.attempt, self._effects.jitter())
+            if delay is None:
+                call.attempt = last.attempt
+                call.started_at = last.started_at
+                self._exhausted.append((call, failure))
+                return
+            call.retry_at = (last.finished_at or last.started_at) + delay
+        self._retrying.append(call)
+
+    def _cancelled(self, call: StepCall) -> None:
+        self._waiting.pop(call.step_id, None)
+        if call.running:
+            self._running -= 1
+            self._ending += 1
+            self._effects.cancel_body(call)
+
+    def _replay(self, event: Step) -> None:
+        assert event.completed_seq is not None and event.finished_at is not None
+        self._seq = event.completed_seq
+        self.loop.now = event.finished_at
+        if event.kind is StepKind.SLEEP:
+            self.loop.fire_due()
+        else:
+            call = self._waiting.get(event.step_id)
+            if call is None:
+                self._early[event.step_id] = event
+                return
+            self._see(call, event)
+        self.loop.drain()
+
+    def _see(self, call: StepCall, event: Step) -> None:
+        """Give a call its recorded end."""
+        del self._waiting[call.step_id]
+        assert call.future is not None
+        if event.input_hash != call.input_hash:
+            self._mismatch(call)
+        if event.status is StepStatus.COMPLETED:
+            try:
+                result = call.codec.decode_result(event.output or b"null")
+            except Exception as error:
+                call.future.set_exception(error)
+            else:
+                call.future.set_result(result)
+        else:
+            self._note_final_failure(event.completed_seq or 0)
+            call.future.set_exception(Failure.decode(event.error or b"").to_exception())
+
+    def _mismatch(self, call: StepCall) -> None:
+        message = (
+            f"step {call.step_id} of {self.describe()} was recorded with other arguments than it is now called with; "
+            f"workflow code must call a step with the same arguments on every replay"
+        )
+        if self._strict:
+            raise NonDeterminismError(message)
+        logger.warning(message)
+
+    def _awaited(self, call: StepCall) -> bool:
+        return call.future is not None and not call.future.done()
+
+    def _ended(self, call: StepCall) -> None:
+        """A body has come to its end: book it out, whether its end was still wanted or not."""
+        if call.running:
+            call.running = False
+            if self._awaited(call):
+                self._running -= 1
+            else:
+                self._ending -= 1
+
+    def _dropped(self, call: StepCall) -> None:
+        """A body whose result nobody wants has ended."""
+        if call.shown and self.outcome is None and not self.loop.evicting:
+            self._submit(
+                CancelStep(
+                    step_id=call.step_id,
+                    attempt=call.attempt,
+                    started_at=call.started_at,
+                    finished_at=max(self._effects.now(), self.loop.now),
+                    input=call.input,
+                    input_hash=call.input_hash,
+                )
+            )
+        self._settle()
+
+    def _fail(self, call: StepCall, failure: Failure) -> None:
+        """A step has failed for good."""
+        self._deliver_failure(call, failure)
+        self._settle()
+
+    def _deliver_failure(self, call: StepCall, failure: Failure) -> None:
+        now = self._next_event()
+        self._note_final_failure(self._seq)
+        data = failure.encode()
+        self._submit(
+            FailStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                completed_seq=self._seq,
+                started_at=call.started_at or now,
+                finished_at=now,
+                input=call.input,
+                input_hash=call.input_hash,
+                error=data,
+            )
+        )
+        self._waiting.pop(call.step_id, None)
+        assert call.future is not None
+        call.future.set_exception(Failure.decode(data).to_exception())
+        self.loop.drain()
+
+    def _resolve(self, call: StepCall, result: Any) -> None:
+        del self._waiting[call.step_id]
+        assert call.future is not None
+        call.future.set_result(result)
+        self.loop.drain()
+        self._settle()
+
+    def _note_final_failure(self, seq: int) -> None:
+        if self._first_final_failure is None:
+            self._first_final_failure = seq
+
+    def _next_event(self, now: Instant | None = None) -> Instant:
+        """Number an event and give it its time, which never lies before the last event's."""
+        self._seq += 1
+        if now is None:
+            now = self._effects.now()
+        if now > self.loop.now:
+            self.loop.now = now
+        return self.loop.now
+
+    def _submit(self, operation: Operation) -> None:
+        self._submitted += 1
+        self._effects.submit(operation)
+
+    def _settle(self) -> None:
+        """After every event: has the workflow ended, and which bodies may start?"""
+        if self.loop.evicting:
+            return
+        main = self._main
+        assert main is not None
+        while not main.done():
+            if not self._exhausted:
+                self._pump()
+                return
+            call, failure = self._exhausted.popleft()
+            if self._awaited(call):
+                self._deliver_failure(call, failure)
+        self._finish(main)
+
+    def _pump(self) -> None:
+        if self._ending or self.loop.evicting:
+            return
+        if self._retrying:
+            now = self._effects.now()
+            for call in [call for call in self._retrying if call.retry_at is None or call.retry_at <= now]:
+                self._retrying.remove(call)
+                self._wanted.append(call)
+        wanted = self._wanted
+        while wanted:
+            call = wanted[0]
+            if not self._awaited(call):
+                wanted.popleft()
+                continue
+            if call.gate > self._durable:
+                # Gates never fall along the queue but for retries; whoever waits behind is let through by the next
+                # acknowledgement.
+                return
+            wanted.popleft()
+            call.running = True
+            call.started_at = max(self._effects.now(), self.loop.now)
+            call.shown = False
+            call.body_timed_out = False
+            self._running += 1
+            self._effects.start_body(call)
+
+    def _finish(self, main: WorkflowTask) -> None:
+        assert self._encode_result is not None
+        keep_seq = self._seq if self._first_final_failure is None else self._first_final_failure - 1
+        if main.cancelled():
+            failure = Failure.from_exception(
+                asyncio.CancelledError("the workflow function was cancelled from within itself")
+            )
+            self.outcome = Outcome(None, failure, keep_seq)
+        elif (error := main.exception()) is not None:
+            self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+        else:
+            try:
+                output = self._encode_result(main.result())
+                if len(output) > self._payload_limit:
+                    raise PayloadTooLarge(
+                        f"the result of {self.workflow} is {len(output):,} bytes; "
+                        f"at most {self._payload_limit:,} are stored. Return a reference to large data"
+                    )
+                self.outcome = Outcome(output)
+            except Exception as error:
+                self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+        for call in list(self._waiting.values()):
+            if call.running:
+                self._effects.cancel_body(call)
+        self.evict()
+
+
+def _allows(policy: Retry, attempt: int) -> bool:
+    return policy.attempts < 0 or attempt <= policy.attempts
+
+
+__all__ = ["Codec", "Effects", "Execution", "Outcome", "StepCall", "place_of_call"]

@@ -1,0 +1,55 @@
+"""Scopes: where in a workflow a step was called, in a way that stays the same on every replay.
+
+A scope belongs to a task of the workflow. It is named by the task's name, else by its coroutine's name, with an
+occurrence number within the parent scope; the path of names from the root is part of each step's identity. So two
+branches of a `gather` that both call `charge` do not compete for numbers, whichever of them runs first.
+"""
+
+from __future__ import annotations
+
+from kagzi.core.step import escape, numbered
+
+
+class Scope:
+    __slots__ = ("_counts", "_label", "_occurrence", "_parent", "prefix")
+
+    def __init__(self, parent: Scope | None, label: str) -> None:
+        self._parent = parent
+        self._counts: dict[str, int] | None = None
+        self._name(label)
+
+    def child(self, label: str) -> Scope:
+        return Scope(self, label)
+
+    def identity(self, name: str) -> str:
+        """The id of the next step or timer with this (escaped) name."""
+        return self.prefix + numbered(name, self._next(name))
+
+    def rename(self, label: str) -> None:
+        """Give the scope another name before anything was called in it.
+
+        asyncio.create_task(..., name=...) of Python 3.11 creates the task first and names it right after; the
+        occurrence taken for the default name is then given back.
+        """
+        if self._counts is not None or self._parent is None:
+            return
+        counts = self._parent._counts
+        if counts is not None and counts.get(self._label) == self._occurrence:
+            counts[self._label] -= 1
+        self._name(label)
+
+    def _name(self, label: str) -> None:
+        if self._parent is None:
+            self._label, self._occurrence, self.prefix = "", 1, ""
+            return
+        self._label = escape(label) + "/"
+        self._occurrence = self._parent._next(self._label)
+        own = numbered(self._label[:-1], self._occurrence)
+        self.prefix = f"{self._parent.prefix}{own}/"
+
+    def _next(self, name: str) -> int:
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = {}
+        occurrence = counts[name] = counts.get(name, 0) + 1
+        return occurrence
