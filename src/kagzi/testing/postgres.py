@@ -67,7 +67,12 @@ _SETTINGS: Mapping[str, str] = {
 # Waits until the other end of its standard input is gone, that is until its owner closed it or died.
 _GUARD = """
 cat >/dev/null
-if read -r pid <"$1/data/postmaster.pid"; then kill -QUIT "$pid"; fi
+if read -r pid <"$1/data/postmaster.pid"; then
+    kill -QUIT "$pid"
+    # It removes this file last. Before that it might still write while we delete.
+    tries=0
+    while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+fi
 rm -rf "$1"
 """
 
