@@ -1,0 +1,68 @@
+"""A virtual environment for each peer, made once in `.bench/`, so that none meets another's libraries.
+
+Everything comes from the package index when it is needed; nothing of a peer is kept in this repository.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BENCH = ROOT / ".bench"
+
+REQUIREMENTS = {
+    "dbos": ("dbos==3.3.0",),
+    # The SDK brings no SQL schema; the command line tool of the same version does.
+    "absurd": ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
+}
+
+
+class EnvironmentFailed(Exception):
+    """A peer could not be installed; the message ends with what pip said."""
+
+
+def bench_directory() -> Path:
+    """Where results, environments and SQLite files go. It ignores itself, like a virtual environment."""
+    BENCH.mkdir(exist_ok=True)
+    (BENCH / ".gitignore").write_text("*\n")
+    return BENCH
+
+
+def python_of(system: str, say: Callable[[str], None]) -> Path:
+    """The interpreter a system runs with: the project's own, or a peer's, which is made if need be."""
+    if system not in REQUIREMENTS:
+        return Path(sys.executable)
+    directory = bench_directory() / f"venv-{system}"
+    python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    stamp = directory / "installed"
+    wanted = "\n".join((sys.version, *REQUIREMENTS[system]))
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return python
+    say(f"installing {' and '.join(REQUIREMENTS[system])}")
+    shutil.rmtree(directory, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(directory))
+    _run(str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS[system])
+    stamp.write_text(wanted)
+    return python
+
+
+def versions_of(python: Path) -> dict[str, str]:
+    """Every distribution in an environment with its version, for the record."""
+    listing = (
+        "import importlib.metadata as m, json;"
+        "print(json.dumps({d.metadata['Name']: d.version for d in m.distributions()}))"
+    )
+    found: dict[str, str] = json.loads(_run(str(python), "-c", listing))
+    return dict(sorted(found.items()))
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=BENCH)
+    if done.returncode != 0:
+        raise EnvironmentFailed(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout

@@ -1,0 +1,294 @@
+"""The workloads, written once against the few things every system can do.
+
+A script implements `System` and calls `main`. Time is taken here and nowhere else, apart from the
+`Stopwatch` that workflow functions hold: the worker is in this process, so a plain dictionary
+remembers when a run began and ended even if its function is replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol
+
+from benchmarks.systems.channel import Channel
+from benchmarks.workloads import WORKLOADS, Sizes, Task, Values
+
+COUNT_EVERY_SECONDS = 0.025
+PATIENCE_SECONDS = 120.0
+PARALLEL_STEPS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the database says after the clock has stopped."""
+
+    finished_runs: int
+    steps: int
+    wrong_outputs: int
+
+
+class System(Protocol):
+    """One system under test. `counted`: completion is learnt by counting finished rows."""
+
+    counted: bool
+    times_itself: bool
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def start(self, workflow: str, x: int) -> Any: ...
+    async def result(self, handle: Any) -> Any: ...
+    async def count_finished(self) -> int: ...
+    async def rows(self, workflow: str) -> Rows: ...
+
+
+class WrongAnswer(Exception):
+    """A system lost or invented work, or returned something else than it was asked for."""
+
+
+class Stopwatch:
+    """When each run first came to its first line, and when it came to its last."""
+
+    def __init__(self) -> None:
+        self.began: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+
+    def begin(self, x: int) -> None:
+        self.began.setdefault(x, time.perf_counter())
+
+    def end(self, x: int) -> None:
+        self.ended[x] = time.perf_counter()
+
+    def seconds(self, x: int) -> float:
+        return self.ended[x] - self.began[x]
+
+
+stopwatch = Stopwatch()
+
+
+def expected(workflow: str, x: int) -> int:
+    """What a workflow returns for an input: the same functions in every system."""
+    match workflow:
+        case "one_step":
+            return x + 1
+        case "ten_steps":
+            return x + 10
+        case "hundred_steps":
+            return x + 100
+        case "parallel_steps":
+            return sum(x + i + 1 for i in range(PARALLEL_STEPS))
+        case "sleeper":
+            return x
+    raise ValueError(workflow)
+
+
+def main(make: Callable[[Task], System]) -> None:
+    """Run the task of the command line and report; never let a library keep the process alive."""
+    channel = Channel()
+    code = 0
+    try:
+        channel.result(asyncio.run(_measure(make, channel.task(), channel)))
+    except WrongAnswer as wrong:
+        channel.wrong(str(wrong))
+        code = 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stderr.flush()
+    os._exit(code)
+
+
+async def _measure(make: Callable[[Task], System], task: Task, channel: Channel) -> Values:
+    system = make(task)
+    await system.open()
+    try:
+        bench = Bench(system, task.workload, task.sizes)
+        values = await bench.run(channel)
+        await bench.check()
+        return values
+    finally:
+        await system.close()
+
+
+class Bench:
+    """One workload on one system: warm up, measure, and compare rows and outputs."""
+
+    def __init__(self, system: System, key: str, sizes: Sizes) -> None:
+        self._system = system
+        self._key = key
+        self._workflow = WORKLOADS[key].workflow
+        self._sizes = sizes
+        self._inputs = itertools.count()
+        self._started = 0
+
+    async def run(self, channel: Channel) -> Values:
+        channel.progress("warming up")
+        await self._together(self._sizes.warmup)
+        channel.progress("measuring")
+        match self._key:
+            case "w1" | "w2":
+                return await self._throughput()
+            case "w3":
+                return await self._latency()
+            case "w4" | "w5":
+                return await self._single_runs()
+            case "w6":
+                return await self._sleepers()
+        raise ValueError(self._key)
+
+    async def check(self) -> None:
+        """Rows and outputs, after the clock: as many as were started, each with its own result."""
+        rows = await self._system.rows(self._workflow)
+        want = (self._started, self._started * self._sizes.steps, 0)
+        have = (rows.finished_runs, rows.steps, rows.wrong_outputs)
+        if have != want:
+            raise WrongAnswer(f"(runs, steps, wrong outputs): expected {want}, found {have}")
+
+    async def _start(self) -> tuple[int, Any]:
+        x = next(self._inputs)
+        self._started += 1
+        return x, await self._system.start(self._workflow, x)
+
+    async def _one(self) -> int:
+        x, handle = await self._start()
+        self._compare(x, await self._system.result(handle))
+        return x
+
+    def _compare(self, x: int, answer: Any) -> None:
+        if answer != expected(self._workflow, x):
+            raise WrongAnswer(f"{self._workflow}({x}) returned {answer!r}")
+
+    async def _together(self, runs: int) -> None:
+        await asyncio.gather(*(self._one() for _ in range(runs)))
+
+    async def _throughput(self) -> Values:
+        before, begin = self._started, time.perf_counter()
+        deadline = begin + self._sizes.seconds
+        if self._system.counted:
+            await self._callers_counted(deadline)
+        else:
+            await self._callers_waiting(deadline)
+        elapsed = time.perf_counter() - begin
+        runs = self._started - before
+        return {
+            "runs_per_second": runs / elapsed,
+            "steps_per_second": runs * self._sizes.steps / elapsed,
+            "runs": runs,
+            "seconds": elapsed,
+        }
+
+    async def _callers_waiting(self, deadline: float) -> None:
+        async def caller() -> None:
+            while time.perf_counter() < deadline:
+                await self._one()
+
+        await asyncio.gather(*(caller() for _ in range(self._sizes.callers)))
+
+    async def _callers_counted(self, deadline: float) -> None:
+        """Each caller may be two runs ahead of what the last count has seen, so none runs dry."""
+        room = asyncio.Semaphore(2 * self._sizes.callers)
+
+        async def caller() -> None:
+            while time.perf_counter() < deadline:
+                try:
+                    await asyncio.wait_for(room.acquire(), deadline - time.perf_counter())
+                except TimeoutError:
+                    return
+                await self._start()
+
+        def freed(runs: int) -> None:
+            for _ in range(runs):
+                room.release()
+
+        stop = asyncio.Event()
+        counting = asyncio.create_task(self._count_until(stop, freed))
+        await asyncio.gather(*(caller() for _ in range(self._sizes.callers)))
+        stop.set()
+        await counting
+
+    async def _count_until(self, stop: asyncio.Event, freed: Callable[[int], None]) -> None:
+        """Tell how many runs have finished since the last count, until all of them have."""
+        seen = await self._system.count_finished()
+        last_change = time.perf_counter()
+        while not (stop.is_set() and seen >= self._started):
+            await asyncio.sleep(COUNT_EVERY_SECONDS)
+            now = await self._system.count_finished()
+            if now > seen:
+                freed(now - seen)
+                seen, last_change = now, time.perf_counter()
+            elif time.perf_counter() - last_change > PATIENCE_SECONDS:
+                raise WrongAnswer(f"{self._started - seen} runs did not finish")
+
+    async def _latency(self) -> Values:
+        """One caller, one run at a time; the pauses differ, so as not to fall in step with polls."""
+        samples: list[float] = []
+        deadline = time.perf_counter() + self._sizes.seconds
+        while len(samples) < self._sizes.runs or time.perf_counter() < deadline:
+            await asyncio.sleep(0.01 + 0.003 * (len(samples) % 11))
+            begin = time.perf_counter()
+            await self._one()
+            samples.append((time.perf_counter() - begin) * 1000)
+        return {
+            "p50_ms": median(samples),
+            "p95_ms": percentile(samples, 0.95),
+            "runs": len(samples),
+        }
+
+    async def _single_runs(self) -> Values:
+        samples: list[float] = []
+        deadline = time.perf_counter() + self._sizes.seconds
+        while len(samples) < self._sizes.runs or time.perf_counter() < deadline:
+            begin = time.perf_counter()
+            x = await self._one()
+            whole = time.perf_counter() - begin
+            seconds = stopwatch.seconds(x) if self._system.times_itself else whole
+            samples.append(seconds * 1000)
+        middle = median(samples)
+        return {"ms": middle, "ms_per_step": middle / self._sizes.steps, "runs": len(samples)}
+
+    async def _sleepers(self) -> Values:
+        begin = time.perf_counter()
+        if self._system.counted:
+            await self._within(self._sizes.callers, self._start)
+            done = asyncio.Event()
+            done.set()
+            await self._count_until(done, lambda _: None)
+        else:
+            starting = asyncio.Semaphore(self._sizes.callers)
+
+            async def sleeper() -> None:
+                async with starting:
+                    x, handle = await self._start()
+                self._compare(x, await self._system.result(handle))
+
+            await asyncio.gather(*(sleeper() for _ in range(self._sizes.runs)))
+        total = time.perf_counter() - begin
+        late = [(stopwatch.seconds(x) - self._sizes.sleep_seconds) * 1000 for x in stopwatch.ended]
+        if len(late) != self._sizes.runs or min(late) < -1:
+            raise WrongAnswer(f"{len(late)} runs woke, the first {min(late):.1f} ms late")
+        return {
+            "p99_late_ms": percentile(late, 0.99),
+            "p50_late_ms": median(late),
+            "total_seconds": total,
+            "runs": len(late),
+        }
+
+    async def _within(self, callers: int, go: Callable[[], Awaitable[Any]]) -> None:
+        async def caller(share: int) -> None:
+            for _ in range(share):
+                await go()
+
+        share, rest = divmod(self._sizes.runs, callers)
+        await asyncio.gather(*(caller(share + (i < rest)) for i in range(callers)))
+
+
+def percentile(samples: list[float], fraction: float) -> float:
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))]

@@ -1,0 +1,236 @@
+"""What is measured: the workloads, their sizes, the settings of every system and the bars.
+
+Everything that could favour one side is fixed here, in one file. The scripts in `systems/` import it
+too, each from an environment of its own, so it needs nothing but the standard library.
+
+Where a choice had to be made it went to the peer:
+- Each peer runs in several settings and only its best one counts.
+- W4 and W5 time a peer from the first line of its workflow function to the last, and Kagzi from the
+  call that starts the run to the result in the caller's hands.
+- Peers that learn of a result by asking again and again are not made to ask for each run in W1, W2
+  and W6: a single query counts the finished rows. Kagzi's callers wait for each of their results.
+- DBOS does not park sleeping runs. In W6 it may hold all of them in memory, without a limit of slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of a workload is done. Rates are measured over `seconds`, times over repeats in it."""
+
+    seconds: float
+    callers: int = 1
+    slots: int = 100
+    runs: int = 0
+    steps: int = 1
+    warmup: int = 1
+    sleep_seconds: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One row of the table. `metric` is the value that counts, the others are printed beside it."""
+
+    key: str
+    title: str
+    metric: str
+    unit: str
+    more_is_better: bool
+    workflow: str
+    full: Sizes
+    quick: Sizes
+
+    def sizes(self, *, quick: bool) -> Sizes:
+        return self.quick if quick else self.full
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.key: workload
+    for workload in (
+        Workload(
+            "w1",
+            "one-step runs, one call each, 200 callers",
+            "runs_per_second",
+            "runs/s",
+            True,
+            "one_step",
+            full=Sizes(seconds=4, callers=200, slots=200, warmup=200),
+            quick=Sizes(seconds=1.5, callers=200, slots=200, warmup=50),
+        ),
+        Workload(
+            "w2",
+            "ten sequential steps, 100 runs at a time",
+            "steps_per_second",
+            "steps/s",
+            True,
+            "ten_steps",
+            full=Sizes(seconds=4, callers=100, steps=10, warmup=100),
+            quick=Sizes(seconds=1.5, callers=100, steps=10, warmup=20),
+        ),
+        Workload(
+            "w3",
+            "start to result on an idle system, p50",
+            "p50_ms",
+            "ms",
+            False,
+            "one_step",
+            full=Sizes(seconds=4, runs=50, warmup=10),
+            quick=Sizes(seconds=1.5, runs=20, warmup=5),
+        ),
+        Workload(
+            "w4",
+            "one run, 100 sequential steps",
+            "ms_per_step",
+            "ms/step",
+            False,
+            "hundred_steps",
+            full=Sizes(seconds=3, runs=3, steps=100, warmup=2),
+            quick=Sizes(seconds=1, runs=2, steps=100, warmup=1),
+        ),
+        Workload(
+            "w5",
+            "one run, 200 parallel steps",
+            "ms",
+            "ms",
+            False,
+            "parallel_steps",
+            full=Sizes(seconds=3, runs=3, steps=200, warmup=2),
+            quick=Sizes(seconds=1, runs=2, steps=200, warmup=1),
+        ),
+        Workload(
+            "w6",
+            "2,000 runs sleep 2 s, 100 slots, p99 lateness",
+            "p99_late_ms",
+            "ms",
+            False,
+            "sleeper",
+            full=Sizes(seconds=0, callers=200, runs=2000, warmup=0),
+            quick=Sizes(seconds=0, callers=200, runs=400, warmup=0),
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One way to run one system on one database. `options` are read by the script of that system."""
+
+    system: str
+    store: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    only: frozenset[str] | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.system}/{self.store}/{self.name}"
+
+    def measures(self, workload: str) -> bool:
+        return self.only is None or workload in self.only
+
+
+# DBOS: as many threads as connections. The default, no limit of threads, is slower by a fifth with 200
+# callers, and pools of 8 to 50 connections make no difference; on SQLite more than a few only wait.
+_DBOS_DIRECT = {"pool_size": 20, "threads": 20, "queue": False}
+_DBOS_QUEUE = {"pool_size": 20, "threads": 20, "queue": True, "poll_seconds": 0.02}
+_DBOS_SQLITE = {"pool_size": 4, "threads": 4}
+
+# Absurd "as documented": one connection for the worker and one for the callers, the default polling
+# of 0.25 s, results by `await_task_result`. Tuned: eight workers in the process, each with a
+# connection of its own and an eighth of the slots, 20 ms polling, also for results.
+_ABSURD_DOCUMENTED = {"connections": 1, "poll_seconds": 0.25, "poll_results": False}
+_ABSURD_TUNED = {"connections": 8, "poll_seconds": 0.02, "poll_results": True}
+
+_TWO_PROCESSES = frozenset({"w3"})
+SETTINGS: tuple[Setting, ...] = (
+    Setting("kagzi", "postgresql", "one process"),
+    Setting("kagzi", "postgresql", "worker apart", {"worker_apart": True}, _TWO_PROCESSES),
+    Setting("dbos", "postgresql", "direct", _DBOS_DIRECT),
+    Setting("dbos", "postgresql", "queue", _DBOS_QUEUE),
+    Setting("absurd", "postgresql", "as documented", _ABSURD_DOCUMENTED),
+    Setting("absurd", "postgresql", "8 connections", _ABSURD_TUNED),
+    Setting("kagzi", "sqlite", "one process"),
+    Setting("kagzi", "sqlite", "worker apart", {"worker_apart": True}, _TWO_PROCESSES),
+    Setting("dbos", "sqlite", "direct", {**_DBOS_DIRECT, **_DBOS_SQLITE}),
+    Setting("dbos", "sqlite", "queue", {**_DBOS_QUEUE, **_DBOS_SQLITE}),
+)
+STORES = ("postgresql", "sqlite")
+SYSTEMS = ("kagzi", "dbos", "absurd")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What Kagzi has to reach: a factor of a peer's best setting, or a limit of its own."""
+
+    store: str
+    workload: str
+    factor: float
+    peer: str | None = None
+    setting: str = "one process"
+    metric: str | None = None
+
+    def limit(self, peer_value: float | None) -> float | None:
+        if self.peer is None:
+            return self.factor
+        return None if peer_value is None else self.factor * peer_value
+
+
+BARS: tuple[Bar, ...] = (
+    Bar("postgresql", "w1", 10, "absurd"),
+    Bar("postgresql", "w1", 45, "dbos"),
+    Bar("postgresql", "w2", 9, "absurd"),
+    Bar("postgresql", "w2", 60, "dbos"),
+    Bar("postgresql", "w3", 0.25, "dbos"),
+    Bar("postgresql", "w3", 0.5, "dbos", setting="worker apart"),
+    Bar("postgresql", "w4", 0.6, "absurd"),
+    Bar("postgresql", "w5", 0.1, "absurd"),
+    Bar("postgresql", "w6", 150),
+    Bar("postgresql", "w6", 4, metric="total_seconds"),
+    Bar("sqlite", "w1", 45, "dbos"),
+    Bar("sqlite", "w2", 60, "dbos"),
+    Bar("sqlite", "w3", 0.25, "dbos"),
+    Bar("sqlite", "w3", 0.5, "dbos", setting="worker apart"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the harness asks a script to do: one workload in one setting on one fresh database."""
+
+    workload: str
+    url: str
+    sizes: Sizes
+    options: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Task:
+        return cls(data["workload"], data["url"], Sizes(**data["sizes"]), data["options"])
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one script measured, once. A system whose rows or outputs are wrong gives none."""
+
+    setting: Setting
+    workload: str
+    values: Values
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "system": self.setting.system,
+            "store": self.setting.store,
+            "setting": self.setting.name,
+            "options": dict(self.setting.options),
+            "workload": self.workload,
+            "values": self.values,
+        }
