@@ -1,0 +1,359 @@
+"""apply(): the writes of one batch in one transaction.
+
+The transaction holds the only write lock, so the batch is decided in Python: read who holds the runs, sort
+the operations into a few lists of rows, write each list with one statement. What the lists say about a run is
+known as the batch goes on, so several chunks of one run apply in their order, and one that comes after the
+run was let go of is a repeat like any other.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from kagzi.api.operations import (
+    Answer,
+    CancelStep,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    CompleteStep,
+    FailRun,
+    FailStep,
+    HandBackRun,
+    Operation,
+    ParkRun,
+    RetryRun,
+    Started,
+    StartRun,
+    StartStep,
+    StepOperation,
+    Write,
+)
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.store.sqlite.connection import begin
+from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.statements import SQL, Row, execute_rows
+
+# What a value that no column takes raises, from Python or from SQLite.
+_BAD_VALUES: Final = (
+    OverflowError,
+    UnicodeError,
+    TypeError,
+    ValueError,
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+)
+
+
+def apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant) -> list[Answer]:
+    try:
+        return _apply(connection, writes, now)
+    except _BAD_VALUES:
+        connection.execute("ROLLBACK")
+        begin(connection)
+        return _apply_one_by_one(connection, writes, now)
+
+
+def _apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant) -> list[Answer]:
+    answers: list[Answer] = [ChunkAnswer.DONE] * len(writes)
+    starts = [(position, write) for position, write in enumerate(writes) if type(write) is StartRun]
+    if starts:
+        _start_runs(connection, starts, answers, now)
+    if len(starts) < len(writes):
+        chunks = [(position, write) for position, write in enumerate(writes) if isinstance(write, Chunk)]
+        _apply_chunks(connection, chunks, answers, now)
+    return answers
+
+
+def _apply_one_by_one(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant) -> list[Answer]:
+    """Something in the batch cannot be stored: find it, and let the others pass."""
+    answers: list[Answer] = []
+    refused: dict[tuple[str, str], KagziError] = {}
+    for write in writes:
+        run = (write.namespace, write.run_id)
+        if run in refused:
+            answers.append(refused[run])  # nothing of a run is applied after a refused operation
+            continue
+        connection.execute("SAVEPOINT single")
+        try:
+            answers += _apply(connection, [write], now)
+        except _BAD_VALUES as error:
+            connection.execute("ROLLBACK TO single")
+            refused[run] = InvalidRequest(f"the database cannot store this: {error}")
+            answers.append(refused[run])
+        connection.execute("RELEASE single")
+    return answers
+
+
+# Starts.
+
+
+def _start_runs(
+    connection: sqlite3.Connection,
+    starts: list[tuple[int, StartRun]],
+    answers: list[Answer],
+    now: Instant,
+) -> None:
+    rows: list[Row] = []
+    large: list[Row] = []
+    for position, start in starts:
+        answers[position] = started = _new_run(start, now)
+        if len(start.input) > INLINE_BYTES:
+            large.append((start.namespace, start.run_id, "input", start.input))
+        rows.append(_run_row(start, started, now))
+    if execute_rows(connection, "insert_runs", rows) == len(rows):
+        if large:
+            execute_rows(connection, "insert_payloads", large)
+        return
+    # Some were there before, or twice in this batch.
+    fresh = {(start.namespace, start.run_id): start for _, start in reversed(starts)}
+    for position, start in starts:
+        answer = _existing_run(connection, start, fresh)
+        answers[position] = answer
+        if isinstance(answer, Started) and answer.run_id == start.run_id and len(start.input) > INLINE_BYTES:
+            execute_rows(
+                connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)]
+            )
+
+
+def _new_run(start: StartRun, now: Instant) -> Started:
+    available_at = now + start.delay if start.start_at is None else start.start_at
+    if start.lease is not None and available_at <= now:
+        return Started(
+            run_id=start.run_id,
+            status=RunStatus.RUNNING,
+            born=True,
+            started_at=now,
+            available_at=available_at,
+        )
+    return Started(run_id=start.run_id, available_at=available_at)
+
+
+def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
+    deadline_at = start.deadline_at
+    if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
+        deadline_at = now + start.timeout
+    token = worker_id = lease_expires_at = started_at = None
+    lease_length = start.lease_length
+    if started.born and start.lease is not None:
+        token, worker_id, started_at = start.lease.token, start.lease.worker_id, now
+        lease_length = start.lease.length if lease_length is None else lease_length
+        lease_expires_at = now + lease_length
+    return (
+        start.namespace,
+        start.run_id,
+        start.external_id,
+        start.task_queue,
+        start.workflow_type,
+        start.version,
+        started.status._value_,
+        start.priority,
+        now,
+        started.available_at,
+        None if started.born else claim_key(started.available_at, start.priority, now),
+        deadline_at,
+        start.input if len(start.input) <= INLINE_BYTES else None,
+        start.retry_policy,
+        lease_length,
+        token,
+        worker_id,
+        lease_expires_at,
+        started_at,
+        1 if started.born else 0,
+    )
+
+
+def _existing_run(
+    connection: sqlite3.Connection,
+    start: StartRun,
+    fresh: dict[tuple[str, str], StartRun],
+) -> Answer:
+    row = connection.execute(
+        SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)
+    ).fetchone()
+    run_id, status, token, started_at, available_at, workflow_type, input = row
+    if input is None:
+        # Inserted by this batch, and its large input is not written yet.
+        input = fresh[start.namespace, run_id].input
+    if workflow_type != start.workflow_type or input != start.input:
+        taken = f"id {start.external_id!r}" if run_id != start.run_id else f"run id {run_id}"
+        what = f"of type {workflow_type!r}" if workflow_type != start.workflow_type else "with another input"
+        return Conflict(f"the {taken} belongs to a run {what}. Use another id, or start the same workflow")
+    born = (
+        run_id == start.run_id
+        and start.lease is not None
+        and token == start.lease.token
+        and status == "RUNNING"
+    )
+    return Started(
+        run_id=run_id,
+        already_exists=run_id != start.run_id,
+        status=RunStatus(status),
+        born=born,
+        started_at=started_at if born else 0,
+        available_at=available_at,
+    )
+
+
+# Chunks.
+
+_STEP_STATUS: Final[dict[type[Operation], str]] = {
+    StartStep: "RUNNING",
+    CompleteStep: "COMPLETED",
+    FailStep: "FAILED",
+    CancelStep: "CANCELLED",
+}
+_step_columns = attrgetter(
+    "step_id",
+    "attempt",
+    "completed_seq",
+    "started_at",
+    "finished_at",
+    "retry_at",
+    "timeout_at",
+    "input",
+    "input_hash",
+    "output",
+    "error",
+)
+
+
+class _Lease:
+    """What is known of a run while the batch is decided."""
+
+    __slots__ = ("attempts", "inbox_seq", "priority", "status", "token")
+
+    def __init__(self, token: str | None, status: str, inbox_seq: int, priority: int, attempts: int) -> None:
+        self.token = token
+        self.status = status
+        self.inbox_seq = inbox_seq
+        self.priority = priority
+        self.attempts = attempts
+
+
+class _Rows:
+    """What the batch will write, in the order of writing."""
+
+    def __init__(self) -> None:
+        self.steps: list[Row] = []
+        self.finished: list[Row] = []
+        self.outputs: list[Row] = []
+        self.released: list[Row] = []
+        self.handed_back: list[tuple[str, str]] = []
+        self.retried: list[tuple[Chunk, RetryRun, _Lease]] = []
+
+
+def _apply_chunks(
+    connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]], answers: list[Answer], now: Instant
+) -> None:
+    leases = _read_leases(connection, chunks)
+    rows = _Rows()
+    steps = rows.steps
+    for position, chunk in chunks:
+        namespace, run_id = chunk.namespace, chunk.run_id
+        lease = leases.get((namespace, run_id))
+        if lease is None or lease.token != chunk.token:
+            answers[position] = ChunkAnswer.LEASE_LOST
+            continue
+        if lease.status != "RUNNING":
+            continue  # applied before; the token is still ours, so nobody has touched the run since
+        for operation in chunk.operations:
+            status = _STEP_STATUS.get(type(operation))
+            if status is not None:
+                assert isinstance(operation, StepOperation)
+                steps.append((namespace, run_id, status, operation.kind._value_, *_step_columns(operation)))
+            elif not _transition(rows, chunk, operation, lease, now):
+                answers[position] = ChunkAnswer.NEWS
+    _write(connection, rows, now)
+
+
+def _read_leases(
+    connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
+) -> dict[tuple[str, str], _Lease]:
+    wanted: dict[str, list[str]] = {}
+    for _, chunk in chunks:
+        wanted.setdefault(chunk.namespace, []).append(chunk.run_id)
+    leases: dict[tuple[str, str], _Lease] = {}
+    for namespace, run_ids in wanted.items():
+        text = connection.execute(
+            SQL["read_leases"], (namespace, msgspec.json.encode(run_ids).decode())
+        ).fetchone()[0]
+        for run_id, *lease in msgspec.json.decode(text):
+            leases[namespace, run_id] = _Lease(*lease)
+    return leases
+
+
+def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, now: Instant) -> bool:
+    """Note what happens to the run; False if it is not parked because there is news."""
+    namespace, run_id, token = chunk.namespace, chunk.run_id, chunk.token
+    match operation:
+        case CompleteRun(output=output):
+            if len(output) > INLINE_BYTES:
+                rows.outputs.append((namespace, run_id, "output", output))
+            stored = output if len(output) <= INLINE_BYTES else None
+            rows.finished.append((namespace, run_id, token, "COMPLETED", stored, None, now))
+        case FailRun(error=error):
+            rows.finished.append((namespace, run_id, token, "FAILED", None, error, now))
+        case ParkRun(available_at=at):
+            if lease.inbox_seq > operation.inbox_seq:
+                return False
+            rows.released.append(
+                (namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now))
+            )
+        case HandBackRun(available_at=available_at):
+            at = now if available_at is None else available_at
+            rows.released.append(
+                (namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now))
+            )
+            rows.handed_back.append((namespace, run_id))
+        case RetryRun():
+            rows.retried.append((chunk, operation, lease))
+        case _:
+            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
+    lease.status = operation.status._value_
+    return True
+
+
+def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
+    if rows.steps:
+        execute_rows(connection, "write_steps", rows.steps)
+    if rows.outputs:
+        execute_rows(connection, "insert_payloads", rows.outputs)
+    if rows.finished:
+        execute_rows(connection, "finish_runs", rows.finished)
+    if rows.released:
+        execute_rows(connection, "release_runs", rows.released)
+    for run in rows.handed_back:
+        connection.execute(SQL["forget_step_timeouts"], run)
+    for chunk, retry, lease in rows.retried:
+        _retry_run(connection, chunk, retry, lease, now)
+
+
+def _retry_run(
+    connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, lease: _Lease, now: Instant
+) -> None:
+    attempts = lease.attempts + 1
+    key = claim_key(retry.available_at, lease.priority, now)
+    connection.execute(
+        SQL["retry_run"],
+        (
+            chunk.namespace,
+            chunk.run_id,
+            chunk.token,
+            attempts,
+            retry.available_at,
+            key,
+            retry.error,
+            retry.keep_seq,
+        ),
+    )
+    connection.execute(SQL["set_steps_aside"], (chunk.namespace, chunk.run_id, retry.keep_seq, attempts))

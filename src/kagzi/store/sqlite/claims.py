@@ -1,0 +1,81 @@
+"""claim(): leasing due runs to a worker."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from kagzi.api.workers import Claim, Poll, Polled
+from kagzi.core.instant import Instant, Span
+from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.steps import read_history
+
+
+def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
+    run_ids = _claimed_before(connection, poll)
+    if not run_ids:
+        run_ids = _due(connection, poll, now)
+        if not run_ids:
+            return Polled(now=now, claims=())
+        connection.execute(
+            SQL["claim_runs"],
+            (poll.namespace, _json(run_ids), poll.token, poll.worker_id, poll.number, now, lease),
+        )
+    return Polled(now=now, claims=_read_claims(connection, poll, run_ids))
+
+
+def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
+    text = connection.execute(
+        SQL["find_claimed_runs"], (poll.worker_id, poll.namespace, poll.token)
+    ).fetchone()[0]
+    return msgspec.json.decode(text, type=list[str])
+
+
+def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
+    every_version = _json([each.name for each in poll.types if each.version is None])
+    one_version = _json([(each.name, each.version) for each in poll.types if each.version is not None])
+    due: list[tuple[Instant, str]] = []
+    # Queue by queue, since the index is in claim order only within a queue: all queues in one statement would
+    # sort everything that is due.
+    for queue in dict.fromkeys(poll.queues):
+        text = connection.execute(
+            SQL["find_due_runs"],
+            (poll.namespace, queue, now, poll.token, every_version, one_version, poll.limit),
+        ).fetchone()[0]
+        due += msgspec.json.decode(text, type=list[tuple[int, str]])
+    if len(poll.queues) > 1:
+        due.sort(key=lambda entry: entry[0])
+    return [run_id for _, run_id in due[: poll.limit]]
+
+
+def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[str]) -> tuple[Claim, ...]:
+    rows = connection.execute(SQL["read_claims"], (poll.namespace, _json(run_ids))).fetchall()
+    histories = read_history(connection, poll.namespace, run_ids)
+    claims = {
+        row[0]: Claim(
+            namespace=poll.namespace,
+            run_id=row[0],
+            token=poll.token,
+            workflow_type=row[1],
+            version=row[2],
+            task_queue=row[3],
+            external_id=row[4],
+            input=row[5],
+            started_at=row[6],
+            lease=row[7],
+            attempts=row[8],
+            executions=row[9],
+            crashes=row[10],
+            inbox_seq=row[11],
+            retry_policy=row[12],
+            history=histories.get(row[0], ()),
+        )
+        for row in rows
+    }
+    return tuple(claims[run_id] for run_id in run_ids)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,108 @@
+"""Background duties. Each takes the write lock, so any number of processes may have them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import RunStatus
+from kagzi.core.step import step_name
+from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
+from kagzi.store.protocol import Recovered
+from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.workers import revoke
+
+
+def recover_runs(
+    connection: sqlite3.Connection, limit: int, max_crashes: int, backoff: Callable[[int], Span], now: Instant
+) -> list[Recovered]:
+    recovered = []
+    for row in connection.execute(SQL["find_dead_leases"], (now, limit)).fetchall():
+        namespace, run_id, task_queue, priority, crashes, crashed_seq, newest_seq = row
+        progress = crashed_seq is None or newest_seq > crashed_seq
+        crashes = 1 if progress else crashes + 1
+        if crashes >= max_crashes:
+            status, at = RunStatus.FAILED, now
+            error = _poisoned(crashes)
+            connection.execute(SQL["fail_crashed_run"], (namespace, run_id, crashes, newest_seq, error, now))
+        else:
+            status, at = RunStatus.PENDING, now + backoff(crashes)
+            key = claim_key(at, priority, now)
+            connection.execute(SQL["recover_run"], (namespace, run_id, crashes, newest_seq, at, key))
+        connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+        recovered.append(
+            Recovered(
+                namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at
+            )
+        )
+    return recovered
+
+
+def _poisoned(crashes: int) -> bytes:
+    message = f"its worker died {crashes} times in a row without recording anything new"
+    return Failure.of(WorkflowFailed, message).encode()
+
+
+def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now: Instant) -> list[Recovered]:
+    revoked: dict[tuple[str, str], Recovered] = {}
+    for row in connection.execute(SQL["find_overdue_steps"], (now - grace, limit)).fetchall():
+        namespace, run_id, step_id, attempt, task_queue, priority, running = row
+        if running:
+            error = Failure.of(
+                StepTimeout, f"step {step_name(step_id)!r} ran longer than its timeout"
+            ).encode()
+            connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
+        # Both kinds of rows must leave the index of timeouts, or this duty would meet them for ever.
+        if (namespace, run_id) not in revoked:
+            if running:
+                revoked[namespace, run_id] = revoke(
+                    connection, (namespace, run_id, task_queue, priority), now
+                )
+            else:
+                connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+    return list(revoked.values())
+
+
+def time_out_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
+    timed_out = []
+    error = Failure.of(WorkflowTimedOut, "the run passed its deadline").encode()
+    for namespace, run_id, task_queue, at in connection.execute(
+        SQL["find_overdue_runs"], (now, limit)
+    ).fetchall():
+        connection.execute(SQL["time_out_run"], (namespace, run_id, error, now))
+        connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+        timed_out.append(
+            Recovered(
+                namespace=namespace,
+                run_id=run_id,
+                task_queue=task_queue,
+                status=RunStatus.TIMED_OUT,
+                available_at=at,
+            )
+        )
+    return timed_out
+
+
+def find_expired_runs(
+    connection: sqlite3.Connection, limit: int, after: Cursor | None, now: Instant
+) -> tuple[list[tuple[str, str]], Cursor | None]:
+    """Walk on from a cursor: which runs may go, and where the next walk begins (None: at the end)."""
+    namespace, _, run_id = ("", "", "") if after is None else after.key.rpartition("/")
+    rows = connection.execute(SQL["walk_runs"], (namespace, run_id, now, limit)).fetchall()
+    expired = [(row[0], row[1]) for row in rows if row[2]]
+    return expired, Cursor(f"{rows[-1][0]}/{rows[-1][1]}") if len(rows) == limit else None
+
+
+def delete_runs(connection: sqlite3.Connection, runs: list[tuple[str, str]]) -> int:
+    deleted = 0
+    for run in runs:
+        # Another process may have been here since the walk.
+        if connection.execute(SQL["delete_run"], run).rowcount:
+            deleted += 1
+            connection.execute(SQL["delete_steps"], run)
+            connection.execute(SQL["delete_payloads"], run)
+    return deleted

@@ -1,0 +1,52 @@
+"""Making the database's file, readable by nobody else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kagzi.errors import InvalidRequest, Unavailable
+
+
+def prepare_file(path: str) -> None:
+    """Make the file (0600) and the directories above it (0700) where they do not exist.
+
+    A file that exists is not touched: closing any descriptor of it would drop the locks that SQLite
+    connections of this process hold on it.
+    """
+    if "\0" in path:
+        raise InvalidRequest("the path of the database contains a NUL byte; remove it")
+    file = Path(path)
+    try:
+        _make_directories(file.parent)
+        if file.is_dir():
+            raise InvalidRequest(f"{path} is a directory; give the path of a file")
+        try:
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            pass
+    except (NotADirectoryError, FileExistsError):
+        raise InvalidRequest(
+            f"{path} cannot be made: something above it is a file, not a directory"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise Unavailable(
+            f"{path} cannot be made: {reason}. Check that its directory may be written"
+        ) from error
+
+
+def _make_directories(directory: Path) -> None:
+    # Not mkdir(parents=True): that gives the directories in between the default mode.
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        if directory.parent == directory:
+            break
+        directory = directory.parent
+    for each in reversed(missing):
+        try:
+            each.mkdir(mode=0o700)
+        except FileExistsError:
+            if not each.is_dir():  # else another process was faster
+                raise

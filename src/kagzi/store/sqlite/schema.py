@@ -1,0 +1,78 @@
+"""Bringing a database up to date: whoever comes first migrates, in one transaction, and the others find it
+done.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Final
+
+from kagzi.errors import MissingDependency
+from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
+
+OLDEST_SQLITE: Final = (3, 35, 0)  # UPDATE … FROM, RETURNING
+_STRICT_SINCE: Final = (3, 37, 0)
+
+
+def migrate(connection: sqlite3.Connection, begin: Callable[[sqlite3.Connection], None]) -> None:
+    check_version(sqlite3.sqlite_version_info)
+    known = _known()
+    # Looking first spares a database that is up to date the write lock.
+    if not plan_migrations(known, _applied(connection)):
+        return
+    begin(connection)
+    try:
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL,"
+            " checksum TEXT NOT NULL, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
+        )
+        for migration in plan_migrations(known, _applied(connection)):
+            for statement in _statements(migration.sql):
+                connection.execute(statement)
+            connection.execute(
+                "INSERT INTO schema_migrations (number, name, checksum) VALUES (?, ?, ?)",
+                (migration.number, migration.name, migration.checksum),
+            )
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check_version(version: tuple[int, ...]) -> None:
+    if version < OLDEST_SQLITE:
+        raise MissingDependency(
+            f"this Python comes with SQLite {'.'.join(map(str, version))}; Kagzi needs 3.35 or newer. "
+            "Use a newer Python or system, or a PostgreSQL database (postgresql://…)"
+        )
+
+
+@cache
+def _known() -> tuple[Migration, ...]:
+    return load_migrations("kagzi.store.sqlite")
+
+
+def _applied(connection: sqlite3.Connection) -> list[Applied]:
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchone()
+    if exists is None:
+        return []
+    return [
+        Applied(*row) for row in connection.execute("SELECT number, name, checksum FROM schema_migrations")
+    ]
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one: executescript() would commit before it begins."""
+    if sqlite3.sqlite_version_info < _STRICT_SINCE:
+        script = script.replace(") STRICT, WITHOUT ROWID;", ") WITHOUT ROWID;").replace(") STRICT;", ");")
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            yield pending
+            pending = ""
+    if pending.strip():
+        yield pending

@@ -1,0 +1,82 @@
+-- name: get_run
+-- One run as the engine shows it.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+FROM workflow_runs AS r
+LEFT JOIN workflow_payloads AS i
+    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
+LEFT JOIN workflow_payloads AS o
+    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+WHERE r.namespace = ?1 AND r.run_id = ?2;
+
+-- name: get_run_by_external_id
+-- The run that has this external id.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+FROM workflow_runs AS r
+LEFT JOIN workflow_payloads AS i
+    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
+LEFT JOIN workflow_payloads AS o
+    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+WHERE r.namespace = ?1 AND r.external_id = ?2;
+
+-- name: list_runs
+-- Runs of a namespace, newest first, beyond a run id. Templates of schedules are no runs.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+FROM workflow_runs AS r
+LEFT JOIN workflow_payloads AS i
+    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
+LEFT JOIN workflow_payloads AS o
+    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+WHERE r.namespace = ?1 AND r.run_id < ?2
+  AND (?3 IS NULL OR r.status = ?3) AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+  AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
+  AND (?6 IS NULL OR r.created_at >= ?6) AND (?7 IS NULL OR r.created_at < ?7)
+ORDER BY r.run_id DESC
+LIMIT ?8;
+
+-- name: list_runs_backward
+-- The same, going the other way: the nearest newer runs, nearest first.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+FROM workflow_runs AS r
+LEFT JOIN workflow_payloads AS i
+    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
+LEFT JOIN workflow_payloads AS o
+    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+WHERE r.namespace = ?1 AND r.run_id > ?2
+  AND (?3 IS NULL OR r.status = ?3) AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+  AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
+  AND (?6 IS NULL OR r.created_at >= ?6) AND (?7 IS NULL OR r.created_at < ?7)
+ORDER BY r.run_id
+LIMIT ?8;
+
+-- name: finished_of
+-- Which of these (namespace, run_id) have finished or do not exist.
+SELECT json_group_array(json(w.value))
+FROM json_each(?1) AS w
+LEFT JOIN workflow_runs AS r
+    ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]')
+WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
+
+-- name: horizon
+-- When leases, steps, deadlines and workers are next due; each is the first entry of an index, or a scan of what is live.
+SELECT
+    (SELECT min(lease_expires_at) FROM workflow_runs WHERE status = 'RUNNING'),
+    (SELECT min(timeout_at) FROM step_runs WHERE status = 'RUNNING'),
+    (SELECT min(deadline_at) FROM workflow_runs WHERE deadline_at IS NOT NULL AND finished_at IS NULL),
+    (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE');
+
+-- name: earliest_claim
+-- The earliest claim of a queue.
+SELECT min(claim_key) FROM workflow_runs
+WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING');
+
+-- name: ensure_namespace
+-- Make a namespace known, on first use.
+INSERT INTO namespaces (namespace, created_at, updated_at) VALUES (?1, ?2, ?2) ON CONFLICT DO NOTHING;

@@ -1,0 +1,66 @@
+-- name: register_worker
+-- A worker introduces itself, or comes back after it was taken for lost.
+INSERT INTO workers (worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
+    registered_at, last_heartbeat_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'ONLINE', ?10, ?10)
+ON CONFLICT (worker_id) DO UPDATE SET
+    namespace = excluded.namespace, queues = excluded.queues, types = excluded.types, versions = excluded.versions,
+    hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, concurrency = excluded.concurrency,
+    status = 'ONLINE', last_heartbeat_at = excluded.last_heartbeat_at, deregistered_at = NULL;
+
+-- name: record_worker_event
+-- For people: what happened to a worker, and when.
+INSERT INTO worker_events (namespace, worker_id, event, at) VALUES (?1, ?2, ?3, ?4);
+
+-- name: find_worker
+-- Whether the engine knows a worker.
+SELECT namespace, status FROM workers WHERE worker_id = ?1;
+
+-- name: beat_worker
+-- The worker is alive.
+UPDATE workers SET last_heartbeat_at = ?2, completed = ?3, failed = ?4
+WHERE worker_id = ?1 AND status <> 'OFFLINE';
+
+-- name: find_leases_of_worker
+-- Every run that a worker holds.
+SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq > 0 OR cancel_requested
+FROM workflow_runs
+WHERE worker_id = ?1 AND status = 'RUNNING';
+
+-- name: renew_leases
+-- Renew to now + length, never additively.
+UPDATE workflow_runs SET lease_expires_at = ?3 + lease_length
+WHERE worker_id = ?1 AND status = 'RUNNING' AND run_id IN (SELECT value FROM json_each(?2));
+
+-- name: read_tokens
+-- The tokens of these runs, whatever their status.
+SELECT json_group_array(json_array(run_id, token))
+FROM workflow_runs
+WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
+
+-- name: revoke_lease
+-- Take a run from its holder and make it claimable. The token goes, so that whatever the holder still sends is refused.
+UPDATE workflow_runs
+SET status = 'PENDING', token = NULL, available_at = ?3, claim_key = ?4, lease_expires_at = NULL
+WHERE namespace = ?1 AND run_id = ?2 AND status = 'RUNNING';
+
+-- name: leave_worker
+-- The worker has gone, by itself or unheard.
+UPDATE workers SET status = 'OFFLINE', deregistered_at = ?2
+WHERE worker_id = ?1 AND status <> 'OFFLINE'
+RETURNING namespace;
+
+-- name: list_workers
+-- The workers of a namespace, also those that have gone.
+SELECT worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status, registered_at,
+    last_heartbeat_at, completed, failed
+FROM workers
+WHERE namespace = ?1
+ORDER BY registered_at, worker_id;
+
+-- name: find_silent_workers
+-- Workers nobody has heard of since an instant.
+SELECT worker_id, namespace FROM workers
+WHERE status <> 'OFFLINE' AND last_heartbeat_at <= ?1
+ORDER BY last_heartbeat_at, worker_id
+LIMIT ?2;

@@ -1,0 +1,68 @@
+"""Reading steps."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.store.sqlite.statements import SQL
+
+_KINDS: Final = {kind.value: kind for kind in StepKind}
+_STATUSES: Final = {status.value: status for status in StepStatus}
+
+
+def get_steps(connection: sqlite3.Connection, namespace: str, run_id: str) -> list[Step]:
+    rows = connection.execute(SQL["get_steps"], (namespace, run_id)).fetchall()
+    return [_step_of(*row) for row in rows]
+
+
+def read_history(
+    connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]
+) -> dict[str, tuple[Step, ...]]:
+    """The history of each of these runs that has any, events in order of completed_seq."""
+    rows = connection.execute(
+        SQL["read_history"], (namespace, msgspec.json.encode(run_ids).decode())
+    ).fetchall()
+    histories: dict[str, list[Step]] = {}
+    for row in rows:
+        histories.setdefault(row[0], []).append(_step_of(*row[1:]))
+    return {run_id: tuple(sorted(steps, key=_place)) for run_id, steps in histories.items()}
+
+
+def _place(step: Step) -> tuple[bool, int, int, str, int]:
+    seq = step.completed_seq
+    return (seq is None, seq or 0, step.started_at, step.step_id, step.attempt)
+
+
+def _step_of(
+    step_id: str,
+    attempt: int,
+    kind: str,
+    status: str,
+    completed_seq: int | None,
+    started_at: int,
+    finished_at: int | None,
+    retry_at: int | None,
+    input_hash: int,
+    output: bytes | None,
+    error: bytes | None,
+    input: bytes | None = None,
+) -> Step:
+    return Step(
+        step_id=step_id,
+        attempt=attempt,
+        kind=_KINDS[kind],
+        status=_STATUSES[status],
+        completed_seq=completed_seq,
+        started_at=started_at,
+        finished_at=finished_at,
+        retry_at=retry_at,
+        input_hash=input_hash,
+        output=output,
+        error=error,
+        input=input,
+    )

@@ -1,0 +1,175 @@
+"""SqliteStore: the Store contract over one SQLite database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kagzi.api.operations import Answer, Write
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.clock import SystemClock
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import Run
+from kagzi.core.step import Step
+from kagzi.core.worker import Worker
+from kagzi.store.protocol import Horizon, Queue, Recovered
+from kagzi.store.sqlite import batch, claims, duties, steps, workers
+from kagzi.store.sqlite import runs as read_runs
+from kagzi.store.sqlite.connection import Database
+
+
+class SqliteStore:
+    """A file, or with no path a database in memory.
+
+    `now` replaces the host's clock; `inline` replaces threads by calls in the caller's own (see
+    `connection`). The clock is read within each transaction, so instants rise in the order of commits.
+    """
+
+    lanes = 1
+
+    def __init__(
+        self, path: str | None, *, now: Callable[[], Instant] | None = None, inline: bool = False
+    ) -> None:
+        self._now = now or SystemClock().now
+        self._database = Database(path, inline=inline)
+        self._stop_listening: Callable[[], None] | None = None
+        self._opened = False
+
+    def lane_of(self, write: Write) -> int:  # noqa: ARG002 (there is one)
+        return 0
+
+    async def open(self) -> None:
+        await self._database.open()
+        self._opened = True
+
+    async def close(self) -> None:
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        if self._opened:
+            self._opened = False
+            await self._database.close()
+
+    def sibling(self) -> SqliteStore:
+        """Shares the connections: they have threads of their own already, and one writer is what SQLite
+        wants.
+        """
+        other = SqliteStore.__new__(SqliteStore)
+        other._now = self._now
+        other._database = self._database
+        other._stop_listening = None
+        other._opened = False
+        return other
+
+    # Writes.
+
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:  # noqa: ARG002
+        # The length of a lease is known where one is given: at the claim, and in a BirthLease.
+        now = self._now
+        return await self._database.write(lambda connection: batch.apply(connection, writes, now()))
+
+    async def claim(self, poll: Poll, lease: Span) -> Polled:
+        now = self._now
+        return await self._database.write(lambda connection: claims.claim(connection, poll, lease, now()))
+
+    # Reads.
+
+    async def get_run(self, namespace: str, run_id: str) -> Run | None:
+        return await self._database.read(lambda connection: read_runs.get_run(connection, namespace, run_id))
+
+    async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
+        return await self._database.read(
+            lambda connection: read_runs.get_run_by_external_id(connection, namespace, external_id)
+        )
+
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+        return await self._database.read(
+            lambda connection: read_runs.list_runs(connection, filter, cursor, limit)
+        )
+
+    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
+        return await self._database.read(lambda connection: steps.get_steps(connection, namespace, run_id))
+
+    async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        return await self._database.read(lambda connection: read_runs.finished_of(connection, runs))
+
+    async def horizon(self, queues: Sequence[Queue]) -> Horizon:
+        now = self._now
+        return await self._database.read(lambda connection: read_runs.horizon(connection, queues, now()))
+
+    # Namespaces and workers.
+
+    async def ensure_namespace(self, namespace: str) -> None:
+        now = self._now
+        await self._database.write(
+            lambda connection: read_runs.ensure_namespace(connection, namespace, now())
+        )
+
+    async def register(self, registration: Registration) -> None:
+        now = self._now
+        await self._database.write(lambda connection: workers.register(connection, registration, now()))
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+        now = self._now
+        return await self._database.write(lambda connection: workers.heartbeat(connection, heartbeat, now()))
+
+    async def deregister(self, worker_id: str) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(lambda connection: workers.deregister(connection, worker_id, now()))
+
+    async def list_workers(self, namespace: str) -> list[Worker]:
+        return await self._database.read(lambda connection: workers.list_workers(connection, namespace))
+
+    # Duties.
+
+    async def recover_runs(
+        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
+    ) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(
+            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
+        )
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(
+            lambda connection: duties.time_out_steps(connection, limit, grace, now())
+        )
+
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(lambda connection: duties.time_out_runs(connection, limit, now()))
+
+    async def expire_workers(self, limit: int, after: Span) -> list[str]:
+        now = self._now
+        return await self._database.write(
+            lambda connection: workers.expire_workers(connection, limit, after, now())
+        )
+
+    async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
+        now = self._now
+        # Looking needs no write lock, and there is seldom anything to delete. Finished runs do not change in
+        # between.
+        expired, cursor = await self._database.read(
+            lambda connection: duties.find_expired_runs(connection, limit, after, now())
+        )
+        if not expired:
+            return 0, cursor
+        return await self._database.write(lambda connection: duties.delete_runs(connection, expired)), cursor
+
+    # Wake-ups.
+
+    async def listen(
+        self,
+        on_work: Callable[[Queue], None],  # noqa: ARG002
+        on_finished: Callable[[str, str], None],  # noqa: ARG002
+        on_unknown: Callable[[], None],
+    ) -> None:
+        # SQLite says that another process has written, not what.
+        if self._stop_listening is not None:
+            self._stop_listening()
+        self._stop_listening = self._database.watch(on_unknown)
+
+    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+        """Nothing to do: the commit itself is what other processes notice."""

@@ -1,0 +1,43 @@
+"""What SQLite's errors mean to those who use Kagzi."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kagzi.errors import InvalidRequest, KagziError, Unavailable
+
+_HELD = (
+    "another process has been writing to it for too long. Try again; if it stays so, look for a program "
+    "that holds it open"
+)
+_REASONS = {
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_LOCKED: _HELD,
+    sqlite3.SQLITE_FULL: "the disk is full. Nothing was written; free some space and try again",
+    sqlite3.SQLITE_IOERR: "the disk refused to read or write. Check the disk and try again",
+    sqlite3.SQLITE_READONLY: "the file or its directory is read-only. Kagzi needs to write to both",
+    sqlite3.SQLITE_PERM: "the file or its directory may not be written. Kagzi needs to write to both",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened. Check that its directory exists and may be written",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged. Restore it from a backup",
+    sqlite3.SQLITE_NOMEM: "there is not enough memory",
+}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def translate(error: sqlite3.Error, path: str | None) -> KagziError:
+    where = path or "the database in memory"
+    if _code(error) == sqlite3.SQLITE_NOTADB:
+        return InvalidRequest(
+            f"{where} is not an SQLite database. Give the path of a new file, or of one that Kagzi made"
+        )
+    reason = _REASONS.get(_code(error), f"{error}")
+    return Unavailable(f"cannot use {where}: {reason}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    # The low byte is the kind of trouble, the rest says where it was met. Errors of the Python module have
+    # none.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

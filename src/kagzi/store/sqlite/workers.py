@@ -1,0 +1,156 @@
+"""Workers: who is there, which leases they keep, and which go back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Registration
+from kagzi.core.instant import Instant, Span
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType
+from kagzi.store.protocol import Recovered
+from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.statements import SQL
+
+EVERY_VERSION: Final = ""
+
+
+def register(connection: sqlite3.Connection, registration: Registration, now: Instant) -> None:
+    connection.execute(
+        SQL["register_worker"],
+        (
+            registration.worker_id,
+            registration.namespace,
+            _json(registration.queues),
+            _json([each.name for each in registration.types]),
+            _json([each.version or EVERY_VERSION for each in registration.types]),
+            registration.hostname,
+            registration.pid,
+            registration.version,
+            registration.concurrency,
+            now,
+        ),
+    )
+    _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
+
+
+def heartbeat(
+    connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
+) -> tuple[HeartbeatAnswer, list[Recovered]]:
+    worker_id = heartbeat.worker_id
+    connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed))
+    worker = connection.execute(SQL["find_worker"], (worker_id,)).fetchone()
+    listed = dict(heartbeat.held)
+    kept: list[str] = []
+    news: list[str] = []
+    unheard: list[tuple[str, str, str, int]] = []
+    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
+    for namespace, run_id, token, task_queue, priority, poll, has_news in leases:
+        if listed.get(run_id) == token:
+            kept.append(run_id)
+            if has_news:
+                news.append(run_id)
+        elif run_id not in listed and poll is not None and poll <= heartbeat.heard:
+            unheard.append((namespace, run_id, task_queue, priority))
+    if kept:
+        connection.execute(SQL["renew_leases"], (worker_id, _json(kept), now))
+    lost = _lost(connection, None if worker is None else worker[0], heartbeat, set(kept))
+    answer = HeartbeatAnswer(
+        lost=lost,
+        news=tuple(news),
+        drain=worker is not None and worker[1] == WorkerStatus.DRAINING,
+        known=worker is not None and worker[1] != WorkerStatus.OFFLINE,
+    )
+    return answer, [revoke(connection, run, now) for run in unheard]
+
+
+def _lost(
+    connection: sqlite3.Connection, namespace: str | None, heartbeat: Heartbeat, kept: set[str]
+) -> tuple[str, ...]:
+    """Runs listed that carry another token now. One that the worker itself let go of meanwhile carries the
+    same.
+    """
+    missing = [(run_id, token) for run_id, token in heartbeat.held if run_id not in kept]
+    if not missing:
+        return ()
+    tokens: dict[str, str | None] = {}
+    if namespace is not None:
+        text = connection.execute(
+            SQL["read_tokens"], (namespace, _json([run_id for run_id, _ in missing]))
+        ).fetchone()[0]
+        tokens = dict(msgspec.json.decode(text, type=list[tuple[str, str | None]]))
+    return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
+
+
+def deregister(connection: sqlite3.Connection, worker_id: str, now: Instant) -> list[Recovered]:
+    for (namespace,) in connection.execute(SQL["leave_worker"], (worker_id, now)).fetchall():
+        _record(connection, namespace, worker_id, WorkerEvent.STOPPED, now)
+    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
+    return [
+        revoke(connection, (namespace, run_id, task_queue, priority), now)
+        for namespace, run_id, _, task_queue, priority, _, _ in leases
+    ]
+
+
+def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: Instant) -> Recovered:
+    """Take (namespace, run_id, task_queue, priority) from its holder and make it claimable at once."""
+    namespace, run_id, task_queue, priority = run
+    connection.execute(SQL["revoke_lease"], (namespace, run_id, now, claim_key(now, priority, now)))
+    connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+    return Recovered(
+        namespace=namespace,
+        run_id=run_id,
+        task_queue=task_queue,
+        status=RunStatus.PENDING,
+        available_at=now,
+    )
+
+
+def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]:
+    return [
+        Worker(
+            worker_id=row[0],
+            namespace=row[1],
+            queues=msgspec.json.decode(row[2], type=tuple[str, ...]),
+            types=_types(row[3], row[4]),
+            hostname=row[5],
+            pid=row[6],
+            version=row[7],
+            concurrency=row[8],
+            status=WorkerStatus(row[9]),
+            registered_at=row[10],
+            last_heartbeat_at=row[11],
+            completed=row[12],
+            failed=row[13],
+        )
+        for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()
+    ]
+
+
+def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now: Instant) -> list[str]:
+    silent = connection.execute(SQL["find_silent_workers"], (now - after, limit)).fetchall()
+    for worker_id, namespace in silent:
+        connection.execute(SQL["leave_worker"], (worker_id, now)).fetchall()
+        _record(connection, namespace, worker_id, WorkerEvent.LOST, now)
+    return [worker_id for worker_id, _ in silent]
+
+
+def _types(names: str, versions: str) -> tuple[WorkflowType, ...]:
+    pairs = zip(
+        msgspec.json.decode(names, type=list[str]), msgspec.json.decode(versions, type=list[str]), strict=True
+    )
+    return tuple(WorkflowType(name, version or None) for name, version in pairs)
+
+
+def _record(
+    connection: sqlite3.Connection, namespace: str, worker_id: str, event: WorkerEvent, now: Instant
+) -> None:
+    connection.execute(SQL["record_worker_event"], (namespace, worker_id, event.value, now))
+
+
+def _json(value: Sequence[str]) -> str:
+    return msgspec.json.encode(value).decode()
