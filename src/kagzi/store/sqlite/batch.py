@@ -181,27 +181,25 @@ def _existing_run(
         SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)
     ).fetchone()
     run_id, status, token, started_at, available_at, workflow_type, input = row
+    if run_id == start.run_id:
+        # Inserted now, or by an earlier sending of this very start.
+        born = start.lease is not None and token == start.lease.token and status == "RUNNING"
+        return Started(
+            run_id=run_id,
+            status=RunStatus(status),
+            born=born,
+            started_at=started_at or 0,
+            available_at=available_at,
+        )
     if input is None:
         # Inserted by this batch, and its large input is not written yet.
         input = fresh[start.namespace, run_id].input
     if workflow_type != start.workflow_type or input != start.input:
-        taken = f"id {start.external_id!r}" if run_id != start.run_id else f"run id {run_id}"
-        what = f"of type {workflow_type!r}" if workflow_type != start.workflow_type else "with another input"
-        return Conflict(f"the {taken} belongs to a run {what}. Use another id, or start the same workflow")
-    born = (
-        run_id == start.run_id
-        and start.lease is not None
-        and token == start.lease.token
-        and status == "RUNNING"
-    )
-    return Started(
-        run_id=run_id,
-        already_exists=run_id != start.run_id,
-        status=RunStatus(status),
-        born=born,
-        started_at=started_at if born else 0,
-        available_at=available_at,
-    )
+        return Conflict(
+            f"id {start.external_id!r} belongs to run {run_id} of {workflow_type}, which was started with "
+            "another type or input"
+        )
+    return Started(run_id=run_id, already_exists=True, status=RunStatus(status), available_at=available_at)
 
 
 # Chunks.

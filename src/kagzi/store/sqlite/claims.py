@@ -45,8 +45,7 @@ def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
             (poll.namespace, queue, now, poll.token, every_version, one_version, poll.limit),
         ).fetchone()[0]
         due += msgspec.json.decode(text, type=list[tuple[int, str]])
-    if len(poll.queues) > 1:
-        due.sort(key=lambda entry: entry[0])
+    due.sort()
     return [run_id for _, run_id in due[: poll.limit]]
 
 

@@ -1,8 +1,11 @@
 -- name: find_claimed_runs
 -- The runs that an earlier answer to this very poll has claimed.
 SELECT json_group_array(run_id)
-FROM workflow_runs
-WHERE worker_id = ?1 AND status = 'RUNNING' AND namespace = ?2 AND token = ?3;
+FROM (
+    SELECT run_id
+    FROM workflow_runs
+    WHERE worker_id = ?1 AND status = 'RUNNING' AND namespace = ?2 AND token = ?3
+    ORDER BY available_at, run_id);
 
 -- name: find_due_runs
 -- The due runs of one queue that have waited longest, as one row. A token claims a run once: a poll that comes a second
