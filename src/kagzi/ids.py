@@ -59,3 +59,12 @@ class RandomIds:
 def _format(value: int) -> str:
     text = f"{value:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def seeded_random(run_id: str) -> random.Random:
+    """The chance of one workflow run: the same numbers on each replay."""
+    return random.Random(run_id)
+
+
+def fresh_random() -> random.Random:
+    return random.Random(os.urandom(16))

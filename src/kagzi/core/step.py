@@ -4,7 +4,9 @@ A step's identity is text: the path of its scope, its name, and its occurrence w
 `charge`, `charge#2`, `reserve_all/reserve#3`. `/` and `#` inside a name are escaped, so a path reads back
 unambiguously. Identity never contains a global position: adding, removing or reordering other steps leaves it alone.
 
-Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired.
+Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired,
+which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. Rows set aside by a retry of the run
+end in `~` and their generation.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ class Step(Struct, frozen=True, kw_only=True):
 
 def escape(part: str) -> str:
     """Make a name safe inside a step id."""
-    if "/" in part or "#" in part or "%" in part:
-        return part.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
+    if any(mark in part for mark in "%/#@~"):
+        for mark in "%/#@~":
+            part = part.replace(mark, f"%{ord(mark):02X}")
     return part
 
 
@@ -69,5 +72,8 @@ def numbered(name: str, occurrence: int) -> str:
 
 def step_name(step_id: str) -> str:
     """The name a person gave the step, without scope and occurrence."""
-    last = step_id.rpartition("/")[2].partition("#")[0]
-    return last.replace("%23", "#").replace("%2F", "/").replace("%25", "%")
+    name = step_id.rpartition("/")[2].partition("~")[0].partition("#")[0].removeprefix("@")
+    if "%" in name:
+        for mark in "~@#/%":
+            name = name.replace(f"%{ord(mark):02X}", mark)
+    return name

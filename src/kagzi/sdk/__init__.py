@@ -1,0 +1,1 @@
+"""What users touch: definitions, client, worker, replay. Speaks to an Engine and cannot tell which one it holds."""

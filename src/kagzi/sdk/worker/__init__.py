@@ -1,0 +1,1 @@
+"""The worker: claims runs, drives them, keeps their leases alive."""

@@ -1,0 +1,258 @@
+"""One claimed run in a worker: the host of an `Execution`.
+
+It turns what the execution asks for into commits, bodies and timers, and tells it what came of them. Everything here
+runs in plain callbacks of the worker's loop, never inside one of its tasks (see `replay.loop`).
+
+A run's operations are committed in chunks, at most one in flight: while it is, the next one fills. So `CompleteStep`
+and the `CompleteRun` or `ParkRun` that follows from it share a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kagzi.api.operations import (
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    FailRun,
+    HandBackRun,
+    Operation,
+    ParkRun,
+    RetryRun,
+)
+from kagzi.api.workers import Claim
+from kagzi.core.failure import Failure
+from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.retry import next_attempt
+from kagzi.errors import KagziError
+from kagzi.sdk.replay.execution import Execution, StepCall
+
+if TYPE_CHECKING:
+    from kagzi.sdk.worker.worker import Worker
+
+logger = logging.getLogger("kagzi.worker")
+
+# Waits up to this long stay in memory under the lease, longer ones park the run.
+SHORT_WAIT: Span = SECOND
+# When only news from outside can wake a run, it is still looked at this often, in case that news was missed.
+RECHECK: Span = 300 * SECOND
+
+
+class Attempt:
+    def __init__(self, worker: Worker, claim: Claim, now: Instant, leased_at: Span) -> None:
+        self.run_id = claim.run_id
+        self.token = claim.token
+        self.workflow = claim.workflow_type
+        self.claim = claim
+        self.leased_at = leased_at  # by the worker's monotonic clock, when the lease was last known to be asked for
+        self.gone = False
+        self.execution: Execution | None = None
+        self._worker = worker
+        self._clock_offset = now - worker.monotonic()
+        self._outbox: list[Operation] = []
+        self._in_flight = 0
+        self._last: Operation | None = None  # the operation that ends this attempt, once submitted
+        self._timer: asyncio.TimerHandle | None = None
+        self._bodies: set[StepCall] = set()
+
+    # Effects, called by the execution.
+
+    def submit(self, operation: Operation) -> None:
+        self._outbox.append(operation)
+
+    def start_body(self, call: StepCall) -> None:
+        worker = self._worker
+        if worker.draining:
+            # In-flight steps finish and are recorded, new ones start elsewhere.
+            worker.loop.call_soon(self.drain)
+            return
+        if not self.lease_is_safe():
+            worker.loop.call_soon(self.abandon, "its lease could not be renewed in time")
+            return
+        self._bodies.add(call)
+        worker.bodies.start(self, call)
+
+    def cancel_body(self, call: StepCall) -> None:
+        self._worker.bodies.cancel(call)
+
+    def now(self) -> Instant:
+        return self._clock_offset + self._worker.monotonic()
+
+    def jitter(self) -> float:
+        return self._worker.ids.jitter()
+
+    # What happens to bodies.
+
+    def step_returned(self, call: StepCall, value: Any) -> None:
+        self._bodies.discard(call)
+        if self.execution is not None:
+            self.execution.step_returned(call, value)
+            self._after()
+
+    def step_raised(self, call: StepCall, error: BaseException) -> None:
+        self._bodies.discard(call)
+        if self.execution is not None:
+            self.execution.step_raised(call, error)
+            self._after()
+
+    def body_ended(self, call: StepCall) -> None:
+        self._bodies.discard(call)
+        if self.execution is not None:
+            self.execution.body_ended(call)
+            self._after()
+
+    def show(self, call: StepCall) -> None:
+        if self.execution is not None and self.wants(call):
+            self.execution.show(call)
+            self._flush()
+
+    def wants(self, call: StepCall) -> bool:
+        return call.future is not None and not call.future.done()
+
+    # The life of the attempt.
+
+    def begin(
+        self, execution: Execution, workflow: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes]
+    ) -> None:
+        self.execution = execution
+        execution.begin(workflow, encode_result)
+        self._after()
+
+    def fail(self, failure: Failure) -> None:
+        """The workflow could not even be called."""
+        self._end(FailRun(error=failure.encode()))
+
+    def lease_is_safe(self) -> bool:
+        """Whether the lease surely still holds: a margin of a sixth is left for what is under way."""
+        return self._worker.monotonic() < self.leased_at + self.claim.lease * 5 // 6
+
+    def abandon(self, reason: str) -> None:
+        """Somebody else drives the run now, or soon will: stop at once and report nothing."""
+        if not self.gone:
+            logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason)
+            self._leave()
+
+    def hand_back(self) -> None:
+        """Give the run back: nothing is burned, and somebody else goes on with it at once."""
+        if self._last is None and not self.gone:
+            self._end(HandBackRun())
+
+    def drain(self) -> None:
+        """Give the run back as soon as no body is running."""
+        if not self._bodies:
+            self.hand_back()
+
+    def _after(self) -> None:
+        """After every event: end, wait, or go on."""
+        execution = self.execution
+        if execution is None or self._last is not None:
+            return
+        if execution.outcome is not None:
+            self._end(self._final_operation(execution))
+            return
+        if self._worker.draining:
+            self.drain()
+        elif execution.idle:
+            self._wait(execution)
+        self._flush()
+
+    def _final_operation(self, execution: Execution) -> Operation:
+        outcome = execution.outcome
+        assert outcome is not None
+        if outcome.failure is None:
+            assert outcome.output is not None
+            return CompleteRun(output=outcome.output)
+        error = outcome.failure.encode()
+        policy = self._worker.run_retry(self.claim)
+        delay = None
+        if policy is not None:
+            delay = next_attempt(policy, outcome.failure, self.claim.attempts + 1, self.jitter())
+        if delay is None:
+            return FailRun(error=error)
+        return RetryRun(available_at=self.now() + delay, keep_seq=outcome.keep_seq, error=error)
+
+    def _wait(self, execution: Execution) -> None:
+        due = execution.next_due()
+        now = self.now()
+        if due is not None and due - now <= SHORT_WAIT and self._worker.slots.lend(self):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._worker.loop.call_later(max(due - now, 0) / SECOND, self._due)
+            return
+        self._end(ParkRun(available_at=due if due is not None else now + RECHECK, inbox_seq=self.claim.inbox_seq))
+
+    def _due(self) -> None:
+        self._timer = None
+        self._worker.slots.take_back(self)
+
+    def resume(self) -> None:
+        """The wait is over and there is a slot again."""
+        if self.execution is not None and self._last is None:
+            self.execution.tick()
+            self._after()
+
+    def _end(self, operation: Operation) -> None:
+        self._last = operation
+        self._outbox.append(operation)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._in_flight or not self._outbox or self.gone:
+            return
+        operations = tuple(self._outbox)
+        self._outbox.clear()
+        self._in_flight = len(operations)
+        chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
+        commit = self._worker.commit(chunk)
+        commit.add_done_callback(self._committed)
+
+    def _committed(self, commit: asyncio.Future[ChunkAnswer]) -> None:
+        operations, self._in_flight = self._in_flight, 0
+        if self.gone:
+            if not commit.cancelled():
+                commit.exception()
+            return
+        error = None if commit.cancelled() else commit.exception()
+        if commit.cancelled() or error is not None:
+            self._refused(error)
+            return
+        answer = commit.result()
+        if answer is ChunkAnswer.LEASE_LOST:
+            self.abandon("its lease was lost")
+        elif answer is ChunkAnswer.NEWS:
+            # Parking was declined because something arrived meanwhile. Claiming the run again brings the news along.
+            self._last = None
+            self._end(HandBackRun())
+        elif self._last is not None and not self._outbox:
+            self._worker.finished(self._last)
+            self._leave()
+        else:
+            if self.execution is not None:
+                self.execution.durable(operations)
+            self._flush()
+
+    def _refused(self, error: BaseException | None) -> None:
+        if isinstance(error, KagziError) or error is None:
+            self.abandon(f"its progress could not be stored: {error}")
+        else:
+            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error)
+            self.abandon("its progress could not be stored")
+
+    def _leave(self) -> None:
+        self.gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        execution, self.execution = self.execution, None
+        for call in list(self._bodies):
+            self._worker.bodies.cancel(call)
+        if execution is not None:
+            execution.evict()
+        self._worker.release(self)

@@ -1,0 +1,137 @@
+"""Heartbeats: keep the leases of a worker alive, whatever its event loop is doing.
+
+They run on a thread of their own with an event loop and a connection of their own, so that a step which blocks the
+worker's loop for minutes does not lose its lease. The only things shared with the worker's thread are snapshots of a
+dictionary and a few integers, and `call_soon_threadsafe` for the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from kagzi.api.engine import Engine
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer
+from kagzi.core.instant import SECOND, Span
+from kagzi.errors import KagziError
+
+logger = logging.getLogger("kagzi.worker")
+
+
+class Held(Protocol):
+    """What heartbeats need to know of the worker; safe to call from another thread."""
+
+    def heartbeat(self) -> tuple[Heartbeat, Span]:
+        """The heartbeat to send now, and the moment (monotonic) from which on the leases count if it succeeds."""
+        ...
+
+    def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None: ...
+
+    def heartbeat_interval(self) -> Span:
+        """A third of the shortest lease held."""
+        ...
+
+
+async def beat(engine: Engine, held: Held, stop: asyncio.Event) -> None:
+    """Send heartbeats until told to stop. After a failure the next one comes soon: a lease does not wait."""
+    failures = 0
+    while True:
+        interval = held.heartbeat_interval() / SECOND
+        wait = interval if failures == 0 else min(interval / 4, 0.1 * 2 ** min(failures, 6))
+        try:
+            async with asyncio.timeout(wait):
+                await stop.wait()
+            return
+        except TimeoutError:
+            pass
+        heartbeat, at = held.heartbeat()
+        try:
+            async with asyncio.timeout(interval * 2):
+                answer = await engine.workers.heartbeat(heartbeat)
+        except (KagziError, TimeoutError) as error:
+            failures += 1
+            if failures in (1, 10, 100):
+                logger.warning("heartbeat failed (%d in a row): %s", failures, error or "no answer in time")
+            continue
+        except Exception:
+            failures += 1
+            logger.exception("heartbeat failed")
+            continue
+        if failures:
+            logger.info("heartbeats work again after %d failures", failures)
+        failures = 0
+        held.renewed(heartbeat, at, answer)
+
+
+class HeartbeatThread:
+    """Runs `beat` on a thread of its own."""
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine.sibling()
+        self._held = held
+        self._thread = threading.Thread(target=self._main, name="kagzi-heartbeat", daemon=True)
+        self._stop: Callable[[], None] | None = None
+        self._stopped = False
+        self._ready = threading.Event()
+
+    async def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopped = True
+        await asyncio.to_thread(self._ready.wait)
+        if self._stop is not None:
+            self._stop()
+        await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+
+        def from_outside() -> None:
+            try:
+                loop.call_soon_threadsafe(stop.set)
+            except RuntimeError:
+                logger.debug("heartbeat thread has ended already")
+
+        self._stop = from_outside
+        self._ready.set()
+        if self._stopped:
+            return
+        delay = 0.1
+        while not stop.is_set():
+            try:
+                await self._engine.open()
+                break
+            except KagziError as error:
+                logger.warning("heartbeats cannot reach the engine: %s", error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 2.0)
+        try:
+            await beat(self._engine, self._held, stop)
+        finally:
+            await self._engine.close()
+
+
+class HeartbeatTask:
+    """Runs `beat` as a task of the worker's own loop: for virtual time, where threads have no place."""
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine
+        self._held = held
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(beat(self._engine, self._held, self._stop), name="kagzi-heartbeat")
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await self._task

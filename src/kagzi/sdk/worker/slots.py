@@ -1,0 +1,80 @@
+"""Slots: how many runs a worker drives at once.
+
+A run takes a slot when it is claimed or adopted and gives it back when the worker lets go of it. A run that waits a
+moment in memory lends its slot and takes one back when its time has come, before any new run gets one; the number of
+runs that may wait so is bounded, the others park.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+WAITING_PER_SLOT = 10
+
+
+class Resumable(Protocol):
+    gone: bool
+
+    def resume(self) -> None: ...
+
+
+class Slots:
+    def __init__(self, concurrency: int, on_free: Callable[[], None]) -> None:
+        self.concurrency = concurrency
+        self.reserved = 0  # promised to runs that are being started in this process
+        self.claiming = 0  # held back for a claim under way
+        self._taken = 0
+        self._lent: set[Resumable] = set()
+        self._queue: deque[Resumable] = deque()
+        self._on_free = on_free
+
+    @property
+    def free(self) -> int:
+        return self.concurrency - self._taken - self.reserved - self.claiming
+
+    @property
+    def taken(self) -> int:
+        return self._taken
+
+    def take(self) -> None:
+        self._taken += 1
+
+    def release(self, attempt: Resumable) -> None:
+        if attempt in self._lent:
+            self._lent.discard(attempt)
+            return
+        self._taken -= 1
+        self._freed()
+
+    def lend(self, attempt: Resumable) -> bool:
+        """Give the slot up for a short wait; False when too many wait already."""
+        if attempt in self._lent:
+            return True
+        if len(self._lent) >= WAITING_PER_SLOT * self.concurrency:
+            return False
+        self._lent.add(attempt)
+        self._taken -= 1
+        self._freed()
+        return True
+
+    def take_back(self, attempt: Resumable) -> None:
+        """Resume the attempt as soon as there is a slot."""
+        self._queue.append(attempt)
+        if self._taken < self.concurrency:
+            self._serve()
+
+    def _freed(self) -> None:
+        self._serve()
+        if self.free > 0:
+            self._on_free()
+
+    def _serve(self) -> None:
+        while self._queue and self._taken < self.concurrency:
+            attempt = self._queue.popleft()
+            if attempt.gone or attempt not in self._lent:
+                continue
+            self._lent.discard(attempt)
+            self._taken += 1
+            attempt.resume()

@@ -1,0 +1,385 @@
+"""The worker: polls for runs, drives them in its slots, drains when told to.
+
+One task polls. Claimed runs are begun from plain callbacks, and so is everything that happens to them (see
+`attempt.py`). Heartbeats are somebody else's business (`heartbeat.py`), usually on another thread: the methods they
+call say so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from kagzi.api.engine import Engine
+from kagzi.api.operations import (
+    BirthLease,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    FailRun,
+    Operation,
+    StartRun,
+)
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registration
+from kagzi.clock import Clock
+from kagzi.core.failure import Failure
+from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.retry import Retry
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import KagziError
+from kagzi.ids import IdSource
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.bodies import Bodies
+from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.slots import Slots
+from kagzi.version import __version__
+
+logger = logging.getLogger("kagzi.worker")
+
+DEFAULT_STEP_RETRY = Retry()
+
+
+class Definition(Protocol):
+    """A workflow as the worker needs it."""
+
+    @property
+    def retry(self) -> Retry | None: ...
+
+    def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, Any]:
+        """The workflow function called with the decoded input."""
+        ...
+
+    def encode_result(self, value: Any) -> bytes: ...
+
+
+class Registry(Protocol):
+    def find_workflow(self, name: str, version: str) -> Definition | None: ...
+
+    def workflow_types(self) -> tuple[WorkflowType, ...]: ...
+
+
+class Heart(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 100
+    threads: int = 32
+    poll_wait: Span = 60 * SECOND
+    grace: Span = 25 * SECOND  # under the 30 s that Kubernetes gives a container to stop
+    adopt: bool = True
+    strict: bool = False
+    payload_limit: int = PAYLOAD_BYTES
+
+
+class Worker:
+    def __init__(
+        self,
+        engine: Engine,
+        registry: Registry,
+        *,
+        namespace: str,
+        clock: Clock,
+        ids: IdSource,
+        settings: WorkerSettings,
+        heart: Callable[[Engine, Worker], Heart] = HeartbeatThread,
+    ) -> None:
+        self.worker_id = ids.token()
+        self.ids = ids
+        self.monotonic = clock.monotonic
+        self.settings = settings
+        self.draining = False
+        self.slots = Slots(settings.concurrency, self._slot_freed)
+        self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads)
+        self.loop: asyncio.AbstractEventLoop
+        self._engine = engine
+        self._commit = engine.workers.commit
+        self._registry = registry
+        self._namespace = namespace
+        self._types = registry.workflow_types()
+        self._make_heart = heart
+        self._heart: Heart | None = None
+        self._held: dict[str, Attempt] = {}
+        self._heard = 0
+        self._completed = 0
+        self._failed = 0
+        self._lease: Span = 30 * SECOND
+        self._interval: Span = 10 * SECOND
+        self._backlog = False  # the last claim came back full: starting runs here would jump the queue
+        self._slot_free = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+        self._detach: Callable[[], None] | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        await self._register()
+        self._heart = self._make_heart(self._engine, self)
+        await self._heart.start()
+        if self.settings.adopt:
+            self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
+        self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
+        logger.info(
+            "worker %s is up: queues %s, %d slots", self.worker_id, ", ".join(self.settings.queues), self.slots.concurrency
+        )
+
+    async def stop(self, grace: Span | None = None) -> None:
+        """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
+        self.draining = True
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
+        if self._polling is not None:
+            self._polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._polling
+        if self._held:
+            logger.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
+        self.loop.call_soon(self._each_held, Attempt.drain)
+        if not await self._wait_until_idle(self.settings.grace if grace is None else grace):
+            self.loop.call_soon(self._each_held, Attempt.hand_back)
+            if not await self._wait_until_idle(2 * SECOND):
+                self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
+                await asyncio.sleep(0)
+        self.bodies.close()
+        with contextlib.suppress(KagziError):
+            await self._engine.workers.deregister(self.worker_id)
+        if self._heart is not None:
+            await self._heart.stop()
+        logger.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _register(self) -> None:
+        registered = await self._engine.workers.register(
+            Registration(
+                worker_id=self.worker_id,
+                namespace=self._namespace,
+                queues=self.settings.queues,
+                types=self._types,
+                hostname=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                concurrency=self.settings.concurrency,
+            )
+        )
+        self._lease = registered.lease
+        self._interval = registered.heartbeat
+
+    async def _wait_until_idle(self, length: Span) -> bool:
+        try:
+            async with asyncio.timeout(length / SECOND):
+                while self._held:
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _each_held(self, do: Callable[[Attempt], None]) -> None:
+        for attempt in list(self._held.values()):
+            do(attempt)
+
+    # Polling.
+
+    async def _poll_for_ever(self) -> None:
+        number = 0
+        while True:
+            while self.slots.free <= 0:
+                self._slot_free.clear()
+                await self._slot_free.wait()
+            number += 1
+            poll = Poll(
+                namespace=self._namespace,
+                worker_id=self.worker_id,
+                queues=self.settings.queues,
+                types=self._types,
+                limit=self.slots.free,
+                number=number,
+                token=self.ids.token(),
+                wait=self.settings.poll_wait,
+            )
+            await self._poll(poll)
+
+    async def _poll(self, poll: Poll) -> None:
+        """One poll, repeated with the same number and token until it is answered: a repeat claims nothing twice."""
+        failures = 0
+        while True:
+            try:
+                polled = await self._engine.workers.poll(poll)
+                break
+            except KagziError as error:
+                failures += 1
+                if failures in (1, 10, 100):
+                    logger.warning("polling failed (%d in a row): %s", failures, error)
+            except Exception:
+                failures += 1
+                logger.exception("polling failed")
+            await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
+        self._backlog = len(polled.claims) >= poll.limit
+        leased_at = self.monotonic()
+        for claim in polled.claims:
+            self._hold(claim, polled.now, leased_at)
+        # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
+        self._heard = poll.number
+        if polled.claims:
+            self.loop.call_soon(self._begin_all, [claim.run_id for claim in polled.claims])
+
+    def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> None:
+        old = self._held.pop(claim.run_id, None)
+        if old is not None:
+            # Our own lease ran out and we claimed the run again before we noticed.
+            old.abandon("it was claimed again")
+        self.slots.take()
+        self._held[claim.run_id] = Attempt(self, claim, now, leased_at)
+
+    def _begin_all(self, run_ids: list[str]) -> None:
+        for run_id in run_ids:
+            attempt = self._held.get(run_id)
+            if attempt is not None:
+                self._begin(attempt)
+
+    def _begin(self, attempt: Attempt) -> None:
+        claim = attempt.claim
+        if self.draining:
+            attempt.hand_back()
+            return
+        definition = self._registry.find_workflow(claim.workflow_type, claim.version)
+        if definition is None:
+            # Claims are filtered by type and version, so this is a run somebody else can serve.
+            logger.warning("run %s is of %s %s, unknown here", claim.run_id, claim.workflow_type, claim.version)
+            attempt.hand_back()
+            return
+        execution = Execution(
+            attempt,
+            run_id=claim.run_id,
+            workflow=claim.workflow_type,
+            started_at=claim.started_at,
+            history=claim.history,
+            default_retry=self.run_retry(claim) or DEFAULT_STEP_RETRY,
+            payload_limit=self.settings.payload_limit,
+            strict=self.settings.strict,
+        )
+        try:
+            coroutine = definition.begin(claim.input, execution)
+        except Exception as error:
+            attempt.fail(Failure.from_exception(error))
+            return
+        attempt.begin(execution, coroutine, definition.encode_result)
+
+    def run_retry(self, claim: Claim) -> Retry | None:
+        """The run's own policy: what was said at its start, else at its definition."""
+        if claim.retry_policy is not None:
+            return Retry.decode(claim.retry_policy)
+        definition = self._registry.find_workflow(claim.workflow_type, claim.version)
+        return None if definition is None else definition.retry
+
+    # What attempts call.
+
+    def commit(self, chunk: Chunk) -> asyncio.Future[ChunkAnswer]:
+        return asyncio.ensure_future(self._commit(chunk))
+
+    def finished(self, last: Operation) -> None:
+        if isinstance(last, CompleteRun):
+            self._completed += 1
+        elif isinstance(last, FailRun):
+            self._failed += 1
+
+    def release(self, attempt: Attempt) -> None:
+        if self._held.get(attempt.run_id) is attempt:
+            del self._held[attempt.run_id]
+        self.slots.release(attempt)
+        if not self._held:
+            self._idle.set()
+
+    def _slot_freed(self) -> None:
+        self._slot_free.set()
+
+    # Runs born beside us (api.workers.Adopter).
+
+    def reserve(self, start: StartRun) -> BirthLease | None:
+        if self.draining or self._backlog or self.slots.free <= 0:
+            return None
+        if self._registry.find_workflow(start.workflow_type, start.version) is None:
+            return None
+        self.slots.reserved += 1
+        return BirthLease(
+            worker_id=self.worker_id, token=self.ids.token(), length=start.lease_length or self._lease
+        )
+
+    def adopt(self, claim: Claim, now: Instant) -> None:
+        self.slots.reserved -= 1
+        self._hold(claim, now, self.monotonic())
+        self._begin(self._held[claim.run_id])
+
+    def decline(self, lease: BirthLease) -> None:  # noqa: ARG002
+        self.slots.reserved -= 1
+        if self.slots.free > 0:
+            self._slot_free.set()
+
+    def claimable(self, limit: int) -> int:
+        self.slots.claiming = max(0, min(limit, self.slots.free + self.slots.claiming))
+        return self.slots.claiming
+
+    def claimed(self) -> None:
+        self.slots.claiming = 0
+
+    # What heartbeats call, from their own thread (heartbeat.Held).
+
+    def heartbeat(self) -> tuple[Heartbeat, Span]:
+        at = self.monotonic()
+        heard = self._heard  # before the list: a claim heard of later may be missing from it
+        held = tuple((attempt.run_id, attempt.token) for attempt in list(self._held.values()))
+        return Heartbeat(
+            worker_id=self.worker_id, held=held, heard=heard, completed=self._completed, failed=self._failed
+        ), at
+
+    def heartbeat_interval(self) -> Span:
+        shortest = min((attempt.claim.lease for attempt in list(self._held.values())), default=self._lease)
+        return min(self._interval, shortest // 3)
+
+    def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
+        lost = set(answer.lost)
+        for run_id, token in sent.held:
+            attempt = self._held.get(run_id)
+            if attempt is not None and attempt.token == token and run_id not in lost:
+                attempt.leased_at = max(attempt.leased_at, at)
+        if lost or answer.drain or not answer.known:
+            with contextlib.suppress(RuntimeError):  # the worker's loop has closed
+                self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
+
+    def _heard_back(self, sent: dict[str, str], answer: HeartbeatAnswer) -> None:
+        for run_id in answer.lost:
+            attempt = self._held.get(run_id)
+            if attempt is not None and attempt.token == sent[run_id]:
+                attempt.abandon("its lease was lost")
+        if not answer.known and not self.draining:
+            logger.warning("the engine took worker %s for dead; registering again", self.worker_id)
+            self._registering = self.loop.create_task(self._register_again())
+        if answer.drain and not self.draining:
+            logger.info("the engine asks worker %s to drain", self.worker_id)
+            self.draining = True
+            self._each_held(Attempt.drain)
+
+    async def _register_again(self) -> None:
+        with contextlib.suppress(KagziError):
+            await self._register()
