@@ -1,8 +1,9 @@
 """Numbered migrations: reading them, and deciding which ones a database still needs.
 
-Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never edited
-once released: the database remembers the checksum of each one it has applied, and a difference is refused rather
-than guessed at. Applying them, in one transaction under a lock, is the store's part, because locks differ.
+Migrations are `migrations/0001_initial.sql` and on, beside each store. They go forward only and are never
+edited once released: the database remembers the checksum of each one it has applied, and a difference is
+refused rather than guessed at. Applying them, in one transaction under a lock, is the store's part, because
+locks differ.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> t
         entry = present.get(migration.number)
         if entry is None:
             raise SchemaMismatch(
-                f"the database lacks migration {migration.number:04} ({migration.name}) although it has {newest:04}: "
+                f"the database has migration {newest:04} but lacks {migration.number:04} ({migration.name}): "
                 "its schema was changed by hand. Restore it from a backup or use another database"
             )
         if entry.checksum != migration.checksum:

@@ -4,8 +4,8 @@
     -- Lease the due runs which have waited longest.
     WITH candidates AS (...
 
-A statement begins at its `-- name:` line, is introduced by at least one sentence of comment, and ends where the
-next one begins. The text reaches the database without its introduction and without the semicolon.
+A statement begins at its `-- name:` line, is introduced by at least one sentence of comment, and ends where
+the next one begins. The text reaches the database without its introduction and without the semicolon.
 """
 
 from __future__ import annotations

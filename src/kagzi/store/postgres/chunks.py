@@ -1,0 +1,248 @@
+"""Chunks of operations, turned into one statement a batch.
+
+Rows of one run are folded before they are sent, because a statement may not touch a row twice: steps with the
+same key become one, and a run has one transition at most. A chunk that cannot share a statement with those
+before it (the same run under another token, or after its transition) waits for the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.api.operations import (
+    Answer,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    FailRun,
+    HandBackRun,
+    Operation,
+    ParkRun,
+    RetryRun,
+    RunOperation,
+    StepOperation,
+)
+from kagzi.core.instant import Instant
+from kagzi.core.step import StepKind, StepStatus
+from kagzi.store.postgres.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+INLINE_BYTES = 1024  # larger inputs and outputs of runs live in workflow_payloads
+
+_RECORD_STEPS = STATEMENTS["record_steps"]
+_RECORD_STEPS_AND_MOVE_RUNS = STATEMENTS["record_steps_and_move_runs"]
+_STORE_OUTPUTS = STATEMENTS["store_outputs"]
+_SET_STEPS_ASIDE = STATEMENTS["set_steps_aside"]
+_FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
+
+
+async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> list[Answer]:
+    answers: list[Answer] = [ChunkAnswer.LEASE_LOST] * len(chunks)
+    waiting = list(range(len(chunks)))
+    while waiting:
+        round = Round()
+        waiting = [index for index in waiting if not round.add(index, chunks[index])]
+        await round.send(connection, now)
+        round.answer(answers)
+    return answers
+
+
+class Leased:
+    """What a batch holds for one run under one token."""
+
+    __slots__ = ("chunks", "move", "namespace", "run_id", "steps", "token")
+
+    def __init__(self, index: int, chunk: Chunk) -> None:
+        self.namespace = chunk.namespace
+        self.run_id = chunk.run_id
+        self.token = chunk.token
+        self.chunks = [index]
+        self.steps: list[StepOperation] = []
+        self.move: RunOperation | None = None
+
+    def add(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, StepOperation):
+                self.steps.append(operation)
+            else:
+                self.move = operation
+
+
+class Round:
+    """One statement, or a short transaction when something rare is in it."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], Leased] = {}
+        self._granted: frozenset[int] = frozenset()
+        self._news: frozenset[int] = frozenset()
+
+    def add(self, index: int, chunk: Chunk) -> bool:
+        key = (chunk.namespace, chunk.run_id)
+        leased = self._runs.get(key)
+        if leased is None:
+            leased = self._runs[key] = Leased(index, chunk)
+        elif leased.token != chunk.token or leased.move is not None:
+            return False
+        else:
+            leased.chunks.append(index)
+        leased.add(chunk.operations)
+        return True
+
+    async def send(self, connection: Connection, now: Instant | None) -> None:
+        runs = list(self._runs.values())
+        leases = ([run.namespace for run in runs], [run.run_id for run in runs], [run.token for run in runs])
+        steps = _step_columns(runs)
+        moves = [(place, run, run.move) for place, run in enumerate(runs, 1) if run.move is not None]
+        if not moves:
+            rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
+            self._learn(rows[0])
+            return
+        seen = optional([run.move.inbox_seq if type(run.move) is ParkRun else None for run in runs])
+        arguments = (*leases, seen, *steps, now, *_move_columns(moves))
+        after = _Afterwards(moves)
+        if not after.needed:
+            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
+            self._learn(rows[0])
+            return
+        async with connection.transaction():
+            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
+            await after.send(connection, frozenset(rows[0]["moved"] or ()))
+        self._learn(rows[0])
+
+    def answer(self, answers: list[Answer]) -> None:
+        done, news = ChunkAnswer.DONE, ChunkAnswer.NEWS
+        for place, run in enumerate(self._runs.values(), 1):
+            if place in self._granted:
+                for index in run.chunks:
+                    answers[index] = done
+                if place in self._news:
+                    answers[run.chunks[-1]] = news
+
+    def _learn(self, row: asyncpg.Record) -> None:
+        self._granted = frozenset(row["granted"] or ())
+        self._news = frozenset(row["news"] or ())
+
+
+Move = tuple[int, Leased, RunOperation]
+
+
+class _Afterwards:
+    """What a transition needs beyond its run's row: rare, and sent in the same transaction."""
+
+    def __init__(self, moves: list[Move]) -> None:
+        self._outputs = [
+            move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES
+        ]
+        self._retries = [move for move in moves if type(move[2]) is RetryRun]
+        self._returned = [move for move in moves if type(move[2]) is HandBackRun]
+        self.needed = bool(self._outputs or self._retries or self._returned)
+
+    async def send(self, connection: Connection, moved: frozenset[int]) -> None:
+        if outputs := [move for move in self._outputs if move[0] in moved]:
+            await connection.execute(
+                _STORE_OUTPUTS, *_keys(outputs), [getattr(move[2], "output", b"") for move in outputs]
+            )
+        if retries := [move for move in self._retries if move[0] in moved]:
+            await connection.execute(
+                _SET_STEPS_ASIDE, *_keys(retries), [getattr(move[2], "keep_seq", 0) for move in retries]
+            )
+        if returned := [move for move in self._returned if move[0] in moved]:
+            await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
+
+
+def _keys(moves: list[Move]) -> tuple[list[str], list[str]]:
+    return [run.namespace for _, run, _ in moves], [run.run_id for _, run, _ in moves]
+
+
+def fold_steps(steps: list[StepOperation]) -> list[StepOperation]:
+    """One operation for each key: what the row would hold after all of them, in order."""
+    folded: dict[tuple[str, int], StepOperation] = {}
+    for step in steps:
+        key = (step.step_id, step.attempt)
+        before = folded.get(key)
+        if before is None or (
+            before.completed_seq is None
+            and (step.status is not StepStatus.RUNNING or before.status is StepStatus.RUNNING)
+        ):
+            folded[key] = step
+    return list(folded.values())
+
+
+def _step_columns(runs: list[Leased]) -> tuple[object, ...]:
+    places: list[int] = []
+    namespaces: list[str] = []
+    run_ids: list[str] = []
+    steps: list[StepOperation] = []
+    for place, run in enumerate(runs, 1):
+        own = run.steps
+        if len(own) == 1:
+            places.append(place)
+            namespaces.append(run.namespace)
+            run_ids.append(run.run_id)
+            steps.append(own[0])
+        elif own:
+            own = fold_steps(own)
+            places.extend([place] * len(own))
+            namespaces.extend([run.namespace] * len(own))
+            run_ids.extend([run.run_id] * len(own))
+            steps.extend(own)
+    completed, function = StepStatus.COMPLETED, StepKind.FUNCTION
+    # What is the same for every step of an ordinary batch is not sent: the statement has the default.
+    return (
+        places,
+        namespaces,
+        run_ids,
+        [step.step_id for step in steps],
+        [step.attempt for step in steps] if any(step.attempt != 1 for step in steps) else None,
+        [step.kind for step in steps] if any(step.kind is not function for step in steps) else None,
+        [step.status for step in steps] if any(step.status is not completed for step in steps) else None,
+        [step.completed_seq for step in steps],
+        [step.started_at for step in steps],
+        [step.finished_at for step in steps],
+        optional([step.retry_at for step in steps]),
+        optional([step.timeout_at for step in steps]),
+        [step.input_hash for step in steps],
+        optional([step.input for step in steps]),
+        [step.output for step in steps],
+        optional([step.error for step in steps]),
+    )
+
+
+def _move_columns(moves: list[Move]) -> tuple[object, ...]:
+    available: list[Instant | None] = []
+    keep: list[int | None] = []
+    outputs: list[bytes | None] = []
+    errors: list[bytes | None] = []
+    for _, _, move in moves:
+        kind = type(move)
+        available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[attr-defined]
+        keep.append(move.keep_seq if isinstance(move, RetryRun) else None)
+        outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
+        errors.append(move.error if isinstance(move, FailRun | RetryRun) else None)
+    return (
+        [place for place, _, _ in moves],
+        [run.namespace for _, run, _ in moves],
+        [run.run_id for _, run, _ in moves],
+        [move.status for _, _, move in moves],
+        optional(available),
+        optional(keep),
+        optional(outputs),
+        optional(errors),
+    )
+
+
+_RETURNING = frozenset({ParkRun, HandBackRun, RetryRun})
+
+
+def _inline(payload: bytes) -> bytes | None:
+    return payload if len(payload) <= INLINE_BYTES else None
+
+
+def optional(column: Sequence[object | None]) -> Sequence[object | None] | None:
+    """A column that holds nothing need not be sent."""
+    return None if all(value is None for value in column) else column

@@ -1,0 +1,98 @@
+"""Duties: what somebody has to do for runs whose worker cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import RunStatus
+from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.postgres.workers import forget_step_timeouts, recovered_of
+from kagzi.store.protocol import Recovered
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+_FIND_DEAD_LEASES = STATEMENTS["find_dead_leases"]
+_LAST_EVENTS = STATEMENTS["last_events"]
+_RECOVER_RUNS = STATEMENTS["recover_runs"]
+_TIME_OUT_STEPS = STATEMENTS["time_out_steps"]
+_TIME_OUT_RUNS = STATEMENTS["time_out_runs"]
+_PRUNE_RUNS = STATEMENTS["prune_runs"]
+
+_FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+async def recover_runs(
+    connection: Connection,
+    limit: int,
+    max_crashes: int,
+    backoff: Callable[[int], Span],
+    now: Instant | None,
+) -> list[Recovered]:
+    async with connection.transaction():
+        dead = await connection.fetch(_FIND_DEAD_LEASES, now, limit)
+        if not dead:
+            return []
+        namespaces = [row["namespace"] for row in dead]
+        run_ids = [row["run_id"] for row in dead]
+        events = await connection.fetch(_LAST_EVENTS, namespaces, run_ids)
+        instant: Instant = dead[0]["now"]
+        crashes: list[int] = []
+        sequences: list[int] = []
+        available: list[Instant] = []
+        errors: list[bytes | None] = []
+        for row, event in zip(dead, events, strict=True):
+            sequence = event["completed_seq"] or 0
+            stuck = row["crashed_seq"] is not None and sequence <= row["crashed_seq"]
+            count = row["crashes"] + 1 if stuck else 1
+            poison = count >= max_crashes
+            crashes.append(count)
+            sequences.append(sequence)
+            available.append(instant if poison else instant + backoff(count))
+            errors.append(_poison(count) if poison else None)
+        rows = await connection.fetch(
+            _RECOVER_RUNS, instant, namespaces, run_ids, crashes, sequences, available, errors
+        )
+        recovered = [recovered_of(row) for row in rows]
+        await forget_step_timeouts(connection, [run for run in recovered if run.status is RunStatus.PENDING])
+        return recovered
+
+
+async def time_out_steps(
+    connection: Connection, limit: int, grace: Span, now: Instant | None
+) -> list[Recovered]:
+    error = Failure.of(StepTimeout, "the step ran longer than its timeout and its worker did not stop it")
+    async with connection.transaction():
+        rows = await connection.fetch(_TIME_OUT_STEPS, now, grace, limit, error.encode())
+        recovered = [recovered_of(row) for row in rows]
+        await forget_step_timeouts(connection, recovered)
+        return recovered
+
+
+async def time_out_runs(connection: Connection, limit: int, now: Instant | None) -> list[Recovered]:
+    error = Failure.of(WorkflowTimedOut, "the run passed its deadline")
+    rows = await connection.fetch(_TIME_OUT_RUNS, now, limit, error.encode())
+    return [recovered_of(row) for row in rows]
+
+
+async def prune_runs(
+    connection: Connection, limit: int, after: Cursor | None, now: Instant | None
+) -> tuple[int, Cursor | None]:
+    # The primary key is (namespace, run_id), so the cursor names both; an id has a fixed length.
+    run_id, namespace = (_FIRST_ID, "") if after is None else (after.key[:36], after.key[36:])
+    rows = await connection.fetch(_PRUNE_RUNS, now, namespace, run_id, limit)
+    row = rows[0]
+    at_the_end = row["looked"] < limit
+    return row["deleted"], None if at_the_end else Cursor(f"{row['run_id']}{row['namespace']}")
+
+
+def _poison(crashes: int) -> bytes:
+    return Failure.of(
+        WorkflowFailed,
+        f"the worker driving this run died {crashes} times in a row without recording anything new",
+    ).encode()

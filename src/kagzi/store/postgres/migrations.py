@@ -1,0 +1,44 @@
+"""Applying migrations: all that are missing, in one transaction under a lock.
+
+Any number of processes may start at once on an empty database: one of them migrates, the others wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
+from kagzi.store.postgres.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+# Building an index on a grown table takes its time, and so does waiting for another process that does.
+SETTINGS = {
+    "statement_timeout": "10min",
+    "lock_timeout": "10min",
+    "idle_in_transaction_session_timeout": "10min",
+}
+
+
+async def migrate(connection: Connection) -> None:
+    known = load_migrations("kagzi.store.postgres")
+    # Usually there is nothing to do, and then there is nothing to lock.
+    if await connection.fetchval(STATEMENTS["migrations_exist"]) and not await _missing(connection, known):
+        return
+    async with connection.transaction():
+        await connection.fetch(STATEMENTS["lock_migrations"])
+        if not await connection.fetchval(STATEMENTS["schema_exists"]):
+            await connection.execute(STATEMENTS["create_schema"])
+        if not await connection.fetchval(STATEMENTS["migrations_exist"]):
+            await connection.execute(STATEMENTS["create_migrations"])
+        for migration in await _missing(connection, known):
+            await connection.execute(migration.sql)
+            await connection.execute(
+                STATEMENTS["record_migration"], migration.number, migration.name, migration.checksum
+            )
+
+
+async def _missing(connection: Connection, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
+    rows = await connection.fetch(STATEMENTS["list_migrations"])
+    return plan_migrations(known, [Applied(row["number"], row["name"], row["checksum"]) for row in rows])

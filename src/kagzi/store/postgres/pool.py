@@ -1,0 +1,196 @@
+"""Connections that survive: each used by one caller at a time, replaced when it breaks.
+
+A statement that has been sent is never cancelled. asyncpg answers the cancellation of a task by asking the
+server to cancel the query, and a commit that is cancelled while it waits for a standby reports success
+without having reached it. So work runs in a task of its own: a caller that is cancelled stops waiting, the
+work goes on to its end, and the connection is free only then. A connection that stays silent for too long is
+cut, not cancelled.
+
+Work may run twice. If a connection breaks, nobody knows whether the transaction was committed; everything
+the store does is safe to repeat, so it is repeated once on a fresh connection, which hides a restart of the
+server that happened while we were idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, TypeVar
+
+import asyncpg
+
+from kagzi.errors import KagziError, Unavailable
+from kagzi.store.postgres.connection import COLLISIONS, Connector, as_outage
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+T = TypeVar("T")
+Work = Callable[["Connection"], Awaitable[T]]
+
+_COLLISION_RETRIES = 5
+_SILENCE_SECONDS = 20.0  # longer than statement_timeout, which a wait for a standby ignores
+_FIRST_BACKOFF = 0.05
+_LAST_BACKOFF = 2.0
+
+logger = logging.getLogger("kagzi.store.postgres")
+
+
+class Line:
+    """One connection. Whoever comes while it is busy waits in order."""
+
+    def __init__(self, connector: Connector, chance: random.Random, **settings: str) -> None:
+        self._connector = connector
+        self._chance = chance
+        self._settings = settings
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._unsure = False
+        self._closed = False
+        self.server_pid = 0
+
+    async def run(self, work: Work[T]) -> T:
+        """Do the work on this line, to its end even if the caller goes away."""
+        return await to_the_end(self.do(work))
+
+    async def close(self) -> None:
+        """Wait for the work under way, then hang up."""
+        self._closed = True
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await hang_up(connection)
+
+    async def do(self, work: Work[T]) -> T:
+        """Do the work on this line; for callers that cannot be cancelled."""
+        async with self._lock:
+            collisions = 0
+            while True:
+                connection, fresh = await self._connected()
+                cut = asyncio.get_running_loop().call_later(_SILENCE_SECONDS, connection.terminate)
+                try:
+                    answer = await work(connection)
+                    if self._unsure:
+                        self._hang_up()
+                        raise Unavailable("PostgreSQL committed without its standby; trying again is safe")
+                    return answer
+                except COLLISIONS:
+                    collisions += 1
+                    if collisions > _COLLISION_RETRIES:
+                        raise Unavailable("PostgreSQL is too busy with the same runs; try again") from None
+                    await asyncio.sleep(self._chance.uniform(0.001, 0.01) * 2**collisions)
+                except KagziError:
+                    raise
+                except Exception as error:
+                    outage = as_outage(error)
+                    if outage is None:
+                        raise
+                    broken = isinstance(error, _BROKEN) or connection.is_closed()
+                    if broken:
+                        self._hang_up()
+                    if fresh or not broken:
+                        raise outage from None
+                finally:
+                    cut.cancel()
+
+    async def _connected(self) -> tuple[Connection, bool]:
+        if self._closed:
+            raise Unavailable("the store is closed")
+        connection = self._connection
+        if connection is not None and not connection.is_closed():
+            return connection, False
+        loop = asyncio.get_running_loop()
+        if (pause := self._not_before - loop.time()) > 0:
+            await asyncio.sleep(pause)
+        try:
+            connection = await self._connector.connect(**self._settings)
+        except KagziError as error:
+            self._failures += 1
+            ceiling = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures, 10))
+            self._not_before = loop.time() + ceiling * self._chance.uniform(0.5, 1.0)
+            raise Unavailable(str(error)) from None
+        self._failures = 0
+        self._unsure = False
+        self._connection = connection
+        self.server_pid = connection.get_server_pid()
+        connection.add_log_listener(self._on_warning)
+        return connection, True
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    def _on_warning(self, connection: object, message: asyncpg.PostgresLogMessage) -> None:
+        # "canceling wait for synchronous replication …": the commit is reported as done and is not safe. The
+        # text is translated, so the class has to do; no statement of ours raises a warning of its own.
+        del connection
+        if isinstance(message, asyncpg.PostgresWarning) and message.sqlstate == "01000":
+            logger.warning("PostgreSQL warns: %s", message)
+            self._unsure = True
+
+
+# Errors after which a connection is of no use: it is gone, or leads to a server that will not write again.
+_BROKEN = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.InternalClientError,
+    asyncpg.InterfaceError,
+    OSError,
+)
+
+
+class Pool:
+    """Some lines for what needs no order. The one used last is taken first, so few are ever opened."""
+
+    def __init__(self, connector: Connector, chance: random.Random, size: int) -> None:
+        self._lines = [Line(connector, chance) for _ in range(size)]
+        self._free = list(self._lines)
+        self._slots = asyncio.Semaphore(size)
+
+    async def run(self, work: Work[T]) -> T:
+        return await to_the_end(self._run(work))
+
+    async def close(self) -> None:
+        for line in self._lines:
+            await line.close()
+
+    async def _run(self, work: Work[T]) -> T:
+        async with self._slots:
+            line = self._free.pop()
+            try:
+                return await line.do(work)
+            finally:
+                self._free.append(line)
+
+
+_under_way: set[asyncio.Task[object]] = set()  # the loop itself holds tasks only weakly
+
+
+async def to_the_end(work: Coroutine[object, object, T]) -> T:
+    """Await the work in a task of its own, which a caller that is cancelled leaves behind."""
+    task = asyncio.ensure_future(work)
+    _under_way.add(task)
+    task.add_done_callback(_ended)
+    return await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[object]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # nobody may be left to look at it
+
+
+async def hang_up(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=2)
+    except Exception:
+        connection.terminate()

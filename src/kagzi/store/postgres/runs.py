@@ -1,0 +1,180 @@
+"""Runs: rows into records, claims, reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kagzi.api.workers import Claim, Poll, Polled
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.postgres.steps import read_histories
+from kagzi.store.protocol import Horizon, Queue
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+_CLAIM_RUNS = STATEMENTS["claim_runs"]
+_READ_INPUTS = STATEMENTS["read_inputs"]
+_GET_RUN = STATEMENTS["get_run"]
+_GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
+_LIST_RUNS = STATEMENTS["list_runs"]
+_LIST_RUNS_BACKWARD = STATEMENTS["list_runs_backward"]
+_FINISHED_OF = STATEMENTS["finished_of"]
+_HORIZON = STATEMENTS["horizon"]
+_ENSURE_NAMESPACE = STATEMENTS["ensure_namespace"]
+
+_STATUSES = {status.value: status for status in RunStatus}
+_NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+
+
+async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Instant | None) -> Polled:
+    rows = await connection.fetch(
+        _CLAIM_RUNS,
+        now,
+        lease,
+        poll.namespace,
+        poll.worker_id,
+        poll.token,
+        poll.number,
+        sorted(set(poll.queues)),
+        poll.limit,
+        [type.name for type in poll.types if type.version is None],
+        # The length makes the pair unambiguous, whatever characters names and versions hold.
+        [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
+    )
+    time: Instant = rows[0]["now"]
+    if rows[0]["run_id"] is None:
+        return Polled(now=time, claims=())
+    run_ids = [str(row["run_id"]) for row in rows]
+    histories = await read_histories(connection, poll.namespace, run_ids)
+    apart = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["input"] is None]
+    inputs: dict[str, bytes] = {}
+    if apart:
+        found = await connection.fetch(_READ_INPUTS, poll.namespace, apart)
+        inputs = {str(row["run_id"]): row["data"] for row in found}
+    claims = [
+        claim_of(row, run_id, poll, inputs.get(run_id), histories[run_id])
+        for row, run_id in zip(rows, run_ids, strict=True)
+    ]
+    return Polled(now=time, claims=tuple(claims))
+
+
+def claim_of(
+    row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | None, history: list[Step]
+) -> Claim:
+    return Claim(
+        namespace=poll.namespace,
+        run_id=run_id,
+        token=poll.token,
+        workflow_type=row["workflow_type"],
+        version=row["version"],
+        task_queue=row["task_queue"],
+        external_id=row["external_id"],
+        input=row["input"] if kept_apart is None else kept_apart,
+        started_at=row["started_at"],
+        lease=row["lease_length"],
+        attempts=row["attempts"],
+        executions=row["executions"],
+        crashes=row["crashes"],
+        inbox_seq=row["inbox_seq"],
+        retry_policy=row["retry_policy"],
+        history=tuple(history),
+    )
+
+
+async def get_run(connection: Connection, namespace: str, run_id: str) -> Run | None:
+    row = await connection.fetchrow(_GET_RUN, namespace, run_id)
+    return None if row is None else run_of(row)
+
+
+async def get_run_by_external_id(connection: Connection, namespace: str, external_id: str) -> Run | None:
+    row = await connection.fetchrow(_GET_RUN_BY_EXTERNAL_ID, namespace, external_id)
+    return None if row is None else run_of(row)
+
+
+async def list_runs(
+    connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int
+) -> list[Run]:
+    backward = cursor is not None and cursor.backward
+    rows = await connection.fetch(
+        _LIST_RUNS_BACKWARD if backward else _LIST_RUNS,
+        filter.namespace,
+        _NEWEST if cursor is None else cursor.key,
+        filter.status,
+        filter.workflow_type,
+        filter.task_queue,
+        filter.created_after,
+        filter.created_before,
+        limit,
+    )
+    return [run_of(row) for row in rows]
+
+
+def run_of(row: asyncpg.Record) -> Run:
+    worker_id = row["worker_id"]
+    return Run(
+        namespace=row["namespace"],
+        run_id=str(row["run_id"]),
+        external_id=row["external_id"],
+        task_queue=row["task_queue"],
+        workflow_type=row["workflow_type"],
+        version=row["version"],
+        status=_STATUSES[row["status"]],
+        priority=row["priority"],
+        attempts=row["attempts"],
+        executions=row["executions"],
+        crashes=row["crashes"],
+        created_at=row["created_at"],
+        available_at=row["available_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        deadline_at=row["deadline_at"],
+        worker_id=None if worker_id is None else str(worker_id),
+        input=row["input"],
+        output=row["output"],
+        error=row["error"],
+    )
+
+
+async def finished_of(connection: Connection, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    rows = await connection.fetch(
+        _FINISHED_OF, [namespace for namespace, _ in runs], [run_id for _, run_id in runs]
+    )
+    return [(row["namespace"], str(row["run_id"])) for row in rows]
+
+
+async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Instant | None) -> Horizon:
+    rows = await connection.fetch(
+        _HORIZON, now, [namespace for namespace, _ in queues], [queue for _, queue in queues]
+    )
+    row = rows[0]
+    due = zip(queues, row["due"], strict=True)
+    return Horizon(
+        now=row["now"],
+        due={queue: instant for queue, instant in due if instant is not None},
+        lease=row["lease"],
+        step_timeout=row["step_timeout"],
+        deadline=row["deadline"],
+        heartbeat=row["heartbeat"],
+    )
+
+
+async def ensure_namespace(connection: Connection, namespace: str, now: Instant | None) -> None:
+    await connection.execute(_ENSURE_NAMESPACE, now, namespace)
+
+
+def is_id(text: str) -> bool:
+    """Whether a run can have this id at all."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

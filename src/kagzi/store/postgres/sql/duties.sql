@@ -1,0 +1,126 @@
+-- Duties of the coordinator. Each takes a few rows, skips those that somebody holds, and may run anywhere at once.
+
+-- name: find_dead_leases
+-- Runs whose lease has ended. There is no index on its end: the RUNNING rows are never more than there are slots.
+SELECT r.namespace, r.run_id, r.crashes, r.crashed_seq, i.now
+FROM kagzi.workflow_runs AS r
+CROSS JOIN (SELECT coalesce($1::bigint, kagzi.clock()) AS now OFFSET 0) AS i
+WHERE r.status = 'RUNNING' AND r.lease_expires_at <= i.now
+LIMIT $2::integer
+FOR NO KEY UPDATE OF r SKIP LOCKED;
+
+-- name: last_events
+-- How far runs have come. After their locks were taken, so that nothing can come in between.
+SELECT k.place, (SELECT max(s.completed_seq) FROM kagzi.step_runs AS s
+                 WHERE s.namespace = k.namespace AND s.run_id = k.run_id) AS completed_seq
+FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS k (namespace, run_id, place)
+ORDER BY k.place;
+
+-- name: recover_runs
+-- End dead leases: back to the queue, or FAILED when it has happened too often.
+UPDATE kagzi.workflow_runs AS r SET
+    status = CASE WHEN k.error IS NULL THEN 'PENDING' ELSE 'FAILED' END,
+    token = NULL, poll = NULL, lease_expires_at = NULL,
+    worker_id = CASE WHEN k.error IS NOT NULL THEN r.worker_id END,
+    crashes = k.crashes, crashed_seq = k.crashed_seq,
+    available_at = k.available_at,
+    claim_key = CASE WHEN k.error IS NOT NULL THEN NULL
+                     WHEN k.available_at > $1::bigint THEN k.available_at
+                     ELSE least(k.available_at - r.priority * 60000000::bigint, $1::bigint) END,
+    finished_at = CASE WHEN k.error IS NOT NULL THEN $1::bigint END,
+    error = coalesce(k.error, r.error)
+FROM unnest($2::text[], $3::uuid[], $4::integer[], $5::integer[], $6::bigint[], $7::bytea[])
+    AS k (namespace, run_id, crashes, crashed_seq, available_at, error)
+WHERE r.namespace = k.namespace AND r.run_id = k.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+
+-- name: time_out_steps
+-- Steps that run for too long: their attempt has failed, and their run goes to another worker.
+-- `locked` may see a run as it is now while `overdue` saw the step as it was, so the step is looked at once more when
+-- it is updated, and only runs with such a step lose their lease. A step whose run nobody drives is not running.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), overdue AS MATERIALIZED (
+    SELECT s.namespace, s.run_id, s.step_id, s.attempt
+    FROM kagzi.step_runs AS s
+    WHERE s.status = 'RUNNING' AND s.timeout_at <= (SELECT i.now FROM instant AS i) - $2::bigint
+    ORDER BY s.timeout_at
+    LIMIT $3::integer
+), locked AS MATERIALIZED (
+    SELECT r.namespace, r.run_id, r.status
+    FROM (SELECT DISTINCT o.namespace, o.run_id FROM overdue AS o) AS o
+    JOIN kagzi.workflow_runs AS r ON r.namespace = o.namespace AND r.run_id = o.run_id
+    FOR NO KEY UPDATE OF r SKIP LOCKED
+), timed_out AS (
+    UPDATE kagzi.step_runs AS s SET status = 'FAILED', finished_at = i.now, error = $4::bytea
+    FROM overdue AS o
+    JOIN locked AS l ON l.namespace = o.namespace AND l.run_id = o.run_id AND l.status = 'RUNNING'
+    CROSS JOIN instant AS i
+    WHERE s.namespace = o.namespace AND s.run_id = o.run_id AND s.step_id = o.step_id AND s.attempt = o.attempt
+      AND s.status = 'RUNNING' AND s.timeout_at <= i.now - $2::bigint
+    RETURNING s.namespace, s.run_id
+), left_over AS (
+    UPDATE kagzi.step_runs AS s SET timeout_at = NULL
+    FROM overdue AS o
+    WHERE s.namespace = o.namespace AND s.run_id = o.run_id AND s.step_id = o.step_id AND s.attempt = o.attempt
+      AND s.status = 'RUNNING'
+      AND ((o.namespace, o.run_id) IN (SELECT l.namespace, l.run_id FROM locked AS l WHERE l.status <> 'RUNNING')
+           OR NOT EXISTS (SELECT FROM kagzi.workflow_runs AS r
+                          WHERE r.namespace = o.namespace AND r.run_id = o.run_id))
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, available_at = i.now,
+    claim_key = least(i.now - r.priority * 60000000::bigint, i.now)
+FROM (SELECT DISTINCT t.namespace, t.run_id FROM timed_out AS t) AS t
+CROSS JOIN instant AS i
+WHERE r.namespace = t.namespace AND r.run_id = t.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+
+-- name: time_out_runs
+-- Runs past their deadline, whatever they are doing.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), late AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= (SELECT i.now FROM instant AS i)
+      AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+    ORDER BY r.deadline_at
+    LIMIT $2::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'TIMED_OUT', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL, lease_expires_at = NULL
+FROM late AS l CROSS JOIN instant AS i
+WHERE r.namespace = l.namespace AND r.run_id = l.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+
+-- name: prune_runs
+-- Delete what its namespace no longer keeps, among the next few runs in the order of the primary key.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), looked AS MATERIALIZED (
+    SELECT r.namespace, r.run_id, r.finished_at
+    FROM kagzi.workflow_runs AS r
+    WHERE (r.namespace, r.run_id) > ($2::text, $3::uuid)
+    ORDER BY r.namespace, r.run_id
+    LIMIT $4::integer
+), doomed AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM looked AS l
+    JOIN kagzi.namespaces AS n ON n.namespace = l.namespace
+    JOIN kagzi.workflow_runs AS r ON r.namespace = l.namespace AND r.run_id = l.run_id
+    CROSS JOIN instant AS i
+    WHERE l.finished_at <= i.now - n.retention_days * 86400000000::bigint
+    FOR UPDATE OF r SKIP LOCKED
+), steps AS (
+    DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
+), payloads AS (
+    DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
+), runs AS (
+    DELETE FROM kagzi.workflow_runs AS r USING doomed AS d WHERE r.namespace = d.namespace AND r.run_id = d.run_id
+)
+SELECT (SELECT count(*)::integer FROM doomed) AS deleted, (SELECT count(*)::integer FROM looked) AS looked,
+       l.namespace, l.run_id
+FROM (SELECT 1) AS one
+LEFT JOIN LATERAL (SELECT * FROM looked ORDER BY namespace DESC, run_id DESC LIMIT 1) AS l ON true;

@@ -1,0 +1,152 @@
+-- name: claim_runs
+-- Lease the due runs that have waited longest, or find again what this very poll has claimed before.
+-- Always one row with the time, even if there is no run in it. The limit is applied inside a CTE, which runs once;
+-- under IN (SELECT … LIMIT) it may run again for every row and claim more than the limit. `lease_length` is fixed with
+-- the first claim, so that heartbeats know what to renew a lease to.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), again AS MATERIALIZED (
+    SELECT r.*
+    FROM kagzi.workflow_runs AS r
+    WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.token = $5::uuid AND r.namespace = $3::text
+), due AS MATERIALIZED (
+    SELECT d.namespace, d.run_id, d.claim_key
+    FROM unnest($7::text[]) AS q (task_queue)
+    CROSS JOIN LATERAL (
+        SELECT r.namespace, r.run_id, r.claim_key
+        FROM kagzi.workflow_runs AS r
+        WHERE r.namespace = $3::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+          AND r.claim_key <= (SELECT i.now FROM instant AS i)
+          AND (r.workflow_type = ANY ($9::text[])
+               OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
+        ORDER BY r.namespace, r.task_queue, r.claim_key
+        LIMIT (SELECT CASE WHEN EXISTS (SELECT FROM again) THEN 0 ELSE $8::integer END)
+        FOR UPDATE SKIP LOCKED
+    ) AS d
+    ORDER BY d.claim_key
+    LIMIT $8::integer
+), claimed AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        status = 'RUNNING', token = $5::uuid, worker_id = $4::uuid, poll = $6::integer, claim_key = NULL,
+        lease_length = coalesce(r.lease_length, $2::bigint),
+        lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
+        started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
+    FROM due AS d CROSS JOIN instant AS i
+    WHERE r.namespace = d.namespace AND r.run_id = d.run_id
+    RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
+              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy
+)
+SELECT i.now, c.*
+FROM instant AS i
+LEFT JOIN (
+    SELECT * FROM claimed
+    UNION ALL
+    SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
+           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy
+    FROM again AS a
+) AS c ON true
+ORDER BY c.place, c.run_id;
+
+-- name: read_inputs
+-- Inputs that are kept apart from their runs.
+SELECT run_id, data
+FROM kagzi.workflow_payloads
+WHERE namespace = $1::text AND run_id = ANY ($2::uuid[]) AND kind = 'input';
+
+-- name: get_run
+-- One run with its payloads.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+FROM kagzi.workflow_runs AS r
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
+
+-- name: get_run_by_external_id
+-- The run that has this id.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+FROM kagzi.workflow_runs AS r
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+WHERE r.namespace = $1::text AND r.external_id = $2::text;
+
+-- name: list_runs
+-- Runs older than a run id, newest first. A filter that is NULL lets everything through.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+FROM (
+    SELECT * FROM kagzi.workflow_runs AS w
+    WHERE w.namespace = $1::text AND w.run_id < $2::uuid
+      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status = $3::text END
+      AND ($4::text IS NULL OR w.workflow_type = $4::text)
+      AND ($5::text IS NULL OR w.task_queue = $5::text)
+      AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
+      AND ($7::bigint IS NULL OR w.created_at < $7::bigint)
+    ORDER BY w.namespace DESC, w.run_id DESC
+    LIMIT $8::integer
+) AS r
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+ORDER BY r.run_id DESC;
+
+-- name: list_runs_backward
+-- The nearest runs newer than a run id, nearest first.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+FROM (
+    SELECT * FROM kagzi.workflow_runs AS w
+    WHERE w.namespace = $1::text AND w.run_id > $2::uuid
+      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status = $3::text END
+      AND ($4::text IS NULL OR w.workflow_type = $4::text)
+      AND ($5::text IS NULL OR w.task_queue = $5::text)
+      AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
+      AND ($7::bigint IS NULL OR w.created_at < $7::bigint)
+    ORDER BY w.namespace, w.run_id
+    LIMIT $8::integer
+) AS r
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+ORDER BY r.run_id;
+
+-- name: finished_of
+-- Which of these runs have finished or do not exist.
+SELECT w.namespace, w.run_id
+FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
+LEFT JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
+WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
+
+-- name: horizon
+-- When something is next due, in one look.
+SELECT coalesce($1::bigint, kagzi.clock()) AS now,
+       ARRAY (
+           SELECT (SELECT r.claim_key FROM kagzi.workflow_runs AS r
+                   WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+                   ORDER BY r.namespace, r.task_queue, r.claim_key LIMIT 1)
+           FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS q (namespace, task_queue, place)
+           ORDER BY q.place
+       ) AS due,
+       (SELECT min(r.lease_expires_at) FROM kagzi.workflow_runs AS r WHERE r.status = 'RUNNING') AS lease,
+       (SELECT s.timeout_at FROM kagzi.step_runs AS s
+        WHERE s.status = 'RUNNING' AND s.timeout_at IS NOT NULL ORDER BY s.timeout_at LIMIT 1) AS step_timeout,
+       (SELECT r.deadline_at FROM kagzi.workflow_runs AS r
+        WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL ORDER BY r.deadline_at LIMIT 1) AS deadline,
+       (SELECT min(w.last_heartbeat_at) FROM kagzi.workers AS w WHERE w.status <> 'OFFLINE') AS heartbeat;
+
+-- name: ensure_namespace
+-- Namespaces come into being when they are first used.
+INSERT INTO kagzi.namespaces (namespace, created_at, updated_at)
+SELECT $2::text, i.now, i.now FROM (SELECT coalesce($1::bigint, kagzi.clock()) AS now) AS i
+ON CONFLICT (namespace) DO NOTHING;

@@ -1,0 +1,122 @@
+-- Runs and workers are changed in separate transactions, so that no transaction waits for one while it holds the other.
+
+-- name: register_worker
+-- A worker introduces itself, or comes back after we had given it up.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), registered AS (
+    INSERT INTO kagzi.workers AS w (
+        worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
+        registered_at, last_heartbeat_at)
+    SELECT $2::uuid, $3::text, $4::text[], $5::text[], $6::text[], $7::text, $8::integer, $9::text, $10::integer, 'ONLINE',
+           i.now, i.now
+    FROM instant AS i
+    ON CONFLICT (worker_id) DO UPDATE SET
+        queues = EXCLUDED.queues, types = EXCLUDED.types, versions = EXCLUDED.versions, hostname = EXCLUDED.hostname,
+        pid = EXCLUDED.pid, version = EXCLUDED.version, concurrency = EXCLUDED.concurrency, status = 'ONLINE',
+        last_heartbeat_at = EXCLUDED.last_heartbeat_at, deregistered_at = NULL
+    WHERE w.namespace = EXCLUDED.namespace
+    RETURNING w.namespace, w.worker_id
+)
+INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)
+SELECT r.namespace, r.worker_id, 'STARTED', i.now FROM registered AS r CROSS JOIN instant AS i;
+
+-- name: renew_leases
+-- Renew the leases a worker lists, and give back what it has claimed but never heard of.
+-- Everything it holds is found by its id, so a pair that is not among them is lost to it.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), mine AS MATERIALIZED (
+    SELECT r.namespace, r.run_id, r.cancel_requested,
+           ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
+               AS listed
+    FROM kagzi.workflow_runs AS r
+    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING'
+      AND (r.poll <= $5::integer
+           OR ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
+               IS TRUE)
+    ORDER BY r.namespace, r.run_id
+    FOR NO KEY UPDATE OF r
+), changed AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        lease_expires_at = CASE WHEN m.listed THEN i.now + r.lease_length END,
+        status = CASE WHEN m.listed THEN 'RUNNING' ELSE 'PENDING' END,
+        token = CASE WHEN m.listed THEN r.token END,
+        worker_id = CASE WHEN m.listed THEN r.worker_id END,
+        poll = CASE WHEN m.listed THEN r.poll END,
+        available_at = CASE WHEN m.listed THEN r.available_at ELSE i.now END,
+        claim_key = CASE WHEN m.listed THEN NULL ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
+    FROM mine AS m CROSS JOIN instant AS i
+    WHERE r.namespace = m.namespace AND r.run_id = m.run_id
+    RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.cancel_requested
+)
+SELECT * FROM changed;
+
+-- name: beat
+-- A worker is alive.
+UPDATE kagzi.workers AS w
+SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = $3::bigint, failed = $4::bigint
+WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE'
+RETURNING w.status;
+
+-- name: release_runs
+-- Give back everything a worker holds, burning nothing.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), mine AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING'
+    ORDER BY r.namespace, r.run_id
+    FOR NO KEY UPDATE OF r
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, available_at = i.now,
+    claim_key = least(i.now - r.priority * 60000000::bigint, i.now)
+FROM mine AS m CROSS JOIN instant AS i
+WHERE r.namespace = m.namespace AND r.run_id = m.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+
+-- name: deregister_worker
+-- A worker leaves.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), left_us AS (
+    UPDATE kagzi.workers AS w SET status = 'OFFLINE', deregistered_at = i.now
+    FROM instant AS i
+    WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE'
+    RETURNING w.namespace, w.worker_id
+)
+INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)
+SELECT l.namespace, l.worker_id, 'STOPPED', i.now FROM left_us AS l CROSS JOIN instant AS i;
+
+-- name: list_workers
+-- Workers of a namespace that are not gone, then those that are, newest first.
+SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
+       w.registered_at, w.last_heartbeat_at, w.completed, w.failed
+FROM kagzi.workers AS w
+WHERE w.namespace = $1::text
+ORDER BY w.status = 'OFFLINE', w.registered_at DESC, w.worker_id
+LIMIT $2::integer;
+
+-- name: expire_workers
+-- Workers that have not been heard of.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), silent AS MATERIALIZED (
+    SELECT w.worker_id
+    FROM kagzi.workers AS w
+    WHERE w.status <> 'OFFLINE' AND w.last_heartbeat_at <= (SELECT i.now FROM instant AS i) - $2::bigint
+    ORDER BY w.last_heartbeat_at
+    LIMIT $3::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+), lost AS (
+    UPDATE kagzi.workers AS w SET status = 'OFFLINE', deregistered_at = i.now
+    FROM silent AS s CROSS JOIN instant AS i
+    WHERE w.worker_id = s.worker_id
+    RETURNING w.namespace, w.worker_id
+), noted AS (
+    INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)
+    SELECT l.namespace, l.worker_id, 'LOST', i.now FROM lost AS l CROSS JOIN instant AS i
+)
+SELECT worker_id FROM lost;

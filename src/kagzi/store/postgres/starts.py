@@ -1,0 +1,149 @@
+"""Starts of runs, turned into one INSERT a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.api.operations import Answer, Started, StartRun
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.errors import Conflict, Unavailable
+from kagzi.store.postgres.chunks import INLINE_BYTES, optional
+from kagzi.store.postgres.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+_START_RUNS = STATEMENTS["start_runs"]
+_STORE_INPUTS = STATEMENTS["store_inputs"]
+_FIND_STARTED_RUNS = STATEMENTS["find_started_runs"]
+_TRIES = 3
+_STATUSES = {status.value: status for status in RunStatus}
+
+
+async def apply_starts(
+    connection: Connection, starts: Sequence[StartRun], now: Instant | None
+) -> list[Answer]:
+    answers: list[Answer | None] = [None] * len(starts)
+    waiting = list(range(len(starts)))
+    for _ in range(_TRIES):
+        # In one order everywhere: two processes that start the same runs must not wait in a circle.
+        waiting.sort(key=lambda place: (starts[place].namespace, starts[place].external_id or ""))
+        batch = [starts[place] for place in waiting]
+        created = await _insert(connection, batch, now)
+        taken: list[int] = []
+        for place in waiting:
+            # Within a batch the first of two starts with one run id is the one that created it.
+            row = created.pop(_key(starts[place]), None)
+            if row is None:
+                taken.append(place)
+            else:
+                answers[place] = _started(row, starts[place])
+        if not taken:
+            break
+        waiting = await _look_up(connection, starts, taken, answers)
+        if not waiting:
+            break
+    return [
+        answer if answer is not None else Unavailable("the run's id was being given up; try again")
+        for answer in answers
+    ]
+
+
+async def _insert(
+    connection: Connection, starts: list[StartRun], now: Instant | None
+) -> dict[tuple[str, str], asyncpg.Record]:
+    arguments = _start_columns(starts)
+    large = [start for start in starts if len(start.input) > INLINE_BYTES]
+    if not large:
+        rows = await connection.fetch(_START_RUNS, now, *arguments)
+        return {(row["namespace"], str(row["run_id"])): row for row in rows}
+    async with connection.transaction():
+        rows = await connection.fetch(_START_RUNS, now, *arguments)
+        created = {(row["namespace"], str(row["run_id"])): row for row in rows}
+        inputs = {_key(start): start.input for start in large if _key(start) in created}
+        if inputs:
+            namespaces = [namespace for namespace, _ in inputs]
+            run_ids = [run_id for _, run_id in inputs]
+            await connection.execute(_STORE_INPUTS, namespaces, run_ids, list(inputs.values()))
+    return created
+
+
+async def _look_up(
+    connection: Connection, starts: Sequence[StartRun], taken: list[int], answers: list[Answer | None]
+) -> list[int]:
+    """Answer the starts whose ids are taken; returns those whose id nobody has any more."""
+    asked = [starts[place] for place in taken]
+    rows = await connection.fetch(
+        _FIND_STARTED_RUNS,
+        [start.namespace for start in asked],
+        [start.run_id for start in asked],
+        [start.external_id for start in asked],
+    )
+    found: dict[int, asyncpg.Record] = {}
+    for row in rows:
+        place = taken[row["place"] - 1]
+        # A run of our own id comes before one that only shares the external id: then this start is a repeat.
+        if place not in found or str(row["run_id"]) == starts[place].run_id:
+            found[place] = row
+    for place, row in found.items():
+        answers[place] = _existing(row, starts[place])
+    return [place for place in taken if place not in found]
+
+
+def _existing(row: asyncpg.Record, start: StartRun) -> Answer:
+    if str(row["run_id"]) == start.run_id:
+        return _started(row, start)
+    if row["workflow_type"] == start.workflow_type and row["input"] == start.input:
+        return Started(
+            run_id=str(row["run_id"]),
+            already_exists=True,
+            status=_STATUSES[row["status"]],
+            available_at=row["available_at"] or 0,
+        )
+    return Conflict(
+        f"id {start.external_id!r} belongs to run {row['run_id']} of {row['workflow_type']}, "
+        "which was started with another type or input"
+    )
+
+
+def _started(row: asyncpg.Record, start: StartRun) -> Started:
+    born = start.lease is not None and row["token"] is not None and str(row["token"]) == start.lease.token
+    status = _STATUSES[row["status"]]
+    return Started(
+        run_id=start.run_id,
+        status=status,
+        born=born and status is RunStatus.RUNNING,
+        started_at=row["started_at"] or 0,
+        available_at=row["available_at"] or 0,
+    )
+
+
+def _key(start: StartRun) -> tuple[str, str]:
+    return start.namespace, start.run_id
+
+
+def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
+    leases = [start.lease for start in starts]
+    return (
+        [start.namespace for start in starts],
+        [start.run_id for start in starts],
+        optional([start.external_id for start in starts]),
+        [start.task_queue for start in starts],
+        [start.workflow_type for start in starts],
+        [start.version for start in starts],
+        optional([start.priority or None for start in starts]),
+        [start.input if len(start.input) <= INLINE_BYTES else None for start in starts],
+        optional([start.retry_policy for start in starts]),
+        optional([start.lease_length for start in starts]),
+        optional([start.timeout for start in starts]),
+        optional([start.deadline_at for start in starts]),
+        optional([start.delay or None for start in starts]),
+        optional([start.start_at for start in starts]),
+        optional([lease and lease.length for lease in leases]),
+        optional([lease and lease.token for lease in leases]),
+        optional([lease and lease.worker_id for lease in leases]),
+    )

@@ -1,0 +1,254 @@
+"""PostgresStore: the store on PostgreSQL.
+
+Who uses which connection:
+
+    lane 0      starts of runs
+    lane 1 …    chunks, sharded by run id, so that all of one run's go through one connection in their order
+    pool        claims, heartbeats, duties, reads
+    announcer   notifications to other processes
+    listener    notifications from them, while somebody listens
+
+They are opened when first needed: a command that reads one run makes one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from kagzi.api.operations import Answer, Chunk, StartRun, Write
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import Run
+from kagzi.core.step import Step
+from kagzi.core.worker import Worker
+from kagzi.errors import InvalidRequest
+from kagzi.store.postgres import duties, runs, steps, workers
+from kagzi.store.postgres.chunks import apply_chunks
+from kagzi.store.postgres.connection import BAD_VALUES, Connector
+from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
+from kagzi.store.postgres.migrations import migrate
+from kagzi.store.postgres.pool import Line, Pool, hang_up
+from kagzi.store.postgres.starts import apply_starts
+from kagzi.store.postgres.wakeups import Announcer, Listener
+from kagzi.store.protocol import Horizon, Queue, Recovered
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+T = TypeVar("T", StartRun, Chunk)
+Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
+
+POOL_SIZE = 4
+SIBLING_POOL_SIZE = 2
+
+
+class PostgresStore:
+    """See `kagzi.store.protocol.Store`.
+
+    `now` replaces the database's clock, for tests. `statement_cache_size=0` is for PgBouncer before 1.21 in
+    transaction mode, which does not know prepared statements.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        now: Callable[[], Instant] | None = None,
+        pool_size: int = POOL_SIZE,
+        lanes: int = 3,
+        statement_cache_size: int = 100,
+        chance: random.Random | None = None,
+    ) -> None:
+        if lanes < 2:
+            raise ValueError("there is a lane for starts and at least one for chunks")
+        self.lanes = lanes
+        self._url = url
+        self._clock = now
+        self._now: Callable[[], Instant | None] = now or _nothing
+        self._statement_cache_size = statement_cache_size
+        self._chance = chance or random.Random()
+        self._connector = Connector(url, statement_cache_size=statement_cache_size)
+        self._lanes = [Line(self._connector, self._chance) for _ in range(lanes)]
+        self._pool = Pool(self._connector, self._chance, pool_size)
+        self._announcer = Announcer(self._connector, self._chance)
+        self._listeners: set[asyncio.Task[None]] = set()
+
+    def lane_of(self, write: Write) -> int:
+        if type(write) is Chunk:
+            # The last character of a run id is random; its code is as good a hash as any.
+            return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
+        return 0
+
+    async def open(self) -> None:
+        connection = await self._connector.connect(**MIGRATION_SETTINGS)
+        try:
+            await migrate(connection)
+        finally:
+            await hang_up(connection)
+
+    async def close(self) -> None:
+        for task in self._listeners:
+            task.cancel()
+        await asyncio.gather(*self._listeners, return_exceptions=True)
+        await asyncio.gather(
+            *(line.close() for line in self._lanes), self._pool.close(), self._announcer.close()
+        )
+
+    def sibling(self) -> PostgresStore:
+        return PostgresStore(
+            self._url,
+            now=self._clock,
+            pool_size=SIBLING_POOL_SIZE,
+            lanes=self.lanes,
+            statement_cache_size=self._statement_cache_size,
+        )
+
+    # Writes.
+
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        del lease  # a run that is born leased brings the length of its lease
+        if not writes:
+            return []
+        starts = [write for write in writes if isinstance(write, StartRun)]
+        if not starts:
+            chunks = [write for write in writes if isinstance(write, Chunk)]
+            return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
+        started = await self._apply(0, apply_starts, starts)
+        if len(starts) == len(writes):
+            return started
+        others = iter(await self.apply([write for write in writes if isinstance(write, Chunk)], 0))
+        first = iter(started)
+        return [next(first) if isinstance(write, StartRun) else next(others) for write in writes]
+
+    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
+        now = self._now()
+        try:
+            return await self._lanes[lane].run(lambda connection: apply(connection, writes, now))
+        except BAD_VALUES:
+            # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
+            if len(writes) == 1:
+                return [InvalidRequest("a value in this write cannot be stored; nothing of it was written")]
+        middle = len(writes) // 2
+        before = await self._apply(lane, apply, writes[:middle])
+        return before + await self._apply(lane, apply, writes[middle:])
+
+    async def claim(self, poll: Poll, lease: Span) -> Polled:
+        now = self._now()
+        return await self._pool.run(lambda connection: runs.claim_runs(connection, poll, lease, now))
+
+    # Reads.
+
+    async def get_run(self, namespace: str, run_id: str) -> Run | None:
+        if not runs.is_id(run_id):
+            return None
+        return await self._pool.run(lambda connection: runs.get_run(connection, namespace, run_id))
+
+    async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
+        return await self._pool.run(
+            lambda connection: runs.get_run_by_external_id(connection, namespace, external_id)
+        )
+
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+        return await self._pool.run(lambda connection: runs.list_runs(connection, filter, cursor, limit))
+
+    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
+        if not runs.is_id(run_id):
+            return []
+        return await self._pool.run(lambda connection: steps.get_steps(connection, namespace, run_id))
+
+    async def finished_of(self, runs_asked: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        malformed = [pair for pair in runs_asked if not runs.is_id(pair[1])]
+        asked = [pair for pair in runs_asked if runs.is_id(pair[1])]
+        if not asked:
+            return malformed
+        return malformed + await self._pool.run(lambda connection: runs.finished_of(connection, asked))
+
+    async def horizon(self, queues: Sequence[Queue]) -> Horizon:
+        now = self._now()
+        return await self._pool.run(lambda connection: runs.read_horizon(connection, queues, now))
+
+    # Namespaces and workers.
+
+    async def ensure_namespace(self, namespace: str) -> None:
+        now = self._now()
+        await self._pool.run(lambda connection: runs.ensure_namespace(connection, namespace, now))
+
+    async def register(self, registration: Registration) -> None:
+        now = self._now()
+        await self._pool.run(lambda connection: workers.register_worker(connection, registration, now))
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.heartbeat(connection, heartbeat, now))
+
+    async def deregister(self, worker_id: str) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.deregister_worker(connection, worker_id, now))
+
+    async def list_workers(self, namespace: str) -> list[Worker]:
+        return await self._pool.run(lambda connection: workers.list_workers(connection, namespace))
+
+    # Duties.
+
+    async def recover_runs(
+        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
+    ) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)
+        )
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(lambda connection: duties.time_out_steps(connection, limit, grace, now))
+
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(lambda connection: duties.time_out_runs(connection, limit, now))
+
+    async def expire_workers(self, limit: int, after: Span) -> list[str]:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.expire_workers(connection, limit, after, now))
+
+    async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
+        now = self._now()
+        return await self._pool.run(lambda connection: duties.prune_runs(connection, limit, after, now))
+
+    # Wake-ups.
+
+    async def listen(
+        self,
+        on_work: Callable[[Queue], None],
+        on_finished: Callable[[str, str], None],
+        on_unknown: Callable[[], None],
+    ) -> None:
+        listener = Listener(
+            self._connector,
+            self._chance,
+            lambda pid: pid == self._announcer.server_pid,
+            on_work,
+            on_finished,
+            on_unknown,
+        )
+        task = asyncio.ensure_future(listener.listen())
+        self._listeners.add(task)
+        try:
+            await task
+        except asyncio.CancelledError:
+            task.cancel()
+            if not task.done() or (current := asyncio.current_task()) is None or current.cancelling():
+                raise
+        finally:
+            self._listeners.discard(task)
+
+    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+        await self._announcer.announce(work, finished)
+
+
+def _nothing() -> None:
+    """No clock was passed in: the database's decides."""

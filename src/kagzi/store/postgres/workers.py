@@ -1,0 +1,122 @@
+"""Workers: registering, heartbeats, leaving."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Registration
+from kagzi.core.instant import Instant, Span
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Recovered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+_REGISTER_WORKER = STATEMENTS["register_worker"]
+_RENEW_LEASES = STATEMENTS["renew_leases"]
+_BEAT = STATEMENTS["beat"]
+_RELEASE_RUNS = STATEMENTS["release_runs"]
+_DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
+_LIST_WORKERS = STATEMENTS["list_workers"]
+_EXPIRE_WORKERS = STATEMENTS["expire_workers"]
+_FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
+
+_LISTED = 1000
+
+
+async def register_worker(connection: Connection, worker: Registration, now: Instant | None) -> None:
+    await connection.execute(
+        _REGISTER_WORKER,
+        now,
+        worker.worker_id,
+        worker.namespace,
+        worker.queues,
+        [type.name for type in worker.types],
+        [type.version or "" for type in worker.types],
+        worker.hostname,
+        worker.pid,
+        worker.version,
+        worker.concurrency,
+    )
+
+
+async def heartbeat(
+    connection: Connection, beat: Heartbeat, now: Instant | None
+) -> tuple[HeartbeatAnswer, list[Recovered]]:
+    rows = await connection.fetch(
+        _RENEW_LEASES,
+        now,
+        beat.worker_id,
+        [run_id for run_id, _ in beat.held],
+        [token for _, token in beat.held],
+        beat.heard,
+    )
+    renewed = {str(row["run_id"]): row for row in rows if row["status"] == RunStatus.RUNNING}
+    released = [recovered_of(row) for row in rows if row["status"] != RunStatus.RUNNING]
+    await forget_step_timeouts(connection, released)
+    status = await connection.fetchval(_BEAT, now, beat.worker_id, beat.completed, beat.failed)
+    answer = HeartbeatAnswer(
+        lost=tuple(run_id for run_id, _ in beat.held if run_id not in renewed),
+        news=tuple(run_id for run_id, row in renewed.items() if row["cancel_requested"]),
+        drain=status == WorkerStatus.DRAINING,
+        known=status is not None,
+    )
+    return answer, released
+
+
+async def deregister_worker(connection: Connection, worker_id: str, now: Instant | None) -> list[Recovered]:
+    released = [recovered_of(row) for row in await connection.fetch(_RELEASE_RUNS, now, worker_id)]
+    await forget_step_timeouts(connection, released)
+    await connection.execute(_DEREGISTER_WORKER, now, worker_id)
+    return released
+
+
+async def forget_step_timeouts(connection: Connection, released: Iterable[Recovered]) -> None:
+    keys = [(run.namespace, run.run_id) for run in released]
+    if keys:
+        await connection.execute(
+            _FORGET_STEP_TIMEOUTS, [namespace for namespace, _ in keys], [run_id for _, run_id in keys]
+        )
+
+
+async def list_workers(connection: Connection, namespace: str) -> list[Worker]:
+    return [worker_of(row) for row in await connection.fetch(_LIST_WORKERS, namespace, _LISTED)]
+
+
+async def expire_workers(connection: Connection, limit: int, after: Span, now: Instant | None) -> list[str]:
+    return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
+
+
+def worker_of(row: asyncpg.Record) -> Worker:
+    types = zip(row["types"], row["versions"], strict=True)
+    return Worker(
+        worker_id=str(row["worker_id"]),
+        namespace=row["namespace"],
+        queues=tuple(row["queues"]),
+        types=tuple(WorkflowType(name, version or None) for name, version in types),
+        hostname=row["hostname"],
+        pid=row["pid"],
+        version=row["version"],
+        concurrency=row["concurrency"],
+        status=WorkerStatus(row["status"]),
+        registered_at=row["registered_at"],
+        last_heartbeat_at=row["last_heartbeat_at"],
+        completed=row["completed"],
+        failed=row["failed"],
+    )
+
+
+def recovered_of(row: asyncpg.Record) -> Recovered:
+    return Recovered(
+        namespace=row["namespace"],
+        run_id=str(row["run_id"]),
+        task_queue=row["task_queue"],
+        status=RunStatus(row["status"]),
+        available_at=row["available_at"] or 0,
+    )
