@@ -35,7 +35,7 @@ class Options:
             for _ in range(self.repeat):
                 for setting in SETTINGS:
                     chosen = setting.system in self.systems and setting.store in self.stores
-                    if chosen and setting.measures(workload):
+                    if chosen and workload in setting.workloads:
                         yield workload, setting
 
 

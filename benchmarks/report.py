@@ -77,7 +77,9 @@ class Report:
         peers = {peer: self._best(store, workload, peer) for peer in PEERS}
         if not kagzi and not any(peers.values()):
             return []
-        return [self._row(store, workload, name, peers) for name in kagzi or [None]]
+        if not kagzi:
+            return [self._row(store, workload, None, peers)]
+        return [self._row(store, workload, name, peers) for name in kagzi]
 
     def _row(
         self, store: str, workload: Workload, setting: str | None, peers: dict[str, Cell | None]
@@ -153,7 +155,7 @@ def _more_is_better(bar: Bar) -> bool:
 
 
 def _unit(bar: Bar) -> str:
-    return "s" if bar.metric == "total_seconds" else WORKLOADS[bar.workload].unit
+    return bar.unit or WORKLOADS[bar.workload].unit
 
 
 def _number(value: float) -> str:
