@@ -1,0 +1,11 @@
+"""Delete finished runs that are past their namespace's retention, a few at a time."""
+
+from __future__ import annotations
+
+from kagzi.core.page import Cursor
+from kagzi.store.protocol import Store
+
+
+async def run_once(store: Store, limit: int, after: Cursor | None = None) -> tuple[int, Cursor | None]:
+    """How many were deleted, and where the next tick goes on (None: the end was reached)."""
+    return await store.prune_runs(limit, after)

@@ -1,0 +1,199 @@
+"""What comes from outside, checked before it reaches a store: a typed error naming the field, nothing
+written."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from kagzi.api.operations import Chunk, StartRun, StepOperation
+from kagzi.api.workers import Heartbeat, Poll, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.duration import LONGEST
+from kagzi.core.instant import NEVER, SECOND
+from kagzi.core.limits import check_name, check_payload, check_text
+from kagzi.core.run import PRIORITY_LIMIT, RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import InvalidRequest
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_QUEUES: Final = 100
+_TYPES: Final = 10_000
+_CONCURRENCY: Final = 10_000
+_STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
+_POLICY_BYTES: Final = 64 * 1024
+_SHORTEST_LEASE: Final = SECOND // 10
+_LONGEST_LEASE: Final = 24 * 3600 * SECOND
+
+
+def check_id(value: object, field: str) -> str:
+    """An id in the one form both databases compare alike."""
+    if isinstance(value, str):
+        if _UUID.fullmatch(value):
+            return value
+        if _UUID.fullmatch(lower := value.lower()):
+            return lower
+    raise InvalidRequest(
+        f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}"
+    )
+
+
+def check_number(value: object, field: str, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{field} must be a whole number, not {value!r:.60}")
+    if not least <= value <= most:
+        raise InvalidRequest(f"{field} must be between {least:,} and {most:,}, not {value!r:.60}")
+    return value
+
+
+def check_token(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 1000:
+        raise InvalidRequest("page token is malformed; use the token of the page before")
+    return value
+
+
+def check_bytes(value: object, field: str, limit: int) -> int:
+    if not isinstance(value, bytes):
+        raise InvalidRequest(f"{field} must be bytes, not {type(value).__name__}")
+    return len(check_payload(value, field, limit))
+
+
+class StartCheck:
+    """Checks starts. What starts have in common is checked once: a busy client repeats the same few names."""
+
+    _REMEMBERED = 1000
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._payload_bytes = settings.payload_bytes
+        self._names: set[tuple[str, str, str, str]] = set()
+
+    def __call__(self, start: StartRun) -> int:
+        """The size of its payload."""
+        names = (start.namespace, start.workflow_type, start.task_queue, start.version)
+        try:
+            known = names in self._names
+        except TypeError:
+            known = False
+        if not known:
+            check_name(start.namespace, "namespace")
+            check_name(start.workflow_type, "workflow type")
+            check_name(start.task_queue, "task queue")
+            check_name(start.version, "version")
+            if len(self._names) >= self._REMEMBERED:
+                self._names.clear()
+            self._names.add(names)
+        if check_id(start.run_id, "run id") != start.run_id:
+            raise InvalidRequest("run id must be written in lower case")
+        if start.external_id is not None:
+            check_name(start.external_id, "id")
+        if start.priority:
+            check_number(start.priority, "priority", -PRIORITY_LIMIT, PRIORITY_LIMIT)
+        if start.delay:
+            check_number(start.delay, "delay", 0, LONGEST)
+        if start.start_at is not None:
+            check_number(start.start_at, "start_at", 0, NEVER)
+        if start.timeout is not None:
+            check_number(start.timeout, "timeout", 1, LONGEST)
+        if start.deadline_at is not None:
+            check_number(start.deadline_at, "deadline", 0, NEVER)
+        if start.lease_length is not None:
+            check_number(start.lease_length, "heartbeat timeout", _SHORTEST_LEASE, _LONGEST_LEASE)
+        if start.retry_policy is not None:
+            check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
+        return check_bytes(start.input, f"input of {start.workflow_type}", self._payload_bytes)
+
+
+def check_chunk(chunk: Chunk, limit: int) -> int:
+    """The size of its payloads. Ids are not looked at here: a wrong one matches no lease."""
+    if not chunk.operations:
+        raise InvalidRequest("a chunk must contain an operation")
+    total = 0
+    for operation in chunk.operations:
+        if isinstance(operation, StepOperation):
+            step_id = operation.step_id
+            if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= _STEP_ID_CHARACTERS:
+                _check_step_id(step_id)
+            for data in (operation.output, operation.input, operation.error):
+                if data is not None:
+                    total += len(check_payload(data, f"a payload of step {step_id}", limit))
+        else:
+            for name in ("output", "error"):
+                data = getattr(operation, name, None)
+                if data is not None:
+                    total += len(check_payload(data, f"{name} of run {chunk.run_id}", limit))
+    return total
+
+
+def check_registration(registration: Registration) -> None:
+    check_id(registration.worker_id, "worker id")
+    check_name(registration.namespace, "namespace")
+    check_queues(registration.queues)
+    check_types(registration.types)
+    check_name(registration.hostname, "hostname")
+    check_name(registration.version, "version")
+    check_number(registration.pid, "pid", 0, 2**31 - 1)
+    check_number(registration.concurrency, "concurrency", 1, _CONCURRENCY)
+
+
+def check_poll(poll: Poll) -> None:
+    check_name(poll.namespace, "namespace")
+    check_id(poll.worker_id, "worker id")
+    check_id(poll.token, "token")
+    check_queues(poll.queues)
+    check_types(poll.types)
+    check_number(poll.limit, "limit", 1, _CONCURRENCY)
+    check_number(poll.number, "poll number", 1, 2**31 - 1)
+    check_number(poll.wait, "wait", 0, LONGEST)
+
+
+def check_heartbeat(heartbeat: Heartbeat) -> None:
+    check_id(heartbeat.worker_id, "worker id")
+    check_number(heartbeat.heard, "heard", 0, 2**31 - 1)
+    check_number(heartbeat.completed, "completed", 0, 2**63 - 1)
+    check_number(heartbeat.failed, "failed", 0, 2**63 - 1)
+    if len(heartbeat.held) > 10 * _CONCURRENCY:
+        raise InvalidRequest(f"a heartbeat lists {len(heartbeat.held):,} runs; nobody drives that many")
+    for run_id, token in heartbeat.held:
+        check_id(run_id, "run id")
+        check_id(token, "token")
+
+
+def check_queues(queues: tuple[str, ...]) -> None:
+    if not queues or len(queues) > _QUEUES:
+        raise InvalidRequest(f"a worker serves 1 to {_QUEUES} task queues, not {len(queues)}")
+    for queue in queues:
+        check_name(queue, "task queue")
+
+
+def check_types(types: tuple[WorkflowType, ...]) -> None:
+    if len(types) > _TYPES:
+        raise InvalidRequest(f"a worker offers at most {_TYPES:,} workflow types, not {len(types):,}")
+    for offered in types:
+        check_name(offered.name, "workflow type")
+        if offered.version is not None:
+            check_name(offered.version, "version")
+
+
+def check_filter(filter: RunFilter) -> None:
+    check_name(filter.namespace, "namespace")
+    if filter.workflow_type is not None:
+        check_name(filter.workflow_type, "workflow type")
+    if filter.task_queue is not None:
+        check_name(filter.task_queue, "task queue")
+    if filter.status is not None and not isinstance(filter.status, RunStatus):
+        raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {filter.status!r:.60}")
+    if filter.created_after is not None:
+        check_number(filter.created_after, "created_after", 0, NEVER)
+    if filter.created_before is not None:
+        check_number(filter.created_before, "created_before", 0, NEVER)
+
+
+def _check_step_id(step_id: str) -> None:
+    if not step_id:
+        raise InvalidRequest("step id must not be empty")
+    if len(step_id) > _STEP_ID_CHARACTERS:
+        raise InvalidRequest(
+            f"step id has {len(step_id)} characters; at most {_STEP_ID_CHARACTERS:,} are allowed"
+        )
+    check_text(step_id, "step id")

@@ -1,0 +1,255 @@
+"""The runs this process started or drives, and what follows from their commits.
+
+Kept in memory only, as a shortcut: a result reaches a waiter in the same process without a query, a parked
+run's due time is known before the horizon is read, a run born beside a free worker is handed to it. Whatever
+is missing here (evicted, or changed by others) is found by looking at the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from kagzi.api.operations import (
+    Answer,
+    BirthLease,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    FailRun,
+    HandBackRun,
+    ParkRun,
+    RetryRun,
+    RunOperation,
+    Started,
+    StartRun,
+    Write,
+)
+from kagzi.api.workers import Adopter, Claim
+from kagzi.core.instant import SECOND, Instant
+from kagzi.core.run import Run, RunStatus
+from kagzi.engine.wakeups import Wakeups
+from kagzi.store.protocol import Queue
+
+_MOST_STARTED: Final = 5000
+_MOST_DRIVEN: Final = 100_000
+_INPUT_BYTES: Final = 1024  # inputs up to this size are kept
+
+
+class _Start:
+    """A run started by this process."""
+
+    __slots__ = ("available_at", "created_at", "start")
+
+    def __init__(self, start: StartRun, created_at: Instant) -> None:
+        self.start = start
+        self.created_at = created_at
+        self.available_at = created_at
+
+
+class _Driven:
+    """A run leased by a worker of this process."""
+
+    __slots__ = ("active_at", "claim", "started", "worker_id")
+
+    def __init__(self, claim: Claim, worker_id: str, active_at: float, started: _Start | None) -> None:
+        self.claim = claim
+        self.worker_id = worker_id
+        self.active_at = active_at
+        self.started = started
+
+
+class Driven:
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wakeups = wakeups
+        self._started: dict[str, _Start] = {}
+        self._driven: dict[str, _Driven] = {}
+        self._adopters: dict[Queue, list[Adopter]] = {}
+        self._by_worker: dict[str, Adopter] = {}
+        self._reserved: dict[str, Adopter] = {}  # by the token of the lease
+
+    # Workers in this process.
+
+    def attach(self, adopter: Adopter, queues: tuple[Queue, ...]) -> Callable[[], None]:
+        self._by_worker[adopter.worker_id] = adopter
+        for queue in queues:
+            self._adopters.setdefault(queue, []).append(adopter)
+
+        def detach() -> None:
+            self._by_worker.pop(adopter.worker_id, None)
+            for queue in queues:
+                offered = self._adopters.get(queue, [])
+                if adopter in offered:
+                    offered.remove(adopter)
+                if not offered:
+                    self._adopters.pop(queue, None)
+
+        return detach
+
+    def reserve(self, start: StartRun) -> BirthLease | None:
+        """A lease from a worker with a free slot for it. It hears `adopt` or `decline`, also if it leaves
+        meanwhile."""
+        for adopter in self._adopters.get((start.namespace, start.task_queue), ()):
+            lease = adopter.reserve(start)
+            if lease is not None:
+                self._reserved[lease.token] = adopter
+                return lease
+        return None
+
+    def adopter(self, worker_id: str) -> Adopter | None:
+        return self._by_worker.get(worker_id)
+
+    # What is known about a run.
+
+    def surely(self, run_id: str) -> bool:
+        """Whether the run's end will be heard of here without looking."""
+        driven = self._driven.get(run_id)
+        return driven is not None and self._loop.time() - driven.active_at < driven.claim.lease / SECOND
+
+    def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
+        now = self._loop.time()
+        for claim in claims:
+            started = self._started.pop(claim.run_id, None)
+            self._drive(_Driven(claim, worker_id, now, started))
+
+    # What follows from a commit.
+
+    def settled(self, writes: list[Write], answers: list[Answer]) -> None:
+        births: list[tuple[StartRun, Started | None]] = []
+        for write, answer in zip(writes, answers, strict=True):
+            if isinstance(write, Chunk):
+                self._chunk_settled(write, answer)
+            elif isinstance(answer, Started):
+                self._start_settled(write, answer, births)
+            elif write.lease is not None:
+                births.append((write, None))
+        if births:
+            # In a callback of its own, because a worker drives runs outside of any task.
+            self._loop.call_soon(self._deliver, births)
+
+    def _start_settled(
+        self, start: StartRun, answer: Started, births: list[tuple[StartRun, Started | None]]
+    ) -> None:
+        if start.lease is not None:
+            births.append((start, answer))
+        if answer.already_exists:
+            return
+        immediate = not start.delay and start.start_at is None
+        if answer.born:
+            self._wakeups.heard(answer.started_at)
+            return
+        if answer.status is RunStatus.PENDING:
+            if immediate:
+                self._wakeups.heard(answer.available_at)
+            self._wakeups.available((start.namespace, start.task_queue), answer.available_at)
+        if immediate:
+            self._remember(answer.run_id, _Start(start, answer.available_at))
+
+    def _deliver(self, births: list[tuple[StartRun, Started | None]]) -> None:
+        for start, answer in births:
+            lease = start.lease
+            assert lease is not None
+            adopter = self._reserved.pop(lease.token, None)
+            if adopter is None:
+                continue
+            if answer is None or not answer.born:
+                adopter.decline(lease)
+                continue
+            claim = Claim(
+                namespace=start.namespace,
+                run_id=answer.run_id,
+                token=lease.token,
+                workflow_type=start.workflow_type,
+                version=start.version,
+                task_queue=start.task_queue,
+                external_id=start.external_id,
+                input=start.input,
+                started_at=answer.started_at,
+                lease=lease.length,
+                attempts=0,
+                executions=1,
+                crashes=0,
+                inbox_seq=0,
+                retry_policy=start.retry_policy,
+                history=(),
+            )
+            self._drive(_Driven(claim, lease.worker_id, self._loop.time(), _Start(start, answer.started_at)))
+            adopter.adopt(claim, answer.started_at)
+
+    def _chunk_settled(self, chunk: Chunk, answer: Answer) -> None:
+        if answer is ChunkAnswer.DONE:
+            last = chunk.operations[-1]
+            if isinstance(last, RunOperation):
+                self._run_settled(chunk, last)
+            elif (driven := self._driven.get(chunk.run_id)) is not None:
+                driven.active_at = self._loop.time()
+        elif answer is not ChunkAnswer.NEWS:
+            driven = self._driven.get(chunk.run_id)
+            if driven is not None and driven.claim.token == chunk.token:
+                del self._driven[chunk.run_id]
+
+    def _run_settled(self, chunk: Chunk, last: RunOperation) -> None:
+        driven = self._driven.get(chunk.run_id)
+        if driven is not None:
+            if driven.claim.token == chunk.token:
+                del self._driven[chunk.run_id]
+            else:
+                driven = None  # a late answer to an old lease
+        if isinstance(last, CompleteRun | FailRun):
+            run = None
+            if driven is not None and self._wakeups.expected(chunk.namespace, chunk.run_id):
+                run = self._finished_run(driven, last)
+            self._wakeups.finished(chunk.namespace, chunk.run_id, run)
+        elif driven is not None:
+            at = last.available_at if isinstance(last, ParkRun | RetryRun | HandBackRun) else None
+            if driven.started is not None and at is not None:
+                driven.started.available_at = at
+                self._remember(chunk.run_id, driven.started)
+            self._wakeups.available((chunk.namespace, driven.claim.task_queue), at or 0)
+
+    def _finished_run(self, driven: _Driven, last: CompleteRun | FailRun) -> Run | None:
+        """The finished run as the database shows it, except that `finished_at` is estimated. Only the common
+        case:
+        what failed is read from the database."""
+        if driven.started is None or isinstance(last, FailRun):
+            return None
+        claim = driven.claim
+        start, created_at = driven.started.start, driven.started.created_at
+        deadlines = [] if start.deadline_at is None else [start.deadline_at]
+        if start.timeout is not None:
+            deadlines.append(created_at + start.timeout)
+        return Run(
+            namespace=claim.namespace,
+            run_id=claim.run_id,
+            external_id=claim.external_id,
+            task_queue=claim.task_queue,
+            workflow_type=claim.workflow_type,
+            version=claim.version,
+            status=RunStatus.COMPLETED,
+            priority=start.priority,
+            attempts=claim.attempts,
+            executions=claim.executions,
+            crashes=claim.crashes,
+            created_at=created_at,
+            available_at=driven.started.available_at,
+            started_at=claim.started_at,
+            finished_at=self._wakeups.now(),
+            deadline_at=min(deadlines, default=None),
+            worker_id=driven.worker_id,
+            input=claim.input,
+            output=last.output,
+            error=None,
+        )
+
+    def _remember(self, run_id: str, started: _Start) -> None:
+        if len(started.start.input) <= _INPUT_BYTES:
+            if len(self._started) >= _MOST_STARTED:
+                del self._started[next(iter(self._started))]
+            self._started[run_id] = started
+
+    def _drive(self, driven: _Driven) -> None:
+        if len(self._driven) >= _MOST_DRIVEN:
+            del self._driven[next(iter(self._driven))]
+        self._driven[driven.claim.run_id] = driven

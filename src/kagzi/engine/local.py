@@ -1,0 +1,162 @@
+"""The engine in this process: services, batcher, wake-ups and duties over one store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from kagzi.clock import Clock, SystemClock
+from kagzi.engine.batcher import Lanes
+from kagzi.engine.driven import Driven
+from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.pulse import Pulse
+from kagzi.engine.settings import EngineSettings
+from kagzi.engine.supervisor import Supervisor
+from kagzi.engine.wakeups import Wakeups
+from kagzi.engine.workers import Workers
+from kagzi.engine.workflows import Workflows
+from kagzi.errors import Unavailable
+from kagzi.ids import IdSource, RandomIds
+from kagzi.store.protocol import Horizon, Store
+
+
+class Duties(Protocol):
+    """What runs in the background of an engine (see `kagzi.coordinator`)."""
+
+    def read(self, horizon: Horizon) -> None: ...
+
+    async def run(self) -> None: ...
+
+
+class MakeDuties(Protocol):
+    def __call__(
+        self, store: Store, wakeups: Wakeups, settings: EngineSettings, *, jitter: Callable[[], float]
+    ) -> Duties: ...
+
+
+class LocalEngine:
+    """`api.engine.Engine` over a store.
+
+    `coordinate` makes the background duties; composition roots pass `Coordinator`, which this layer does not
+    know. Without `background`, nothing here looks at the database by itself: for an engine that only sends
+    heartbeats.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        settings: EngineSettings = EngineSettings(),  # noqa: B008 (frozen)
+        coordinate: MakeDuties | None = None,
+        background: bool = True,
+    ) -> None:
+        self.store = store
+        self.settings = settings.check()
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds(self._clock.now)
+        self._coordinate = coordinate
+        self._background = background
+        self._parts: _Parts | None = None
+
+    @property
+    def workflows(self) -> Workflows:
+        return self._opened.workflows
+
+    @property
+    def workers(self) -> Workers:
+        return self._opened.workers
+
+    @property
+    def wakeups(self) -> Wakeups:
+        return self._opened.wakeups
+
+    async def open(self) -> None:
+        if self._parts is not None:
+            return
+        await self.store.open()
+        self._parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
+
+    async def close(self) -> None:
+        """Waits for commits in flight. Polls end with nothing, waits for results with Unavailable."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            try:
+                await parts.close()
+            finally:
+                await self.store.close()
+
+    def sibling(self) -> LocalEngine:
+        return LocalEngine(
+            self.store.sibling(), clock=self._clock, ids=self._ids, settings=self.settings, background=False
+        )
+
+    async def __aenter__(self) -> LocalEngine:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise Unavailable("the engine is not open; call open() first, or use it in `async with`")
+        return self._parts
+
+
+class _Parts:
+    """Everything that belongs to a running event loop, made when the engine is opened."""
+
+    def __init__(
+        self,
+        store: Store,
+        ids: IdSource,
+        settings: EngineSettings,
+        coordinate: MakeDuties | None,
+        background: bool,
+    ) -> None:
+        self._store = store
+        self.wakeups = Wakeups(store.announce, settings)
+        driven = Driven(self.wakeups)
+        self._lanes = Lanes(store, settled=driven.settled, settings=settings, jitter=ids.jitter)
+        namespaces = Namespaces(store)
+        self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
+        self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
+        self._supervisor = Supervisor(ids.jitter)
+        if background:
+            duties = None
+            if coordinate is not None:
+                duties = coordinate(store, self.wakeups, settings, jitter=ids.jitter)
+            self._pulse = Pulse(
+                store,
+                self.wakeups,
+                driven,
+                settings,
+                jitter=ids.jitter,
+                listen=self._listen,
+                on_horizon=None if duties is None else duties.read,
+            )
+            self._supervisor.start("pulse", self._pulse.run)
+            if duties is not None:
+                self._supervisor.start("coordinator", duties.run)
+
+    async def close(self) -> None:
+        await self._lanes.close()
+        await self.wakeups.close()
+        await self._supervisor.close()
+
+    def _listen(self, on: bool) -> None:
+        if on:
+            self._supervisor.start("listen", self._hear)
+        else:
+            self._supervisor.stop("listen")
+
+    async def _hear(self) -> None:
+        await self._store.listen(
+            self.wakeups.wake, self.wakeups.maybe_finished, self._pulse.look_at_everything
+        )
+        # A store may also just subscribe and return; it is unsubscribed when it is closed.
+        await asyncio.get_running_loop().create_future()

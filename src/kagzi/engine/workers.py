@@ -1,0 +1,132 @@
+"""What workers ask: register, poll, commit, heartbeat, leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from msgspec.structs import replace
+
+from kagzi.api.operations import Chunk, ChunkAnswer
+from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.core.instant import SECOND
+from kagzi.engine.batcher import Lanes
+from kagzi.engine.checks import check_chunk, check_heartbeat, check_id, check_poll, check_registration
+from kagzi.engine.driven import Driven
+from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.settings import EngineSettings
+from kagzi.engine.wakeups import Wakeups, Watch
+from kagzi.errors import KagziError, Unavailable
+from kagzi.store.protocol import Store
+
+
+class Workers:
+    """`api.workers.WorkerService` over a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        lanes: Lanes,
+        wakeups: Wakeups,
+        driven: Driven,
+        namespaces: Namespaces,
+        settings: EngineSettings,
+    ) -> None:
+        self._store = store
+        self._submit = lanes.submit
+        self._wakeups = wakeups
+        self._driven = driven
+        self._namespaces = namespaces
+        self._settings = settings
+        self._payload_bytes = settings.payload_bytes
+        self._loop = asyncio.get_running_loop()
+
+    async def register(self, registration: Registration) -> Registered:
+        check_registration(registration)
+        await self._namespaces.ensure(registration.namespace)
+        await self._store.register(registration)
+        return Registered(lease=self._settings.lease, heartbeat=self._settings.heartbeat_every)
+
+    async def poll(self, poll: Poll) -> Polled:
+        check_poll(poll)
+        if self._wakeups.is_closed():
+            raise Unavailable("the engine is closed")
+        deadline = self._loop.time() + poll.wait / SECOND
+        # Subscribe before looking: what becomes due in between leaves the watch dirty.
+        watch = self._wakeups.watch(poll.worker_id, tuple((poll.namespace, queue) for queue in poll.queues))
+        if poll.number < watch.number:
+            return self._nothing()  # a straggler; the worker has long gone on
+        if poll.number == watch.number:
+            watch.dirty = True  # a repeat: what it claimed the first time is in the database
+        else:
+            watch.number = poll.number
+            watch.release()  # a poll that still waits has been given up
+        watch.polls += 1
+        try:
+            while True:
+                if watch.dirty:
+                    polled = await self._claim(poll, watch)
+                    if polled is None:
+                        return self._nothing()
+                    if polled.claims:
+                        return polled
+                seconds = deadline - self._loop.time()
+                if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
+                    return self._nothing()
+                if not watch.dirty:
+                    await watch.wait(seconds)
+        finally:
+            watch.polls -= 1
+            watch.polled_at = self._loop.time()
+
+    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
+        try:
+            weight = check_chunk(chunk, self._payload_bytes)
+        except KagziError as error:
+            future: asyncio.Future[ChunkAnswer] = self._loop.create_future()
+            future.set_exception(error)
+            future.exception()
+            return future
+        return cast("Awaitable[ChunkAnswer]", self._submit(chunk, weight))
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        check_heartbeat(heartbeat)
+        answer, returned = await self._store.heartbeat(heartbeat)
+        self._wakeups.changed(returned)
+        return answer
+
+    async def deregister(self, worker_id: str) -> None:
+        check_id(worker_id, "worker id")
+        self._wakeups.forget(worker_id)
+        self._wakeups.changed(await self._store.deregister(worker_id))
+
+    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
+        return self._driven.attach(adopter, tuple((namespace, queue) for queue in queues))
+
+    async def _claim(self, poll: Poll, watch: Watch) -> Polled | None:
+        """What is due now; None if the worker has no slot left, because runs were born in them meanwhile."""
+        limit = min(poll.limit, self._settings.claim_limit)
+        adopter = self._driven.adopter(poll.worker_id)
+        if adopter is not None:
+            limit = adopter.claimable(limit)
+        try:
+            if limit <= 0:
+                return None
+            watch.dirty = False
+            try:
+                polled = await self._store.claim(replace(poll, limit=limit), self._settings.lease)
+            except BaseException:
+                watch.dirty = True
+                raise
+            if len(polled.claims) >= limit:
+                watch.dirty = True  # there may be more
+            self._wakeups.claimed(watch, polled.now)
+            self._driven.claimed(polled.claims, poll.worker_id)
+            return polled
+        finally:
+            if adopter is not None:
+                adopter.claimed()
+
+    def _nothing(self) -> Polled:
+        return Polled(now=self._wakeups.now(), claims=())

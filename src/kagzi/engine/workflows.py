@@ -1,0 +1,168 @@
+"""Starting, reading and awaiting runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import cast
+
+from msgspec.structs import replace
+
+from kagzi.api.operations import Started, StartRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core.duration import LONGEST
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAYLOAD_WARNING_BYTES, check_name, check_page_size
+from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.run import Run
+from kagzi.core.step import Step
+from kagzi.engine.batcher import Lanes
+from kagzi.engine.checks import StartCheck, check_filter, check_id, check_number, check_token
+from kagzi.engine.driven import Driven
+from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.settings import EngineSettings
+from kagzi.engine.wakeups import Wakeups
+from kagzi.errors import KagziError, NotFound, Unavailable
+from kagzi.store.protocol import Store
+
+log = logging.getLogger("kagzi.engine")
+
+
+class Workflows:
+    """`api.workflows.WorkflowService` over a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        lanes: Lanes,
+        wakeups: Wakeups,
+        driven: Driven,
+        namespaces: Namespaces,
+        settings: EngineSettings,
+    ) -> None:
+        self._store = store
+        self._submit = lanes.submit
+        self._wakeups = wakeups
+        self._driven = driven
+        self._namespaces = namespaces
+        self._check = StartCheck(settings)
+        self._secret = settings.page_secret
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, start: StartRun) -> Awaitable[Started]:
+        try:
+            weight = self._check(start)
+        except KagziError as error:
+            future: asyncio.Future[Started] = self._loop.create_future()
+            future.set_exception(error)
+            future.exception()
+            return future
+        if weight > PAYLOAD_WARNING_BYTES:
+            log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight)
+        if start.namespace not in self._namespaces:
+            return self._loop.create_task(self._start_in_new_namespace(start, weight))
+        return self._start(start, weight)
+
+    async def get(self, namespace: str, run_id: str) -> Run:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        run = await self._store.get_run(namespace, run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+        return run
+
+    async def get_by_external_id(self, namespace: str, external_id: str) -> Run:
+        check_name(namespace, "namespace")
+        check_name(external_id, "id")
+        run = await self._store.get_run_by_external_id(namespace, external_id)
+        if run is None:
+            raise NotFound(f"there is no run with the id {external_id!r} in namespace {namespace}")
+        return run
+
+    async def list(
+        self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Run]:
+        check_filter(filter)
+        check_number(page_size, "page size", -(2**63), 2**63)
+        check_page_size(page_size)
+        filter_text = repr(filter)
+        cursor = None
+        if page_token:
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+        # One row more than asked for tells whether there is another page.
+        rows = await self._store.list_runs(filter, cursor, page_size + 1)
+        more = len(rows) > page_size
+        items = tuple(rows[:page_size])
+        if cursor is not None and cursor.backward:
+            items = items[::-1]
+            newer, older = more, True
+        else:
+            newer, older = cursor is not None, more
+
+        def token(key: str, backward: bool) -> str:
+            return sign(Cursor(key, backward), filter_text=filter_text, secret=self._secret)
+
+        next_key = items[-1].run_id if items else None
+        prev_key = items[0].run_id if items else None
+        if not items and cursor is not None:
+            # Beyond the last row in this direction: the way back begins where this page would have.
+            next_key = prev_key = cursor.key
+            newer, older = not cursor.backward, cursor.backward
+        return Page(
+            items,
+            token(next_key, False) if older and next_key else None,
+            token(prev_key, True) if newer and prev_key else None,
+        )
+
+    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        steps = await self._store.get_steps(namespace, run_id)
+        if not steps:
+            await self.get(namespace, run_id)
+        return tuple(steps)
+
+    async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        check_number(timeout, "timeout", 0, LONGEST)
+        deadline = self._loop.time() + timeout / SECOND
+        # A run driven here is alive, and its end passes by here: no need to look.
+        look = not self._driven.surely(run_id)
+        while True:
+            # Subscribe before looking, so that an end in between is not missed.
+            future = self._wakeups.expect(namespace, run_id)
+            try:
+                if look:
+                    run = await self.get(namespace, run_id)
+                    if run.status.finished or self._loop.time() >= deadline:
+                        return run
+                    if self._wakeups.is_closed():
+                        raise Unavailable("the engine was closed while waiting for a run")
+                timer = self._loop.call_at(deadline, _expire, future)
+                try:
+                    finished = await future
+                finally:
+                    timer.cancel()
+                if finished is not None:
+                    return finished
+                look = True
+            finally:
+                self._wakeups.unexpect(namespace, run_id, future)
+
+    def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
+        # A lease is ours to give; one that came with the request is none.
+        lease = None if start.delay or start.start_at is not None else self._driven.reserve(start)
+        if lease is not start.lease:
+            start = replace(start, lease=lease)
+        return cast("Awaitable[Started]", self._submit(start, weight))
+
+    async def _start_in_new_namespace(self, start: StartRun, weight: int) -> Started:
+        await self._namespaces.ensure(start.namespace)
+        return await self._start(start, weight)
+
+
+def _expire(future: asyncio.Future[Run | None]) -> None:
+    if not future.done():
+        future.set_result(None)
