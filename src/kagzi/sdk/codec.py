@@ -25,6 +25,8 @@ import types
 import typing
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from pathlib import PurePath
 from typing import Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
@@ -93,6 +95,8 @@ def _encode_other(value: Any) -> Any:
             return base(value)
     if isinstance(value, deque):
         return list(value)
+    if isinstance(value, PurePath):
+        return str(value)
     raise _Unknown(value)
 
 
@@ -108,8 +112,8 @@ def _decode_other(cls: type[Any], data: Any) -> Any:
     if validator is not None:
         # As JSON and not as Python data: a strict model takes a date from text only there.
         return validator.validate_json(_encode(data))
-    if issubclass(cls, deque):
-        return deque(data)
+    if issubclass(cls, (deque, PurePath)):
+        return cls(data)
     raise TypeError(f"a {_class_name(cls)} cannot be rebuilt from JSON")
 
 
@@ -308,10 +312,18 @@ class Signature:
         self._check_arguments = False
 
     @property
-    def takes_context(self) -> bool:
-        """Whether the first parameter is the Context, which is passed in and never stored."""
+    def context_class(self) -> Callable[[str, str], Any] | None:
+        """The Context, if that is what the first parameter is: passed in at each call and never stored."""
+        if not self._ready:
+            self.resolve()
+        return self._context_class
+
+    def with_codec(self, codec: Codec) -> Signature:
+        """The same signature with a layer around its payloads."""
         self.resolve()
-        return self._takes_context
+        other = copy(self)
+        other._codec = codec
+        return other
 
     @property
     def result_type(self) -> Any:
@@ -415,8 +427,8 @@ class Signature:
             return
         parameters = list(_parameters(self._fn))
         types, result = self._types(parameters)
-        self._takes_context = bool(parameters) and _is_context(types.get(parameters[0].name))
-        if self._takes_context:
+        self._context_class = _context_class(types.get(parameters[0].name)) if parameters else None
+        if self._context_class is not None:
             parameters = parameters[1:]
         self._signature = inspect.Signature(parameters)
         self._parameters = {parameter.name: parameter for parameter in parameters}
@@ -718,12 +730,12 @@ _LOOK_ALIKE = (
 )
 
 
-def _same(copy: Any, value: Any) -> bool:
-    if type(copy) is not type(value):
+def _same(again: Any, value: Any) -> bool:
+    if type(again) is not type(value):
         return False
     # Equal, or at least of one class and content: a tuple in a field without a type comes back as a list.
-    return bool(copy == value) or (
-        not isinstance(copy, (list, tuple, dict)) and _encode(copy) == _encode(value)
+    return bool(again == value) or (
+        not isinstance(again, (list, tuple, dict)) and _encode(again) == _encode(value)
     )
 
 
@@ -735,16 +747,19 @@ class _ContextByName:
     """Stands for an annotation `Context` that is imported for type checkers only."""
 
 
-def _is_context(annotation: Any) -> bool:
-    if annotation is _ContextByName:
-        return True
+def _context_class(annotation: Any) -> Callable[[str, str], Any] | None:
     # By name, because the class lives above this module. Only the exact class counts, so that a first
     # parameter typed Any or object stays an ordinary one.
-    return (
+    if annotation is _ContextByName:
+        found: Callable[[str, str], Any] | None = getattr(sys.modules.get("kagzi"), "Context", None)
+        return found
+    if (
         isinstance(annotation, type)
         and annotation.__name__ == "Context"
         and annotation.__module__.partition(".")[0] == "kagzi"
-    )
+    ):
+        return annotation
+    return None
 
 
 def _parameters(fn: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:

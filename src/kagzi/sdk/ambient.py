@@ -1,0 +1,64 @@
+"""Which workflow is running in this thread, if any.
+
+The workflow loop carries its execution. That it is the running loop is what being inside a workflow means:
+step bodies run on other loops and in other threads, so for them there is none.
+"""
+
+from __future__ import annotations
+
+from asyncio import _get_running_loop
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from kagzi.core.instant import Span
+from kagzi.core.retry import Retry
+from kagzi.sdk.codec import Codec
+
+
+class CallCodec(Protocol):
+    """How a function's arguments and result become bytes and come back (`codec.Signature`)."""
+
+    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, bool]: ...
+
+    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+    def encode_result(self, value: Any) -> bytes: ...
+
+    def decode_result(self, data: bytes) -> Any: ...
+
+
+class ExecutionLike(Protocol):
+    """The execution of a run, as definitions need it (`replay.execution.Execution`)."""
+
+    run_id: str
+    workflow: str
+
+    def call_step(
+        self,
+        *,
+        name: str,
+        fn: Callable[..., Any],
+        codec: CallCodec,
+        policy: Retry | None,
+        timeout: Span | None,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Coroutine[Any, Any, Any]: ...
+
+
+def current() -> ExecutionLike | None:
+    return getattr(_get_running_loop(), "execution", None)
+
+
+# The payload codec of the app whose workflow is being executed, for steps that belong to no app (`run_step`).
+_payload_codecs: WeakKeyDictionary[ExecutionLike, Codec] = WeakKeyDictionary()
+
+
+def use_payload_codec(execution: ExecutionLike, codec: Codec | None) -> None:
+    if codec is not None:
+        _payload_codecs[execution] = codec
+
+
+def payload_codec(execution: ExecutionLike) -> Codec | None:
+    return _payload_codecs.get(execution) if _payload_codecs else None

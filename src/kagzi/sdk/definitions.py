@@ -1,0 +1,545 @@
+"""Steps and workflows as users write them, typed to the letter.
+
+`@app.step` and `@app.workflow` turn a function into a `Step[P, R]` or `Workflow[P, R]` with the function's
+own parameters. Options come before the call, `charge.options(key=sku)(sku)` and
+`checkout.options(id=…).start(order)`, because keywords beside `*args: P.args` cannot be typed.
+
+The decorators have an overload for coroutine functions before the one for plain functions: the second would
+match both, and give a step whose result is a coroutine.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import datetime
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
+
+import msgspec
+from msgspec import Struct
+
+from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import check_name
+from kagzi.core.retry import Retry
+from kagzi.core.run import PRIORITY_LIMIT
+from kagzi.core.step import escape
+from kagzi.errors import InvalidRequest, NonDeterminismError
+from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
+from kagzi.sdk.codec import Codec, Signature, signature_of
+
+if TYPE_CHECKING:
+    from kagzi.sdk.context import Context
+    from kagzi.sdk.handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STEP_TIMEOUT: Final[Span] = 600 * SECOND
+DEFAULT_VERSION: Final = "1"
+
+OnConflict = Literal["return", "fail"]
+
+
+class StepOptions(Struct, frozen=True, kw_only=True):
+    """What `.options(...)` says about one call of a step; None is what the decorator said."""
+
+    key: str | None = None
+    name: str | None = None
+    retry: Retry | None = None
+    timeout: Duration | None = None
+
+
+class WorkflowOptions(Struct, frozen=True, kw_only=True):
+    """What `.options(...)` says about one run; None is what the decorator said, or the default."""
+
+    id: str | None = None
+    queue: str | None = None
+    version: str | None = None
+    priority: int = 0
+    delay: Duration | None = None
+    start_at: datetime | None = None
+    retry: Retry | None = None
+    timeout: Duration | None = None
+    deadline: datetime | None = None
+    namespace: str | None = None
+    on_conflict: OnConflict = "return"
+
+
+class Step(Generic[P, R]):
+    """A step: called in a workflow it runs once and its result is kept; anywhere else it is the function.
+
+    `fn` is the function itself.
+    """
+
+    fn: Callable[P, Any]
+    name: str
+    retry: Retry | None
+    timeout: Span
+    signature: Signature
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        codec: Codec | None = None,
+        localns: Mapping[str, Any] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = check_name(name, "step name")
+        self.retry = _check_retry(retry)
+        self.timeout = STEP_TIMEOUT if timeout is None else parse_duration(timeout, "step timeout")
+        self.signature = Signature(fn, name=name, codec=codec, localns=localns)
+        self._id = escape(name)  # what the identity of each call is made of
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        execution = current()
+        if execution is None:
+            plain: Coroutine[Any, Any, R] = self.fn(*args, **kwargs)
+            return plain
+        return execution.call_step(
+            name=self._id,
+            fn=self.fn,
+            codec=self.signature,
+            policy=self.retry,
+            timeout=self.timeout,
+            args=args,
+            kwargs=kwargs,
+        )
+
+    def options(
+        self,
+        *,
+        key: str | None = None,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Step[P, R]:
+        """The same step with other settings for one call.
+
+        `key` makes the call's identity explicit (`reserve[sku-7]`), so that it stays the same when the calls
+        around it are reordered; `name` is what people see instead of the function's name.
+        """
+        step: Step[P, R] = object.__new__(type(self))
+        step.__dict__.update(self.__dict__)
+        if name is not None:
+            step.name = check_name(name, "step name")
+        if retry is not None:
+            step.retry = _check_retry(retry)
+        if timeout is not None:
+            step.timeout = parse_duration(timeout, "step timeout")
+        if key is not None:
+            check_name(key, "step key")
+            step._id = escape(check_name(f"{step.name}[{key}]", "step name and key together"))
+        elif name is not None:
+            step._id = escape(name)
+        return step
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class Workflow(Generic[P, R]):
+    """A workflow: `.start(...)` makes a run of it; called inside another workflow it is part of that one.
+
+    `fn` is the function itself, for tests that need no durability.
+    """
+
+    fn: Callable[..., Coroutine[Any, Any, R]]
+    name: str
+    version: str
+    queue: str | None
+    retry: Retry | None
+    timeout: Duration | None
+    signature: Signature
+
+    def __init__(
+        self,
+        app: Registrar,
+        fn: Callable[..., Coroutine[Any, Any, R]],
+        *,
+        name: str,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        codec: Codec | None = None,
+        localns: Mapping[str, Any] | None = None,
+    ) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+        self.name = check_name(name, "workflow name")
+        self.version = check_name(version, "workflow version")
+        self.queue = None if queue is None else check_name(queue, "queue")
+        self.retry = _check_retry(retry)
+        if timeout is not None:
+            parse_duration(timeout, "workflow timeout")
+        self.timeout = timeout
+        self.signature = Signature(fn, name=name, codec=codec, localns=localns)
+        self._app = app
+        self._codec = codec
+        self._options = WorkflowOptions()
+
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start a run. It is durable when this returns; wrong arguments raise before anything is written."""
+        self._refuse_inside("start")
+        return await self._app.start_run(self, self._options, args, kwargs)
+
+    async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start a run and wait for its result."""
+        self._refuse_inside("run")
+        handle = await self._app.start_run(self, self._options, args, kwargs)
+        return await handle.result()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Inside a workflow: do what this one does, as part of the same run."""
+        execution = current()
+        if execution is None:
+            raise InvalidRequest(
+                f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
+                f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
+            )
+        return self._call(execution, args, kwargs)
+
+    def options(
+        self,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        version: str | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        start_at: datetime | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        deadline: datetime | None = None,
+        namespace: str | None = None,
+        on_conflict: OnConflict | None = None,
+    ) -> Workflow[P, R]:
+        """The same workflow with settings for the runs started from what this returns.
+
+        `id` makes starting idempotent: a second start with the same id returns the run that is there already
+        (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`.
+        """
+        changes: dict[str, Any] = {}
+        for field, text in (("id", id), ("queue", queue), ("version", version), ("namespace", namespace)):
+            if text is not None:
+                changes[field] = check_name(text, field)
+        if priority is not None:
+            changes["priority"] = _check_priority(priority)
+        for field, length in (("delay", delay), ("timeout", timeout)):
+            if length is not None:
+                parse_duration(length, field)
+                changes[field] = length
+        for field, moment in (("start_at", start_at), ("deadline", deadline)):
+            if moment is not None:
+                changes[field] = _check_moment(moment, field)
+        if retry is not None:
+            changes["retry"] = _check_retry(retry)
+        if on_conflict is not None:
+            if on_conflict not in ("return", "fail"):
+                raise InvalidRequest(f'on_conflict must be "return" or "fail", not {on_conflict!r:.100}')
+            changes["on_conflict"] = on_conflict
+        workflow: Workflow[P, R] = object.__new__(type(self))
+        workflow.__dict__.update(self.__dict__)
+        workflow._options = msgspec.structs.replace(self._options, **changes)
+        return workflow
+
+    # What the worker calls.
+
+    def begin(self, input: bytes, execution: ExecutionLike) -> Coroutine[Any, Any, R]:
+        """The workflow function called with the decoded input."""
+        use_payload_codec(execution, self._codec)
+        args, kwargs = self.signature.decode_arguments(input)
+        return self._call(execution, args, kwargs)
+
+    def encode_result(self, value: R) -> bytes:
+        return self.signature.encode_result(value)
+
+    # Inside.
+
+    def _call(
+        self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, R]:
+        context = self.signature.context_class
+        if context is not None:
+            return self.fn(context(execution.run_id, execution.workflow), *args, **kwargs)
+        return self.fn(*args, **kwargs)
+
+    def _refuse_inside(self, method: str) -> None:
+        if current() is not None:
+            raise NonDeterminismError(
+                f"{self.name}.{method}() was called in a workflow, where it would happen again at every "
+                f"replay; call it in a step, or call {self.name}(...) to make it part of this run"
+            )
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} {self.version}>"
+
+
+class StepDecorator(Protocol):
+    """What `@app.step(...)` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """What `@app.workflow(...)` returns."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+class Registrar:
+    """The half of an app that collects definitions; the other half starts runs of them."""
+
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        self._codec = codec
+        self._steps: dict[str, Step[Any, Any]] = {}
+        self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
+
+    @abstractmethod
+    async def start_run(
+        self,
+        workflow: Workflow[Any, R],
+        options: WorkflowOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Handle[R]:
+        """Insert a run of this workflow; encoding the arguments fails before anything is written."""
+        raise NotImplementedError
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def step(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> StepDecorator: ...
+    def step(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step. `def` functions run in a thread, `async def` on the worker's loop.
+
+        `retry` is the policy of this step, else the run's (default: 5 attempts); `timeout` bounds each
+        attempt (default: 10 minutes); `name` is what people see and what its results are kept under (default:
+        the function's name).
+        """
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Step[Any, Any]:
+            given = _check_function(fn, "step", name)
+            step: Step[Any, Any] = Step(
+                fn,
+                name=given,
+                retry=retry,
+                timeout=timeout,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            self._register(self._steps, given, step, f"step {given!r}")
+            return step
+
+        return decorate if fn is None else decorate(fn, 3)
+
+    @overload
+    def workflow(
+        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> WorkflowDecorator: ...
+    def workflow(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make an `async def` function a workflow.
+
+        `version` belongs to the name: runs stay on the version they were started with. `queue` is where runs
+        wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
+        of its steps that have none, and lets a failed run be tried again.
+        """
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
+            given = _check_function(fn, "workflow", name)
+            if not inspect.iscoroutinefunction(fn):
+                raise InvalidRequest(
+                    f"workflow {given!r} must be an `async def` function; put blocking work into steps, "
+                    "which may be plain functions"
+                )
+            workflow: Workflow[Any, Any] = Workflow(
+                self,
+                fn,
+                name=given,
+                version=version,
+                queue=queue,
+                retry=retry,
+                timeout=timeout,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            what = f"workflow {given!r} with version {version!r}"
+            self._register(self._workflows, (given, version), workflow, what)
+            return workflow
+
+        return decorate if fn is None else decorate(fn, 3)
+
+    def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str) -> None:
+        known = registry.get(key)
+        if known is not None:
+            raise InvalidRequest(
+                f"there is a {what} already ({_place(known.fn)}); {_place(definition.fn)} needs another name"
+            )
+        registry[key] = definition
+
+
+@overload
+def run_step(
+    name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[Any, Any, R]: ...
+@overload
+def run_step(
+    name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[Any, Any, R]: ...
+def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+    """Run any function as a step of this name: `await kagzi.run_step("label", make_label, order.id)`.
+
+    For lambdas and functions that are not yours to decorate. Outside of a workflow it just calls the function.
+    """
+    check_name(name, "step name")
+    step = fn if isinstance(fn, Step) else None
+    body: Callable[..., Any] = fn if step is None else step.fn
+    if not callable(body):
+        raise InvalidRequest(f"run_step({name!r}) needs a function and then its arguments, not {fn!r:.100}")
+    execution = current()
+    if execution is None:
+        return _call_plainly(body, args, kwargs)
+    if step is not None:
+        signature = step.signature
+    else:
+        signature = signature_of(body)
+        codec = payload_codec(execution)
+        if codec is not None:
+            signature = signature.with_codec(codec)
+    return execution.call_step(
+        name=escape(name),
+        fn=body,
+        codec=signature,
+        policy=None if step is None else step.retry,
+        timeout=STEP_TIMEOUT if step is None else step.timeout,
+        args=args,
+        kwargs=kwargs,
+    )
+
+
+async def _call_plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    result = fn(*args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _check_function(fn: object, what: str, name: str | None) -> str:
+    """The name to register a function under, if it can be a step or a workflow at all."""
+    if isinstance(fn, (Step, Workflow)):
+        raise InvalidRequest(f"{fn!r} is decorated already; one decorator is enough")
+    if isinstance(fn, str):
+        raise InvalidRequest(f"@app.{what}({fn!r}) looks like a name; write @app.{what}(name={fn!r})")
+    if not callable(fn) or isinstance(fn, type):
+        raise InvalidRequest(f"a {what} must be a function, not {fn!r:.100}")
+    found = name if name is not None else getattr(fn, "__name__", "<unnamed>")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise InvalidRequest(f"{what} {found!r} is a generator; a {what} returns one value")
+    if found.startswith("<"):
+        raise InvalidRequest(f"a lambda has no name of its own; write @app.{what}(name=...)")
+    return check_name(found, f"{what} name")
+
+
+def _check_retry(retry: object) -> Retry | None:
+    if retry is None or isinstance(retry, Retry):
+        return retry
+    raise InvalidRequest(f"retry must be a Retry, for example Retry(attempts=3), not {retry!r:.100}")
+
+
+def _check_priority(priority: object) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_LIMIT:
+        raise InvalidRequest(
+            f"priority must be a whole number within ±{PRIORITY_LIMIT}, not {priority!r:.100}"
+        )
+    return priority
+
+
+def _check_moment(moment: object, field: str) -> datetime:
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidRequest(
+            f"{field} must be a datetime with a time zone, for example datetime.now(UTC), not {moment!r:.100}"
+        )
+    return moment
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return repr(fn) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _local_types(depth: int) -> Mapping[str, Any] | None:
+    """The classes defined in the function that is decorating, which annotations written as text may name."""
+    frame = sys._getframe(depth)
+    if frame.f_locals is frame.f_globals:
+        return None
+    kinds = (type, types.GenericAlias, types.UnionType)
+    return {name: value for name, value in frame.f_locals.items() if isinstance(value, kinds)}
