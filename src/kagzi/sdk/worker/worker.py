@@ -27,7 +27,7 @@ from kagzi.api.operations import (
     Operation,
     StartRun,
 )
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registration
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
 from kagzi.clock import Clock
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
@@ -223,18 +223,17 @@ class Worker:
     async def _poll(self, poll: Poll) -> None:
         """One poll, repeated with the same number and token until it is answered: a repeat claims nothing twice."""
         failures = 0
-        while True:
+        polled: Polled | None = None
+        while polled is None:
             try:
                 polled = await self._engine.workers.poll(poll)
-                break
-            except KagziError as error:
+            except Exception as error:
                 failures += 1
-                if failures in (1, 10, 100):
+                if not isinstance(error, KagziError):
+                    logger.exception("polling failed")
+                elif failures in (1, 10, 100):
                     logger.warning("polling failed (%d in a row): %s", failures, error)
-            except Exception:
-                failures += 1
-                logger.exception("polling failed")
-            await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
+                await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self.monotonic()
         for claim in polled.claims:

@@ -1,0 +1,103 @@
+"""Kagzi: durable workflows in plain Python.
+
+    app = Kagzi()
+
+    @app.step
+    async def charge(order: Order) -> str: ...
+
+    @app.workflow
+    async def checkout(order: Order) -> str:
+        return await charge(order)
+"""
+
+from kagzi.app import Kagzi
+from kagzi.core.failure import Failure
+from kagzi.core.page import Page
+from kagzi.core.retry import Retry
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step as StepRecord
+from kagzi.core.step import StepKind, StepStatus
+from kagzi.errors import (
+    Conflict,
+    InvalidRequest,
+    KagziError,
+    LeaseLost,
+    MissingDependency,
+    NonDeterminismError,
+    NonRetryable,
+    NotFound,
+    NotSerializable,
+    PayloadTooLarge,
+    RetryAfter,
+    SchemaMismatch,
+    StepFailed,
+    StepTimeout,
+    Unavailable,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTimedOut,
+)
+from kagzi.sdk.codec import Codec
+from kagzi.sdk.context import (
+    Context,
+    RunInfo,
+    attempt,
+    cancelled,
+    current,
+    logger,
+    now,
+    random,
+    sleep,
+    sleep_until,
+    uuid4,
+)
+from kagzi.sdk.definitions import Step, Workflow, run_step
+from kagzi.sdk.handle import Handle
+from kagzi.version import __version__
+
+__all__ = [
+    "Codec",
+    "Conflict",
+    "Context",
+    "Failure",
+    "Handle",
+    "InvalidRequest",
+    "Kagzi",
+    "KagziError",
+    "LeaseLost",
+    "MissingDependency",
+    "NonDeterminismError",
+    "NonRetryable",
+    "NotFound",
+    "NotSerializable",
+    "Page",
+    "PayloadTooLarge",
+    "Retry",
+    "RetryAfter",
+    "Run",
+    "RunInfo",
+    "RunStatus",
+    "SchemaMismatch",
+    "Step",
+    "StepFailed",
+    "StepKind",
+    "StepRecord",
+    "StepStatus",
+    "StepTimeout",
+    "Unavailable",
+    "Workflow",
+    "WorkflowCancelled",
+    "WorkflowFailed",
+    "WorkflowTimedOut",
+    "__version__",
+    "attempt",
+    "cancelled",
+    "current",
+    "logger",
+    "now",
+    "random",
+    "run_step",
+    "sleep",
+    "sleep_until",
+    "uuid4",
+]

@@ -1,0 +1,311 @@
+"""`Kagzi`: the one object of a program. It registers workflows and steps, starts runs, and hosts workers.
+
+There is no global state: a program may have several, a test makes its own. The URL chooses where runs live, and nothing
+else in the program knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, TypeVar, overload
+
+from kagzi.api.engine import Engine
+from kagzi.api.operations import StartRun
+from kagzi.api.workflows import RunFilter
+from kagzi.clock import Clock, SystemClock
+from kagzi.connect import connect, default_url
+from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.instant import from_datetime, to_datetime
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
+from kagzi.core.page import Page
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import Conflict, InvalidRequest
+from kagzi.ids import IdSource, RandomIds
+from kagzi.sdk.codec import Codec, decode
+from kagzi.sdk.context import SilentWhileReplaying
+from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
+from kagzi.sdk.handle import Handle
+from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.worker import Worker, WorkerSettings
+
+R = TypeVar("R")
+
+logger = logging.getLogger("kagzi")
+
+DEFAULT_QUEUE = "default"
+
+
+class Kagzi(Registrar):
+    """A durable application.
+
+    `url` says where runs live: `sqlite:///orders.db`, `postgresql://…` or `memory://`; without one it is KAGZI_URL, or
+    an SQLite file in `./.kagzi/`. Use it as `async with app:` to start runs and to host workers, or call
+    `app.run_worker()` to make this process a worker.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        codec: Codec | None = None,
+        lease: Duration = "30s",
+        max_crashes: int = 10,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        super().__init__(codec=codec)
+        self.url = url
+        self.namespace = check_name(namespace, "namespace")
+        self._clock: Clock = clock or SystemClock()
+        self._ids: IdSource = ids or RandomIds(self._clock.now)
+        self._lease = parse_duration(lease, "lease")
+        self._max_crashes = max_crashes
+        self._given = engine
+        self._engine: Engine | None = None
+
+    # Opening and closing.
+
+    async def __aenter__(self) -> Kagzi:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        if self._engine is not None:
+            raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
+        engine = self._given
+        if engine is None:
+            engine = connect(self.url or default_url(), lease=self._lease, max_crashes=self._max_crashes)
+            await engine.open()
+        self._engine = engine
+
+    async def close(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None and engine is not self._given:
+            await engine.close()
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise InvalidRequest("this app is not open; use it inside `async with app:`")
+        return self._engine
+
+    # Starting and finding runs.
+
+    async def start_run(
+        self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """What `workflow.start(...)` does."""
+        engine = self.engine
+        namespace = options.namespace or self.namespace
+        started = await engine.workflows.start(
+            StartRun(
+                namespace=namespace,
+                run_id=self._ids.run_id(),
+                workflow_type=workflow.name,
+                task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
+                version=options.version or workflow.version,
+                input=workflow.signature.encode_arguments(args, kwargs),
+                external_id=options.id,
+                priority=options.priority,
+                delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
+                start_at=None if options.start_at is None else _instant(options.start_at, "start_at"),
+                timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
+                deadline_at=None if options.deadline is None else _instant(options.deadline, "deadline"),
+                retry_policy=None if options.retry is None else options.retry.encode(),
+            )
+        )
+        if started.already_exists and options.on_conflict == "fail":
+            raise Conflict(f"there is a run with the id {options.id!r} already: {started.run_id}")
+        return Handle(
+            engine,
+            namespace,
+            started.run_id,
+            workflow.signature.decode_result,
+            already_exists=started.already_exists,
+        )
+
+    @overload
+    def handle(self, run_id: str) -> Handle[Any]: ...
+    @overload
+    def handle(self, run_id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
+    def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
+        """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
+        read = decode if workflow is None else workflow.signature.decode_result
+        return Handle(self.engine, self.namespace, run_id, read)
+
+    async def find(self, id: str) -> Handle[Any]:
+        """The run that was started with this id (`.options(id=...)`); NotFound if there is none."""
+        run = await self.engine.workflows.get_by_external_id(self.namespace, id)
+        workflow = self.find_workflow(run.workflow_type, run.version)
+        return self.handle(run.run_id) if workflow is None else self.handle(run.run_id, workflow)
+
+    async def runs(
+        self,
+        *,
+        status: RunStatus | str | None = None,
+        workflow: str | None = None,
+        queue: str | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        page_token: str | None = None,
+    ) -> Page[Run]:
+        """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours."""
+        try:
+            wanted = None if status is None else RunStatus(status)
+        except ValueError:
+            names = ", ".join(RunStatus)
+            raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
+        filter = RunFilter(namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue)
+        return await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
+
+    # Workers.
+
+    @contextlib.asynccontextmanager
+    async def worker(
+        self,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        adopt: bool = True,
+        strict: bool = False,
+    ) -> AsyncIterator[Worker]:
+        """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`."""
+        worker = self._make_worker(
+            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=adopt, strict=strict
+        )
+        silent = SilentWhileReplaying()
+        handlers = list(logging.getLogger().handlers)
+        for handler in handlers:
+            handler.addFilter(silent)
+        try:
+            async with worker:
+                yield worker
+        finally:
+            for handler in handlers:
+                handler.removeFilter(silent)
+
+    def run_worker(
+        self,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        strict: bool = False,
+    ) -> None:
+        """Make this process a worker until it gets SIGTERM or SIGINT, then drain and return.
+
+        The first signal lets running steps finish within the grace time and hands everything else back at once; the
+        second one stops right there.
+        """
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            task = asyncio.current_task()
+
+            def on_signal(number: int) -> None:
+                if stop.is_set() and task is not None:
+                    logger.warning("%s again: stopping now", signal.Signals(number).name)
+                    task.cancel()
+                stop.set()
+
+            for number in (signal.SIGTERM, signal.SIGINT):
+                with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
+                    loop.add_signal_handler(number, on_signal, number)
+            async with (
+                self,
+                self.worker(queues=queues, concurrency=concurrency, threads=threads, grace=grace, strict=strict),
+            ):
+                await stop.wait()
+
+        _tune_garbage_collection()
+        with contextlib.suppress(asyncio.CancelledError):
+            _run(main())
+
+    def _make_worker(
+        self,
+        *,
+        queues: Sequence[str],
+        concurrency: int,
+        threads: int,
+        grace: Duration,
+        adopt: bool,
+        strict: bool,
+    ) -> Worker:
+        if isinstance(queues, str):
+            raise InvalidRequest(f"queues must be a list of names, for example queues=[{queues!r}]")
+        if not queues:
+            raise InvalidRequest("a worker needs at least one queue")
+        for name, value in (("concurrency", concurrency), ("threads", threads)):
+            if value < 1:
+                raise InvalidRequest(f"{name} must be a whole number above 0, not {value!r}")
+        if not self.workflow_types():
+            raise InvalidRequest("this app has no workflows; decorate a function with @app.workflow first")
+        return Worker(
+            self.engine,
+            self,
+            namespace=self.namespace,
+            clock=self._clock,
+            ids=self._ids,
+            settings=WorkerSettings(
+                queues=tuple(check_name(queue, "queue") for queue in queues),
+                concurrency=concurrency,
+                threads=threads,
+                grace=parse_duration(grace, "grace"),
+                adopt=adopt,
+                strict=strict,
+            ),
+            heart=HeartbeatThread,
+        )
+
+    def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None:
+        return self._workflows.get((name, version))
+
+    def workflow_types(self) -> tuple[WorkflowType, ...]:
+        return tuple(WorkflowType(name, version) for name, version in sorted(self._workflows))
+
+
+def _optional_span(value: Duration | None, field: str) -> int | None:
+    return None if value is None else parse_duration(value, field)
+
+
+def _instant(moment: Any, field: str) -> int:
+    try:
+        instant = from_datetime(moment)
+        to_datetime(instant)
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InvalidRequest(f"{field} must be a datetime with a time zone: {error}") from None
+    return instant
+
+
+def _run(main: Any) -> None:
+    """asyncio.run, on uvloop where it is installed (pip install "kagzi[speed]")."""
+    factory = None
+    if sys.platform != "win32":
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
+
+
+def _tune_garbage_collection() -> None:
+    """A worker makes many objects that live for a moment and breaks their cycles itself; collecting the young
+    generation every 700 of them, as Python does by default, costs a fifth of its time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)

@@ -1,0 +1,211 @@
+"""What workflow code and step bodies can ask for: time, chance, sleep, and who they are.
+
+Inside a workflow every answer is the same on each replay. Outside of one (a unit test that calls the function itself,
+a script) the same names do the ordinary thing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from asyncio import _get_running_loop
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from random import Random
+from typing import Any, TypeVar, overload
+from uuid import UUID
+
+from msgspec import Struct
+
+from kagzi.clock import SystemClock
+from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.instant import SECOND, Instant, from_datetime, to_datetime
+from kagzi.core.step import escape
+from kagzi.errors import InvalidRequest
+from kagzi.ids import fresh_random, seeded_random
+from kagzi.sdk.definitions import run_step
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.worker.bodies import current_step
+
+T = TypeVar("T")
+
+_clock = SystemClock()
+
+
+class RunInfo(Struct, frozen=True):
+    """Who is running: in a workflow, its run; in a step body, also the step and which attempt this is."""
+
+    run_id: str
+    workflow: str
+    step_id: str | None = None
+    attempt: int = 0
+
+
+def _execution() -> Execution | None:
+    loop = _get_running_loop()
+    return loop.execution if isinstance(loop, WorkflowLoop) else None
+
+
+def current() -> RunInfo:
+    """The run (and step) this code belongs to. Raises InvalidRequest outside of Kagzi."""
+    execution = _execution()
+    if execution is not None:
+        return RunInfo(execution.run_id, execution.workflow)
+    step = current_step.get(None)
+    if step is None:
+        raise InvalidRequest("kagzi.current() was called outside of a workflow and outside of a step")
+    return RunInfo(step.run_id, step.workflow, step.step_id, step.attempt)
+
+
+def attempt() -> int:
+    """In a step body: which attempt this is, from 1. Outside of Kagzi it is the first and only one."""
+    step = current_step.get(None)
+    return 1 if step is None else step.attempt
+
+
+def cancelled() -> bool:
+    """In a `def` step: whether its result is no longer wanted. Look at it now and then in long loops, and return."""
+    step = current_step.get(None)
+    return step is not None and step.cancelled is not None and step.cancelled.is_set()
+
+
+def now() -> datetime:
+    """The time of the last event this workflow has seen; outside of a workflow, the time."""
+    execution = _execution()
+    return to_datetime(_clock.now() if execution is None else execution.loop.now)
+
+
+def random() -> Random:
+    """A source of chance that gives the same numbers on each replay: `kagzi.random().choice(...)`."""
+    execution = _execution()
+    if execution is None:
+        return fresh_random()
+    if execution.random is None:
+        execution.random = seeded_random(execution.run_id)
+    return execution.random
+
+
+def uuid4() -> UUID:
+    """A random UUID that is the same on each replay."""
+    return UUID(int=random().getrandbits(128), version=4)
+
+
+@overload
+async def sleep(duration: Duration, /) -> None: ...
+@overload
+async def sleep(name: str, duration: Duration, /) -> None: ...
+async def sleep(first: Duration, second: Duration | None = None, /) -> None:
+    """Sleep durably, for a second or a year: `kagzi.sleep("1 day")`, or `kagzi.sleep("wait-a-day", "1 day")`.
+
+    A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is what people see.
+    """
+    name, duration = ("sleep", first) if second is None else (str(first), second)
+    span = parse_duration(duration, "duration")
+    loop = _get_running_loop()
+    if not isinstance(loop, WorkflowLoop):
+        await asyncio.sleep(span / SECOND)
+        return
+    await _sleep_until(loop, name, loop.now + span)
+
+
+@overload
+async def sleep_until(moment: datetime, /) -> None: ...
+@overload
+async def sleep_until(name: str, moment: datetime, /) -> None: ...
+async def sleep_until(first: str | datetime, second: datetime | None = None, /) -> None:
+    """Sleep durably until a moment, given as an aware datetime. A moment that has passed returns at once."""
+    name, moment = ("sleep", first) if second is None else (str(first), second)
+    if not isinstance(moment, datetime):
+        raise InvalidRequest(f"sleep_until needs a datetime, not {type(moment).__name__}")
+    try:
+        due_at = from_datetime(moment)
+    except ValueError as error:
+        raise InvalidRequest(f"sleep_until: {error}") from None
+    loop = _get_running_loop()
+    if not isinstance(loop, WorkflowLoop):
+        await asyncio.sleep(max(0.0, (due_at - _clock.now()) / SECOND))
+        return
+    await _sleep_until(loop, name, due_at)
+
+
+async def _sleep_until(loop: WorkflowLoop, name: str, due_at: Instant) -> None:
+    future = loop.create_future()
+    timer = loop.call_at(due_at / SECOND, _wake, future, name=escape(name))
+    try:
+        await future
+    finally:
+        timer.cancel()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Context:
+    """For those who prefer it explicit: annotate a workflow's first parameter with `kagzi.Context`.
+
+    >>> @app.workflow
+    ... async def checkout(ctx: kagzi.Context, order: Order) -> str:
+    ...     return await ctx.step("charge", charge_card, order)
+    """
+
+    __slots__ = ("run_id", "workflow")
+
+    def __init__(self, run_id: str, workflow: str) -> None:
+        self.run_id = run_id
+        self.workflow = workflow
+
+    @overload
+    async def step(self, name: str, fn: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T: ...
+    @overload
+    async def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run `fn` as a step of this name."""
+        return await run_step(name, fn, *args, **kwargs)
+
+    async def sleep(self, name: str, duration: Duration) -> None:
+        await sleep(name, duration)
+
+    async def sleep_until(self, name: str, moment: datetime) -> None:
+        await sleep_until(name, moment)
+
+    def now(self) -> datetime:
+        return now()
+
+    def random(self) -> Random:
+        return random()
+
+    def uuid4(self) -> UUID:
+        return uuid4()
+
+    @property
+    def logger(self) -> logging.Logger:
+        return logger
+
+
+class _WorkflowLogger(logging.Logger):
+    """A logger that is silent while a workflow is being replayed: what it says was said the first time."""
+
+    def isEnabledFor(self, level: int) -> bool:
+        execution = _execution()
+        return (execution is None or not execution.replaying) and super().isEnabledFor(level)
+
+
+class SilentWhileReplaying(logging.Filter):
+    """For handlers: drops what ordinary loggers say from workflow code that is being replayed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
+        execution = _execution()
+        return execution is None or not execution.replaying
+
+
+def _make_logger() -> logging.Logger:
+    made = _WorkflowLogger("kagzi.workflow.user")
+    made.parent = logging.getLogger("kagzi")
+    return made
+
+
+logger = _make_logger()
+"""Log from workflow code with this: `kagzi.logger.info(...)`."""
