@@ -52,9 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parse(arguments: list[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", type=_names(tuple(WORKLOADS)), default=tuple(WORKLOADS), metavar="W1,W2")
-    parser.add_argument("--systems", type=_names(SYSTEMS), default=SYSTEMS, metavar="KAGZI,DBOS")
-    parser.add_argument("--stores", type=_names(STORES), default=STORES, metavar="POSTGRESQL,SQLITE")
+    parser.add_argument("--only", type=names(tuple(WORKLOADS)), default=tuple(WORKLOADS), metavar="W1,W2")
+    parser.add_argument("--systems", type=names(SYSTEMS), default=SYSTEMS, metavar="KAGZI,DBOS")
+    parser.add_argument("--stores", type=names(STORES), default=STORES, metavar="POSTGRESQL,SQLITE")
     parser.add_argument("--quick", action="store_true", help="smaller counts: a look, not a measurement")
     parser.add_argument("--repeat", type=int, default=1, help="measure everything N times, medians count")
     parser.add_argument("--url", help="a PostgreSQL server to use, else one is started")
@@ -98,9 +98,7 @@ async def measure(options: Options, url: str | None) -> int:
     return 1 if failures else 0
 
 
-async def _measure_one(
-    options: Options, python: Path, key: str, setting: Setting, url: str | None
-) -> Measurement:
+async def _measure_one(options: Options, python: Path, key: str, setting: Setting, url: str | None) -> Measurement:
     def progress(text: str) -> None:
         say(f"{key} {setting.label}: {text}")
 
@@ -114,8 +112,8 @@ async def _measure_one(
     return measured
 
 
-def save(record: dict[str, Any]) -> Path:
-    path = bench_directory() / f"{record['at'].replace(':', '-').removesuffix('+00-00')}.json"
+def save(record: dict[str, Any], prefix: str = "") -> Path:
+    path = bench_directory() / f"{prefix}{record['at'].replace(':', '-').removesuffix('+00-00')}.json"
     path.write_text(json.dumps(record, indent=2) + "\n")
     return path
 
@@ -124,7 +122,7 @@ def say(text: str) -> None:
     print(f"{datetime.now():%H:%M:%S} {text}", file=sys.stderr, flush=True)
 
 
-def _names(allowed: tuple[str, ...]) -> Any:
+def names(allowed: tuple[str, ...]) -> Any:
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(name.strip().lower() for name in text.split(","))
         unknown = [name for name in names if name not in allowed]

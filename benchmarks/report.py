@@ -81,9 +81,7 @@ class Report:
             return [self._row(store, workload, None, peers)]
         return [self._row(store, workload, name, peers) for name in kagzi]
 
-    def _row(
-        self, store: str, workload: Workload, setting: str | None, peers: dict[str, Cell | None]
-    ) -> list[str]:
+    def _row(self, store: str, workload: Workload, setting: str | None, peers: dict[str, Cell | None]) -> list[str]:
         title = f"{workload.key.upper()} {workload.title}"
         if setting is not None and setting != "one process":
             title += f", {setting}"
@@ -142,8 +140,7 @@ class Report:
         repeats = [
             m.values
             for m in self._measurements
-            if (m.setting.store, m.workload, m.setting.system, m.setting.name)
-            == (store, key, system, setting)
+            if (m.setting.store, m.workload, m.setting.system, m.setting.name) == (store, key, system, setting)
         ]
         if not repeats:
             return {}

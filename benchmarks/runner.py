@@ -54,9 +54,7 @@ async def run(python: Path, setting: Setting, task: Task, say: Callable[[str], N
     return Measurement(setting, task.workload, values)
 
 
-async def _listen(
-    stdout: asyncio.StreamReader, say: Callable[[str], None]
-) -> tuple[Values | None, str | None]:
+async def _listen(stdout: asyncio.StreamReader, say: Callable[[str], None]) -> tuple[Values | None, str | None]:
     values: Values | None = None
     problem: str | None = None
     async for line in stdout:

@@ -137,6 +137,29 @@ WORKLOADS: Mapping[str, Workload] = {
     )
 }
 
+# For `benchmarks.growth`: what a step costs at the end of a long history.
+SHORT_RUN = Workload(
+    "short_run",
+    "one run of 100 steps",
+    "ms_per_step",
+    "ms/step",
+    False,
+    "many_steps",
+    full=Sizes(seconds=3, runs=5, steps=100),
+    quick=Sizes(seconds=1, runs=3, steps=100),
+)
+LONG_RUN = Workload(
+    "long_run",
+    "one run of 10,000 steps",
+    "ms_per_step",
+    "ms/step",
+    False,
+    "many_steps",
+    full=Sizes(seconds=3, runs=1, steps=10_000, warmup=0),
+    quick=Sizes(seconds=1, runs=1, steps=2_000, warmup=0),
+)
+GROWTH: Mapping[str, Workload] = {workload.key: workload for workload in (SHORT_RUN, LONG_RUN)}
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -115,8 +115,7 @@ class Dbos:
             finished_runs=len(finished),
             steps=self._database.number("SELECT count(*) FROM {schema}operation_outputs"),
             wrong_outputs=sum(
-                found.input is None or found.output != expected(workflow, found.input["args"][0])
-                for found in finished
+                found.input is None or found.output != expected(workflow, found.input["args"][0]) for found in finished
             ),
         )
 

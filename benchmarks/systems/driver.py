@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, Protocol, runtime_checkable
 
 from benchmarks.systems.channel import Channel
-from benchmarks.workloads import WORKLOADS, Sizes, Task, Values
+from benchmarks.workloads import GROWTH, WORKLOADS, Sizes, Task, Values
 
 COUNT_EVERY_SECONDS = 0.025
 PATIENCE_SECONDS = 120.0
@@ -92,7 +92,7 @@ def expected(workflow: str, x: int) -> int:
             return x + 100
         case "parallel_steps":
             return sum(x + i + 1 for i in range(PARALLEL_STEPS))
-        case "sleeper":
+        case "many_steps" | "sleeper":
             return x
     raise ValueError(workflow)
 
@@ -133,12 +133,15 @@ class Bench:
     def __init__(self, system: System, key: str, sizes: Sizes) -> None:
         self._system = system
         self._key = key
-        self._workflow = WORKLOADS[key].workflow
+        self._workflow = {**WORKLOADS, **GROWTH}[key].workflow
         self._sizes = sizes
-        self._inputs = itertools.count()
+        # The input of `many_steps` says how many; the others get a number of their own.
+        self._inputs = itertools.repeat(sizes.steps) if key in GROWTH else itertools.count()
         self.started = 0
+        self._before = Rows(0, 0, 0)
 
     async def run(self, channel: Channel) -> Values:
+        self._before = await self._system.rows(self._workflow)
         channel.progress("warming up")
         await self._together(self._sizes.warmup)
         channel.progress("measuring")
@@ -147,7 +150,7 @@ class Bench:
                 return await self._throughput()
             case "w3":
                 return await self._latency()
-            case "w4" | "w5":
+            case "w4" | "w5" | "short_run" | "long_run":
                 return await self._single_runs()
             case "w6":
                 return await self._sleepers()
@@ -160,7 +163,8 @@ class Bench:
         """Rows and outputs, after the clock: as many as were started, each with its own result."""
         rows = await self._system.rows(self._workflow)
         want = (self.started, self.started * self._sizes.steps, 0)
-        have = (rows.finished_runs, rows.steps, rows.wrong_outputs)
+        before = self._before
+        have = (rows.finished_runs - before.finished_runs, rows.steps - before.steps, rows.wrong_outputs)
         if have != want:
             raise WrongAnswer(f"(runs, steps, wrong outputs): expected {want}, found {have}")
 

@@ -149,8 +149,10 @@ class Database(Protocol):
     async def bytes_used(self) -> int: ...
 
 
-RUNS = "SELECT input, output, executions FROM {schema}workflow_runs WHERE status = 'COMPLETED'"
-STEPS = "SELECT count(*) FROM {schema}step_runs WHERE status = 'COMPLETED'"
+# Without the rows that `benchmarks.filling` has made.
+RUNS = """SELECT input, output, executions FROM {schema}workflow_runs
+          WHERE status = 'COMPLETED' AND workflow_type = '{workflow}'"""
+STEPS = "SELECT count(*) FROM {schema}step_runs WHERE status = 'COMPLETED' AND step_id <> 'old'"
 
 
 class PostgresDatabase:
@@ -158,7 +160,7 @@ class PostgresDatabase:
         self._url = url
 
     async def rows(self, workflow: str) -> Rows:
-        runs = await self.fetch(RUNS.format(schema="kagzi."))
+        runs = await self.fetch(RUNS.format(schema="kagzi.", workflow=workflow))
         steps = await self.fetch(STEPS.format(schema="kagzi."))
         return to_rows(workflow, [tuple(run) for run in runs], steps[0][0])
 
@@ -187,7 +189,7 @@ class SqliteDatabase:
 
     async def rows(self, workflow: str) -> Rows:
         with contextlib.closing(sqlite3.connect(self._path, timeout=30)) as connection:
-            runs = connection.execute(RUNS.format(schema="")).fetchall()
+            runs = connection.execute(RUNS.format(schema="", workflow=workflow)).fetchall()
             steps = connection.execute(STEPS.format(schema="")).fetchall()
         return to_rows(workflow, runs, steps[0][0])
 
