@@ -460,7 +460,7 @@ def run_step(
 def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
     """Run any function as a step of this name: `await kagzi.run_step("label", make_label, order.id)`.
 
-    For lambdas and functions that are not yours to decorate. Outside of a workflow it just calls the function.
+    For lambdas and functions that are not yours to decorate. Outside of a workflow it calls the function.
     """
     check_name(name, "step name")
     step = fn if isinstance(fn, Step) else None
