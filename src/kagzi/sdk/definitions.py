@@ -26,6 +26,7 @@ from typing import (
     Literal,
     ParamSpec,
     Protocol,
+    TypeAlias,
     TypeVar,
     overload,
 )
@@ -53,7 +54,10 @@ R = TypeVar("R")
 STEP_TIMEOUT: Final[Span] = 600 * SECOND
 DEFAULT_VERSION: Final = "1"
 
-OnConflict = Literal["return", "fail"]
+OnConflict: TypeAlias = Literal["return", "fail"]
+
+# What a call of a step gives to await. Not Coroutine[Any, Any, R]: mypy would then infer Any for asyncio.gather.
+Call: TypeAlias = Coroutine[object, None, R]
 
 
 class StepOptions(Struct, frozen=True, kw_only=True):
@@ -111,10 +115,10 @@ class Step(Generic[P, R]):
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
         self._id = escape(name)  # what the identity of each call is made of
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         execution = current()
         if execution is None:
-            plain: Coroutine[Any, Any, R] = self.fn(*args, **kwargs)
+            plain: Call[R] = self.fn(*args, **kwargs)
             return plain
         return execution.call_step(
             name=self._id,
@@ -210,7 +214,7 @@ class Workflow(Generic[P, R]):
         handle = await self._app.start_run(self, self._options, args, kwargs)
         return await handle.result()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Inside a workflow: do what this one does, as part of the same run."""
         execution = current()
         if execution is None:
@@ -277,9 +281,7 @@ class Workflow(Generic[P, R]):
 
     # Inside.
 
-    def _call(
-        self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Coroutine[Any, Any, R]:
+    def _call(self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         context = self.signature.context_class
         if context is not None:
             return self.fn(context(execution.run_id, execution.workflow), *args, **kwargs)
@@ -309,9 +311,7 @@ class WorkflowDecorator(Protocol):
     """What `@app.workflow(...)` returns."""
 
     @overload
-    def __call__(
-        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Workflow[P, R]: ...
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
@@ -381,9 +381,7 @@ class Registrar:
         return decorate if fn is None else decorate(fn, 3)
 
     @overload
-    def workflow(
-        self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Workflow[P, R]: ...
+    def workflow(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
     def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
@@ -450,14 +448,10 @@ class Registrar:
 
 
 @overload
-def run_step(
-    name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-) -> Coroutine[Any, Any, R]: ...
+def run_step(name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
 @overload
-def run_step(
-    name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-) -> Coroutine[Any, Any, R]: ...
-def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+def run_step(name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Call[Any]:
     """Run any function as a step of this name: `await kagzi.run_step("label", make_label, order.id)`.
 
     For lambdas and functions that are not yours to decorate. Outside of a workflow it calls the function.
@@ -517,9 +511,7 @@ def _check_retry(retry: object) -> Retry | None:
 
 def _check_priority(priority: object) -> int:
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_LIMIT:
-        raise InvalidRequest(
-            f"priority must be a whole number within ±{PRIORITY_LIMIT}, not {priority!r:.100}"
-        )
+        raise InvalidRequest(f"priority must be a whole number within ±{PRIORITY_LIMIT}, not {priority!r:.100}")
     return priority
 
 
