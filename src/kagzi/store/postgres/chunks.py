@@ -103,7 +103,7 @@ class Round:
             self._learn(rows[0])
             return
         seen = optional([run.move.inbox_seq if type(run.move) is ParkRun else None for run in runs])
-        arguments = (*leases, seen, *steps, now, *_move_columns(moves))
+        arguments = (*leases, seen, *steps, now, *_move_columns(moves, for_all=len(moves) == len(runs)))
         after = _Afterwards(moves)
         if not after.needed:
             rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
@@ -135,9 +135,7 @@ class _Afterwards:
     """What a transition needs beyond its run's row: rare, and sent in the same transaction."""
 
     def __init__(self, moves: list[Move]) -> None:
-        self._outputs = [
-            move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES
-        ]
+        self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
         self.needed = bool(self._outputs or self._retries or self._returned)
@@ -174,23 +172,17 @@ def fold_steps(steps: list[StepOperation]) -> list[StepOperation]:
 
 
 def _step_columns(runs: list[Leased]) -> tuple[object, ...]:
-    places: list[int] = []
-    namespaces: list[str] = []
-    run_ids: list[str] = []
-    steps: list[StepOperation] = []
-    for place, run in enumerate(runs, 1):
-        own = run.steps
-        if len(own) == 1:
-            places.append(place)
-            namespaces.append(run.namespace)
-            run_ids.append(run.run_id)
-            steps.append(own[0])
-        elif own:
-            own = fold_steps(own)
-            places.extend([place] * len(own))
-            namespaces.extend([run.namespace] * len(own))
-            run_ids.extend([run.run_id] * len(own))
-            steps.extend(own)
+    places: list[int] | None = None
+    namespaces: list[str] | None = None
+    run_ids: list[str] | None = None
+    if all(len(run.steps) == 1 for run in runs):
+        steps = [run.steps[0] for run in runs]
+    else:
+        folded = [run.steps if len(run.steps) < 2 else fold_steps(run.steps) for run in runs]
+        steps = [step for own in folded for step in own]
+        places = [place for place, own in enumerate(folded, 1) for _ in own]
+        namespaces = [runs[place - 1].namespace for place in places]
+        run_ids = [runs[place - 1].run_id for place in places]
     completed, function = StepStatus.COMPLETED, StepKind.FUNCTION
     # What is the same for every step of an ordinary batch is not sent: the statement has the default.
     return (
@@ -213,7 +205,7 @@ def _step_columns(runs: list[Leased]) -> tuple[object, ...]:
     )
 
 
-def _move_columns(moves: list[Move]) -> tuple[object, ...]:
+def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
     available: list[Instant | None] = []
     keep: list[int | None] = []
     outputs: list[bytes | None] = []
@@ -225,9 +217,9 @@ def _move_columns(moves: list[Move]) -> tuple[object, ...]:
         outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
         errors.append(move.error if isinstance(move, FailRun | RetryRun) else None)
     return (
-        [place for place, _, _ in moves],
-        [run.namespace for _, run, _ in moves],
-        [run.run_id for _, run, _ in moves],
+        None if for_all else [place for place, _, _ in moves],
+        None if for_all else [run.namespace for _, run, _ in moves],
+        None if for_all else [run.run_id for _, run, _ in moves],
         [move.status for _, _, move in moves],
         optional(available),
         optional(keep),

@@ -89,8 +89,7 @@ class Connector:
             )
         except _REFUSALS as error:
             raise InvalidRequest(
-                f"PostgreSQL at {self.where} refuses us: {_reason(error)}. "
-                "Check user, password and database in the URL"
+                f"PostgreSQL at {self.where} refuses us: {_reason(error)}. Check user, password and database in the URL"
             ) from None
         except (*_OUTAGES, asyncpg.InterfaceError) as error:
             raise Unavailable(

@@ -63,9 +63,7 @@ async def recover_runs(
         return recovered
 
 
-async def time_out_steps(
-    connection: Connection, limit: int, grace: Span, now: Instant | None
-) -> list[Recovered]:
+async def time_out_steps(connection: Connection, limit: int, grace: Span, now: Instant | None) -> list[Recovered]:
     error = Failure.of(StepTimeout, "the step ran longer than its timeout and its worker did not stop it")
     async with connection.transaction():
         rows = await connection.fetch(_TIME_OUT_STEPS, now, grace, limit, error.encode())

@@ -51,6 +51,8 @@ class Line:
         self._not_before = 0.0
         self._unsure = False
         self._closed = False
+        self._busy_since: float | None = None
+        self._watched = False
         self.server_pid = 0
 
     async def run(self, work: Work[T]) -> T:
@@ -71,7 +73,7 @@ class Line:
             collisions = 0
             while True:
                 connection, fresh = await self._connected()
-                cut = asyncio.get_running_loop().call_later(_SILENCE_SECONDS, connection.terminate)
+                self._watch()
                 try:
                     answer = await work(connection)
                     if self._unsure:
@@ -95,7 +97,7 @@ class Line:
                     if fresh or not broken:
                         raise outage from None
                 finally:
-                    cut.cancel()
+                    self._busy_since = None
 
     async def _connected(self) -> tuple[Connection, bool]:
         if self._closed:
@@ -119,6 +121,23 @@ class Line:
         self.server_pid = connection.get_server_pid()
         connection.add_log_listener(self._on_warning)
         return connection, True
+
+    def _watch(self) -> None:
+        # One timer for as long as there is work, rather than one for each piece of it.
+        loop = asyncio.get_running_loop()
+        self._busy_since = loop.time()
+        if not self._watched:
+            self._watched = True
+            loop.call_later(_SILENCE_SECONDS, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watched = self._busy_since is not None
+        if self._busy_since is None:
+            return
+        left = self._busy_since + _SILENCE_SECONDS - loop.time()
+        if left <= 0 and self._connection is not None:
+            self._connection.terminate()
+        loop.call_later(max(left, 1.0), self._look, loop)
 
     def _hang_up(self) -> None:
         connection, self._connection = self._connection, None
@@ -172,21 +191,35 @@ class Pool:
                 self._free.append(line)
 
 
-_under_way: set[asyncio.Task[object]] = set()  # the loop itself holds tasks only weakly
+_under_way: set[asyncio.Task[None]] = set()  # the loop itself holds tasks only weakly
 
 
 async def to_the_end(work: Coroutine[object, object, T]) -> T:
-    """Await the work in a task of its own, which a caller that is cancelled leaves behind."""
-    task = asyncio.ensure_future(work)
-    _under_way.add(task)
-    task.add_done_callback(_ended)
-    return await asyncio.shield(task)
+    """Await the work in a task of its own, which a caller that is cancelled leaves behind.
+
+    The task hands its answer over itself: asyncio.shield() would take two more turns of the loop.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+    _under_way.add(loop.create_task(_answer(work, answer)))
+    return await answer
 
 
-def _ended(task: asyncio.Task[object]) -> None:
-    _under_way.discard(task)
-    if not task.cancelled():
-        task.exception()  # nobody may be left to look at it
+async def _answer(work: Coroutine[object, object, T], answer: asyncio.Future[T]) -> None:
+    try:
+        value = await work
+    except asyncio.CancelledError:
+        answer.cancel()  # only a loop that is shutting down cancels this task
+        raise
+    except BaseException as error:
+        if not answer.done():
+            answer.set_exception(error)
+    else:
+        if not answer.done():
+            answer.set_result(value)
+    finally:
+        task = asyncio.current_task()
+        _under_way.discard(task)  # type: ignore[arg-type]
 
 
 async def hang_up(connection: Connection) -> None:

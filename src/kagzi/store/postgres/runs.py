@@ -67,9 +67,7 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     return Polled(now=time, claims=tuple(claims))
 
 
-def claim_of(
-    row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | None, history: list[Step]
-) -> Claim:
+def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | None, history: list[Step]) -> Claim:
     return Claim(
         namespace=poll.namespace,
         run_id=run_id,
@@ -100,9 +98,7 @@ async def get_run_by_external_id(connection: Connection, namespace: str, externa
     return None if row is None else run_of(row)
 
 
-async def list_runs(
-    connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int
-) -> list[Run]:
+async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
     backward = cursor is not None and cursor.backward
     rows = await connection.fetch(
         _LIST_RUNS_BACKWARD if backward else _LIST_RUNS,
@@ -145,16 +141,12 @@ def run_of(row: asyncpg.Record) -> Run:
 
 
 async def finished_of(connection: Connection, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    rows = await connection.fetch(
-        _FINISHED_OF, [namespace for namespace, _ in runs], [run_id for _, run_id in runs]
-    )
+    rows = await connection.fetch(_FINISHED_OF, [namespace for namespace, _ in runs], [run_id for _, run_id in runs])
     return [(row["namespace"], str(row["run_id"])) for row in rows]
 
 
 async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Instant | None) -> Horizon:
-    rows = await connection.fetch(
-        _HORIZON, now, [namespace for namespace, _ in queues], [queue for _, queue in queues]
-    )
+    rows = await connection.fetch(_HORIZON, now, [namespace for namespace, _ in queues], [queue for _, queue in queues])
     row = rows[0]
     due = zip(queues, row["due"], strict=True)
     return Horizon(

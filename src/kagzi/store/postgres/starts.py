@@ -24,9 +24,7 @@ _TRIES = 3
 _STATUSES = {status.value: status for status in RunStatus}
 
 
-async def apply_starts(
-    connection: Connection, starts: Sequence[StartRun], now: Instant | None
-) -> list[Answer]:
+async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> list[Answer]:
     answers: list[Answer | None] = [None] * len(starts)
     waiting = list(range(len(starts)))
     for _ in range(_TRIES):

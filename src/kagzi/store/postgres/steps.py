@@ -19,9 +19,7 @@ _KINDS = {kind.value: kind for kind in StepKind}
 _STATUSES = {status.value: status for status in StepStatus}
 
 
-async def read_histories(
-    connection: Connection, namespace: str, run_ids: Sequence[str]
-) -> dict[str, list[Step]]:
+async def read_histories(connection: Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, list[Step]]:
     rows = await connection.fetch(_READ_HISTORY, namespace, run_ids)
     histories: dict[str, list[Step]] = {run_id: [] for run_id in run_ids}
     history: list[Step] = []

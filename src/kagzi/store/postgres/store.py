@@ -95,9 +95,7 @@ class PostgresStore:
         for task in self._listeners:
             task.cancel()
         await asyncio.gather(*self._listeners, return_exceptions=True)
-        await asyncio.gather(
-            *(line.close() for line in self._lanes), self._pool.close(), self._announcer.close()
-        )
+        await asyncio.gather(*(line.close() for line in self._lanes), self._pool.close(), self._announcer.close())
 
     def sibling(self) -> PostgresStore:
         return PostgresStore(
@@ -149,9 +147,7 @@ class PostgresStore:
         return await self._pool.run(lambda connection: runs.get_run(connection, namespace, run_id))
 
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
-        return await self._pool.run(
-            lambda connection: runs.get_run_by_external_id(connection, namespace, external_id)
-        )
+        return await self._pool.run(lambda connection: runs.get_run_by_external_id(connection, namespace, external_id))
 
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
         return await self._pool.run(lambda connection: runs.list_runs(connection, filter, cursor, limit))
@@ -195,9 +191,7 @@ class PostgresStore:
 
     # Duties.
 
-    async def recover_runs(
-        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
-    ) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)

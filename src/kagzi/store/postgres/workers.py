@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _REGISTER_WORKER = STATEMENTS["register_worker"]
 _RENEW_LEASES = STATEMENTS["renew_leases"]
+_FIND_LET_GO = STATEMENTS["find_let_go"]
 _BEAT = STATEMENTS["beat"]
 _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
@@ -60,10 +61,16 @@ async def heartbeat(
     renewed = {str(row["run_id"]): row for row in rows if row["status"] == RunStatus.RUNNING}
     released = [recovered_of(row) for row in rows if row["status"] != RunStatus.RUNNING]
     await forget_step_timeouts(connection, released)
+    missing = [pair for pair in beat.held if pair[0] not in renewed]
+    if missing:
+        run_ids, tokens = [run_id for run_id, _ in missing], [token for _, token in missing]
+        rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens)
+        let_go = {str(row["run_id"]) for row in rows}
+        missing = [pair for pair in missing if pair[0] not in let_go]
     status = await connection.fetchval(_BEAT, now, beat.worker_id, beat.completed, beat.failed)
     answer = HeartbeatAnswer(
-        lost=tuple(run_id for run_id, _ in beat.held if run_id not in renewed),
-        news=tuple(run_id for run_id, row in renewed.items() if row["cancel_requested"]),
+        lost=tuple(run_id for run_id, _ in missing),
+        news=tuple(run_id for run_id, row in renewed.items() if row["news"]),
         drain=status == WorkerStatus.DRAINING,
         known=status is not None,
     )

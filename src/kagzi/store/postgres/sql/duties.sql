@@ -2,9 +2,12 @@
 
 -- name: find_dead_leases
 -- Runs whose lease has ended. There is no index on its end: the RUNNING rows are never more than there are slots.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
 SELECT r.namespace, r.run_id, r.crashes, r.crashed_seq, i.now
-FROM kagzi.workflow_runs AS r
-CROSS JOIN (SELECT coalesce($1::bigint, kagzi.clock()) AS now OFFSET 0) AS i
+FROM instant AS i
+CROSS JOIN kagzi.workflow_runs AS r
 WHERE r.status = 'RUNNING' AND r.lease_expires_at <= i.now
 LIMIT $2::integer
 FOR NO KEY UPDATE OF r SKIP LOCKED;
@@ -90,7 +93,8 @@ WITH instant AS MATERIALIZED (
     FOR NO KEY UPDATE SKIP LOCKED
 )
 UPDATE kagzi.workflow_runs AS r SET
-    status = 'TIMED_OUT', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL, lease_expires_at = NULL
+    status = 'TIMED_OUT', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
+    lease_expires_at = NULL
 FROM late AS l CROSS JOIN instant AS i
 WHERE r.namespace = l.namespace AND r.run_id = l.run_id
 RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
@@ -108,10 +112,10 @@ WITH instant AS MATERIALIZED (
 ), doomed AS MATERIALIZED (
     SELECT r.namespace, r.run_id
     FROM looked AS l
-    JOIN kagzi.namespaces AS n ON n.namespace = l.namespace
+    LEFT JOIN kagzi.namespaces AS n ON n.namespace = l.namespace
     JOIN kagzi.workflow_runs AS r ON r.namespace = l.namespace AND r.run_id = l.run_id
     CROSS JOIN instant AS i
-    WHERE l.finished_at <= i.now - n.retention_days * 86400000000::bigint
+    WHERE l.finished_at <= i.now - coalesce(n.retention_days, 30) * 86400000000::bigint
     FOR UPDATE OF r SKIP LOCKED
 ), steps AS (
     DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id

@@ -1,8 +1,9 @@
 -- name: claim_runs
 -- Lease the due runs that have waited longest, or find again what this very poll has claimed before.
 -- Always one row with the time, even if there is no run in it. The limit is applied inside a CTE, which runs once;
--- under IN (SELECT … LIMIT) it may run again for every row and claim more than the limit. `lease_length` is fixed with
--- the first claim, so that heartbeats know what to renew a lease to.
+-- under IN (SELECT … LIMIT) it may run again for every row and claim more than the limit. A token claims a run
+-- once: a poll that arrives twice must not revive what was written under its token. `lease_length` is fixed with the
+-- first claim, so that heartbeats know what to renew a lease to.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS MATERIALIZED (
@@ -16,7 +17,7 @@ WITH instant AS MATERIALIZED (
         SELECT r.namespace, r.run_id, r.claim_key
         FROM kagzi.workflow_runs AS r
         WHERE r.namespace = $3::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
-          AND r.claim_key <= (SELECT i.now FROM instant AS i)
+          AND r.claim_key <= (SELECT i.now FROM instant AS i) AND r.token IS DISTINCT FROM $5::uuid
           AND (r.workflow_type = ANY ($9::text[])
                OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
         ORDER BY r.namespace, r.task_queue, r.claim_key
@@ -62,7 +63,8 @@ FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED'
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
 
 -- name: get_run_by_external_id
@@ -74,7 +76,8 @@ FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED'
 WHERE r.namespace = $1::text AND r.external_id = $2::text;
 
 -- name: list_runs
@@ -96,7 +99,8 @@ FROM (
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED'
 ORDER BY r.run_id DESC;
 
 -- name: list_runs_backward
@@ -118,7 +122,8 @@ FROM (
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.status = 'COMPLETED' AND r.output IS NULL
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED'
 ORDER BY r.run_id;
 
 -- name: finished_of
@@ -133,7 +138,8 @@ WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
 SELECT coalesce($1::bigint, kagzi.clock()) AS now,
        ARRAY (
            SELECT (SELECT r.claim_key FROM kagzi.workflow_runs AS r
-                   WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+                   WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue
+                     AND r.status IN ('PENDING', 'SLEEPING')
                    ORDER BY r.namespace, r.task_queue, r.claim_key LIMIT 1)
            FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS q (namespace, task_queue, place)
            ORDER BY q.place

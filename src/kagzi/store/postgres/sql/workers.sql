@@ -8,8 +8,8 @@ WITH instant AS MATERIALIZED (
     INSERT INTO kagzi.workers AS w (
         worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
         registered_at, last_heartbeat_at)
-    SELECT $2::uuid, $3::text, $4::text[], $5::text[], $6::text[], $7::text, $8::integer, $9::text, $10::integer, 'ONLINE',
-           i.now, i.now
+    SELECT $2::uuid, $3::text, $4::text[], $5::text[], $6::text[], $7::text, $8::integer, $9::text, $10::integer,
+           'ONLINE', i.now, i.now
     FROM instant AS i
     ON CONFLICT (worker_id) DO UPDATE SET
         queues = EXCLUDED.queues, types = EXCLUDED.types, versions = EXCLUDED.versions, hostname = EXCLUDED.hostname,
@@ -27,14 +27,14 @@ SELECT r.namespace, r.worker_id, 'STARTED', i.now FROM registered AS r CROSS JOI
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), mine AS MATERIALIZED (
-    SELECT r.namespace, r.run_id, r.cancel_requested,
+    SELECT r.namespace, r.run_id,
            ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
                AS listed
     FROM kagzi.workflow_runs AS r
     WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING'
       AND (r.poll <= $5::integer
-           OR ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
-               IS TRUE)
+           OR ((r.run_id, r.token)
+               IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token))) IS TRUE)
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), changed AS (
@@ -48,9 +48,18 @@ WITH instant AS MATERIALIZED (
         claim_key = CASE WHEN m.listed THEN NULL ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
     FROM mine AS m CROSS JOIN instant AS i
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
-    RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.cancel_requested
+    RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at,
+              r.inbox_seq > 0 OR r.cancel_requested AS news
 )
 SELECT * FROM changed;
+
+-- name: find_let_go
+-- Which of these pairs are a worker's own although it does not hold them: it has just parked or finished the run.
+SELECT h.run_id
+FROM kagzi.workers AS w
+CROSS JOIN unnest($2::uuid[], $3::uuid[]) AS h (run_id, token)
+JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = h.run_id AND r.token = h.token
+WHERE w.worker_id = $1::uuid;
 
 -- name: beat
 -- A worker is alive.
@@ -91,12 +100,12 @@ INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)
 SELECT l.namespace, l.worker_id, 'STOPPED', i.now FROM left_us AS l CROSS JOIN instant AS i;
 
 -- name: list_workers
--- Workers of a namespace that are not gone, then those that are, newest first.
+-- The workers of a namespace, also those that have gone.
 SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
        w.registered_at, w.last_heartbeat_at, w.completed, w.failed
 FROM kagzi.workers AS w
 WHERE w.namespace = $1::text
-ORDER BY w.status = 'OFFLINE', w.registered_at DESC, w.worker_id
+ORDER BY w.registered_at, w.worker_id
 LIMIT $2::integer;
 
 -- name: expire_workers

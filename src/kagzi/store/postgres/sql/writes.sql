@@ -3,9 +3,10 @@
 -- Locks: all runs of the batch, in (namespace, run_id) order, before anything is written. The fence is the join on the
 -- token in `locked`: a row that somebody is taking over is waited for, and looked at again once it is free.
 --
--- `place` is the number of a run within the batch. Rows that belong to a run are let through by
--- `(place IN (SELECT place FROM locked …)) IS TRUE`, which is always a hashed subquery: with IN alone the planner would
--- make a join of it, by nested loop, and the cost of a batch would grow with its square.
+-- `place` is the number of a run within the batch. In most batches each run has one step, or one step and one
+-- transition: then places and ids of those are not sent, and those of the runs are used. Rows that belong to a run are
+-- let through by `(place IN (SELECT place FROM locked …)) IS TRUE`, which is always a hashed subquery: with IN alone
+-- the planner would make a join of it, by nested loop, and the cost of a batch would grow with its square.
 
 -- name: record_steps
 -- Record steps of leased runs.
@@ -24,12 +25,12 @@ WITH locked AS MATERIALIZED (
     SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
            coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
            n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
-    FROM unnest($4::integer[], $5::text[], $6::uuid[], $7::text[], $8::integer[], $9::text[], $10::text[],
-                $11::integer[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bytea[],
-                $18::bytea[], $19::bytea[])
+    FROM unnest($4::integer[], coalesce($5::text[], $1::text[]), coalesce($6::uuid[], $2::uuid[]), $7::text[],
+                $8::integer[], $9::text[], $10::text[], $11::integer[], $12::bigint[], $13::bigint[], $14::bigint[],
+                $15::bigint[], $16::bigint[], $17::bytea[], $18::bytea[], $19::bytea[]) WITH ORDINALITY
         AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
-              retry_at, timeout_at, input_hash, input, output, error)
-    WHERE (n.place IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
+              retry_at, timeout_at, input_hash, input, output, error, ordinal)
+    WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
     ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
@@ -57,12 +58,12 @@ WITH locked AS MATERIALIZED (
     SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
            coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
            n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
-    FROM unnest($5::integer[], $6::text[], $7::uuid[], $8::text[], $9::integer[], $10::text[], $11::text[],
-                $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bytea[],
-                $19::bytea[], $20::bytea[])
+    FROM unnest($5::integer[], coalesce($6::text[], $1::text[]), coalesce($7::uuid[], $2::uuid[]), $8::text[],
+                $9::integer[], $10::text[], $11::text[], $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[],
+                $16::bigint[], $17::bigint[], $18::bytea[], $19::bytea[], $20::bytea[]) WITH ORDINALITY
         AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
-              retry_at, timeout_at, input_hash, input, output, error)
-    WHERE (n.place IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
+              retry_at, timeout_at, input_hash, input, output, error, ordinal)
+    WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
     ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
@@ -85,11 +86,11 @@ WITH locked AS MATERIALIZED (
         output = m.output,
         error = CASE WHEN m.finished THEN m.error ELSE coalesce(m.error, r.error) END
     FROM (
-        SELECT t.place, t.namespace, t.run_id, t.status, t.output, t.error, t.keep_seq, i.now,
-               coalesce(t.available_at, i.now) AS available_at, t.status IN ('COMPLETED', 'FAILED') AS finished
-        FROM unnest($22::integer[], $23::text[], $24::uuid[], $25::text[], $26::bigint[], $27::integer[], $28::bytea[],
-                    $29::bytea[])
-            AS t (place, namespace, run_id, status, available_at, keep_seq, output, error)
+        SELECT coalesce(t.place, t.ordinal) AS place, t.namespace, t.run_id, t.status, t.output, t.error,
+               t.keep_seq, i.now, coalesce(t.available_at, i.now) AS available_at, t.status IN ('COMPLETED', 'FAILED') AS finished
+        FROM unnest($22::integer[], coalesce($23::text[], $1::text[]), coalesce($24::uuid[], $2::uuid[]), $25::text[],
+                    $26::bigint[], $27::integer[], $28::bytea[], $29::bytea[]) WITH ORDINALITY
+            AS t (place, namespace, run_id, status, available_at, keep_seq, output, error, ordinal)
         CROSS JOIN instant AS i
     ) AS m
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
@@ -110,7 +111,8 @@ FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
 -- What a retry of the run leaves behind becomes an old generation; in the transaction that moved the runs.
 -- The number of the generation is the run's new count of attempts; a smallint holds it as long as people can read it.
 UPDATE kagzi.step_runs AS s SET
-    generation = least(r.attempts, 32767), step_id = s.step_id || '~' || r.attempts, completed_seq = NULL, timeout_at = NULL
+    generation = least(r.attempts, 32767), step_id = s.step_id || '~' || r.attempts, completed_seq = NULL,
+    timeout_at = NULL
 FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS k (namespace, run_id, keep_seq)
 JOIN kagzi.workflow_runs AS r ON r.namespace = k.namespace AND r.run_id = k.run_id
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.generation = 0
