@@ -120,9 +120,7 @@ def _start_runs(
         answer = _existing_run(connection, start, fresh)
         answers[position] = answer
         if isinstance(answer, Started) and answer.run_id == start.run_id and len(start.input) > INLINE_BYTES:
-            execute_rows(
-                connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)]
-            )
+            execute_rows(connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)])
 
 
 def _new_run(start: StartRun, now: Instant) -> Started:
@@ -177,9 +175,7 @@ def _existing_run(
     start: StartRun,
     fresh: dict[tuple[str, str], StartRun],
 ) -> Answer:
-    row = connection.execute(
-        SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)
-    ).fetchone()
+    row = connection.execute(SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)).fetchone()
     run_id, status, token, started_at, available_at, workflow_type, input = row
     if run_id == start.run_id:
         # Inserted now, or by an earlier sending of this very start.
@@ -274,17 +270,13 @@ def _apply_chunks(
     _write(connection, rows, now)
 
 
-def _read_leases(
-    connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
-) -> dict[tuple[str, str], _Lease]:
+def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> dict[tuple[str, str], _Lease]:
     wanted: dict[str, list[str]] = {}
     for _, chunk in chunks:
         wanted.setdefault(chunk.namespace, []).append(chunk.run_id)
     leases: dict[tuple[str, str], _Lease] = {}
     for namespace, run_ids in wanted.items():
-        text = connection.execute(
-            SQL["read_leases"], (namespace, msgspec.json.encode(run_ids).decode())
-        ).fetchone()[0]
+        text = connection.execute(SQL["read_leases"], (namespace, msgspec.json.encode(run_ids).decode())).fetchone()[0]
         for run_id, *lease in msgspec.json.decode(text):
             leases[namespace, run_id] = _Lease(*lease)
     return leases
@@ -304,14 +296,10 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
         case ParkRun(available_at=at):
             if lease.inbox_seq > operation.inbox_seq:
                 return False
-            rows.released.append(
-                (namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now))
-            )
+            rows.released.append((namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now)))
         case HandBackRun(available_at=available_at):
             at = now if available_at is None else available_at
-            rows.released.append(
-                (namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now))
-            )
+            rows.released.append((namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now)))
             rows.handed_back.append((namespace, run_id))
         case RetryRun():
             rows.retried.append((chunk, operation, lease))
@@ -336,9 +324,7 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
         _retry_run(connection, chunk, retry, lease, now)
 
 
-def _retry_run(
-    connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, lease: _Lease, now: Instant
-) -> None:
+def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, lease: _Lease, now: Instant) -> None:
     attempts = lease.attempts + 1
     key = claim_key(retry.available_at, lease.priority, now)
     connection.execute(

@@ -27,9 +27,7 @@ def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant)
 
 
 def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
-    text = connection.execute(
-        SQL["find_claimed_runs"], (poll.worker_id, poll.namespace, poll.token)
-    ).fetchone()[0]
+    text = connection.execute(SQL["find_claimed_runs"], (poll.worker_id, poll.namespace, poll.token)).fetchone()[0]
     return msgspec.json.decode(text, type=list[str])
 
 

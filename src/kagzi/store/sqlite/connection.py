@@ -289,6 +289,9 @@ class _ThreadLane:
                 self._watchers.remove(watcher)
 
         self._watchers.append(watcher)
+        # Whatever was written before this moment may have been missed, so the first look always says
+        # "changed".
+        self._data_version = None
         self._tasks.put(self._look)  # wakes the thread, which from now on looks again and again
         return stop
 
@@ -339,7 +342,7 @@ class _ThreadLane:
             version = self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error:
             return  # a hint; the next look may succeed
-        if self._data_version is not None and version != self._data_version:
+        if version != self._data_version:
             for loop, changed in tuple(self._watchers):
                 try:
                     loop.call_soon_threadsafe(changed)

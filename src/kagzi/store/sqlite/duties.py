@@ -35,9 +35,7 @@ def recover_runs(
             connection.execute(SQL["recover_run"], (namespace, run_id, crashes, newest_seq, at, key))
         connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
         recovered.append(
-            Recovered(
-                namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at
-            )
+            Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
         )
     return recovered
 
@@ -52,16 +50,12 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
     for row in connection.execute(SQL["find_overdue_steps"], (now - grace, limit)).fetchall():
         namespace, run_id, step_id, attempt, task_queue, priority, running = row
         if running:
-            error = Failure.of(
-                StepTimeout, f"step {step_name(step_id)!r} ran longer than its timeout"
-            ).encode()
+            error = Failure.of(StepTimeout, f"step {step_name(step_id)!r} ran longer than its timeout").encode()
             connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
         # Both kinds of rows must leave the index of timeouts, or this duty would meet them for ever.
         if (namespace, run_id) not in revoked:
             if running:
-                revoked[namespace, run_id] = revoke(
-                    connection, (namespace, run_id, task_queue, priority), now
-                )
+                revoked[namespace, run_id] = revoke(connection, (namespace, run_id, task_queue, priority), now)
             else:
                 connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
     return list(revoked.values())
@@ -70,9 +64,7 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
 def time_out_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
     timed_out = []
     error = Failure.of(WorkflowTimedOut, "the run passed its deadline").encode()
-    for namespace, run_id, task_queue, at in connection.execute(
-        SQL["find_overdue_runs"], (now, limit)
-    ).fetchall():
+    for namespace, run_id, task_queue, at in connection.execute(SQL["find_overdue_runs"], (now, limit)).fetchall():
         connection.execute(SQL["time_out_run"], (namespace, run_id, error, now))
         connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
         timed_out.append(

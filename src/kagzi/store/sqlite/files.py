@@ -26,14 +26,10 @@ def prepare_file(path: str) -> None:
         except FileExistsError:
             pass
     except (NotADirectoryError, FileExistsError):
-        raise InvalidRequest(
-            f"{path} cannot be made: something above it is a file, not a directory"
-        ) from None
+        raise InvalidRequest(f"{path} cannot be made: something above it is a file, not a directory") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise Unavailable(
-            f"{path} cannot be made: {reason}. Check that its directory may be written"
-        ) from error
+        raise Unavailable(f"{path} cannot be made: {reason}. Check that its directory may be written") from error
 
 
 def _make_directories(directory: Path) -> None:

@@ -64,9 +64,7 @@ def get_run_by_external_id(connection: sqlite3.Connection, namespace: str, exter
     return None if row is None else run_of(row)
 
 
-def list_runs(
-    connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int
-) -> list[Run]:
+def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
     statement = SQL["list_runs_backward" if cursor is not None and cursor.backward else "list_runs"]
     rows = connection.execute(
         statement,
@@ -96,9 +94,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         if earliest is not None:
             due[queue] = earliest
     lease, step_timeout, deadline, heartbeat = connection.execute(SQL["horizon"]).fetchone()
-    return Horizon(
-        now=now, due=due, lease=lease, step_timeout=step_timeout, deadline=deadline, heartbeat=heartbeat
-    )
+    return Horizon(now=now, due=due, lease=lease, step_timeout=step_timeout, deadline=deadline, heartbeat=heartbeat)
 
 
 def ensure_namespace(connection: sqlite3.Connection, namespace: str, now: Instant) -> None:

@@ -59,9 +59,7 @@ def _applied(connection: sqlite3.Connection) -> list[Applied]:
     exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations'").fetchone()
     if exists is None:
         return []
-    return [
-        Applied(*row) for row in connection.execute("SELECT number, name, checksum FROM schema_migrations")
-    ]
+    return [Applied(*row) for row in connection.execute("SELECT number, name, checksum FROM schema_migrations")]
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -20,13 +20,9 @@ def get_steps(connection: sqlite3.Connection, namespace: str, run_id: str) -> li
     return [_step_of(*row) for row in rows]
 
 
-def read_history(
-    connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]
-) -> dict[str, tuple[Step, ...]]:
+def read_history(connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, tuple[Step, ...]]:
     """The history of each of these runs that has any, events in order of completed_seq."""
-    rows = connection.execute(
-        SQL["read_history"], (namespace, msgspec.json.encode(run_ids).decode())
-    ).fetchall()
+    rows = connection.execute(SQL["read_history"], (namespace, msgspec.json.encode(run_ids).decode())).fetchall()
     histories: dict[str, list[Step]] = {}
     for row in rows:
         histories.setdefault(row[0], []).append(_step_of(*row[1:]))

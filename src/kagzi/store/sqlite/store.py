@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from kagzi.api.operations import Answer, Write
@@ -28,12 +29,10 @@ class SqliteStore:
 
     lanes = 1
 
-    def __init__(
-        self, path: str | None, *, now: Callable[[], Instant] | None = None, inline: bool = False
-    ) -> None:
+    def __init__(self, path: str | None, *, now: Callable[[], Instant] | None = None, inline: bool = False) -> None:
         self._now = now or SystemClock().now
         self._database = Database(path, inline=inline)
-        self._stop_listening: Callable[[], None] | None = None
+        self._listening: list[asyncio.Future[None]] = []
         self._opened = False
 
     def lane_of(self, write: Write) -> int:  # noqa: ARG002 (there is one)
@@ -44,9 +43,9 @@ class SqliteStore:
         self._opened = True
 
     async def close(self) -> None:
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
+        for closed in self._listening:
+            if not closed.done():
+                closed.set_result(None)
         if self._opened:
             self._opened = False
             await self._database.close()
@@ -58,7 +57,7 @@ class SqliteStore:
         other = SqliteStore.__new__(SqliteStore)
         other._now = self._now
         other._database = self._database
-        other._stop_listening = None
+        other._listening = []
         other._opened = False
         return other
 
@@ -84,9 +83,7 @@ class SqliteStore:
         )
 
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
-        return await self._database.read(
-            lambda connection: read_runs.list_runs(connection, filter, cursor, limit)
-        )
+        return await self._database.read(lambda connection: read_runs.list_runs(connection, filter, cursor, limit))
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
         return await self._database.read(lambda connection: steps.get_steps(connection, namespace, run_id))
@@ -102,9 +99,7 @@ class SqliteStore:
 
     async def ensure_namespace(self, namespace: str) -> None:
         now = self._now
-        await self._database.write(
-            lambda connection: read_runs.ensure_namespace(connection, namespace, now())
-        )
+        await self._database.write(lambda connection: read_runs.ensure_namespace(connection, namespace, now()))
 
     async def register(self, registration: Registration) -> None:
         now = self._now
@@ -123,9 +118,7 @@ class SqliteStore:
 
     # Duties.
 
-    async def recover_runs(
-        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
-    ) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         now = self._now
         return await self._database.write(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
@@ -133,9 +126,7 @@ class SqliteStore:
 
     async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         now = self._now
-        return await self._database.write(
-            lambda connection: duties.time_out_steps(connection, limit, grace, now())
-        )
+        return await self._database.write(lambda connection: duties.time_out_steps(connection, limit, grace, now()))
 
     async def time_out_runs(self, limit: int) -> list[Recovered]:
         now = self._now
@@ -143,9 +134,7 @@ class SqliteStore:
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now
-        return await self._database.write(
-            lambda connection: workers.expire_workers(connection, limit, after, now())
-        )
+        return await self._database.write(lambda connection: workers.expire_workers(connection, limit, after, now()))
 
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         now = self._now
@@ -167,9 +156,14 @@ class SqliteStore:
         on_unknown: Callable[[], None],
     ) -> None:
         # SQLite says that another process has written, not what.
-        if self._stop_listening is not None:
-            self._stop_listening()
-        self._stop_listening = self._database.watch(on_unknown)
+        stop = self._database.watch(on_unknown)
+        closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._listening.append(closed)
+        try:
+            await closed
+        finally:
+            self._listening.remove(closed)
+            stop()
 
     async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
         """Nothing to do: the commit itself is what other processes notice."""

@@ -79,9 +79,9 @@ def _lost(
         return ()
     tokens: dict[str, str | None] = {}
     if namespace is not None:
-        text = connection.execute(
-            SQL["read_tokens"], (namespace, _json([run_id for run_id, _ in missing]))
-        ).fetchone()[0]
+        text = connection.execute(SQL["read_tokens"], (namespace, _json([run_id for run_id, _ in missing]))).fetchone()[
+            0
+        ]
         tokens = dict(msgspec.json.decode(text, type=list[tuple[str, str | None]]))
     return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
 
@@ -140,15 +140,11 @@ def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now:
 
 
 def _types(names: str, versions: str) -> tuple[WorkflowType, ...]:
-    pairs = zip(
-        msgspec.json.decode(names, type=list[str]), msgspec.json.decode(versions, type=list[str]), strict=True
-    )
+    pairs = zip(msgspec.json.decode(names, type=list[str]), msgspec.json.decode(versions, type=list[str]), strict=True)
     return tuple(WorkflowType(name, version or None) for name, version in pairs)
 
 
-def _record(
-    connection: sqlite3.Connection, namespace: str, worker_id: str, event: WorkerEvent, now: Instant
-) -> None:
+def _record(connection: sqlite3.Connection, namespace: str, worker_id: str, event: WorkerEvent, now: Instant) -> None:
     connection.execute(SQL["record_worker_event"], (namespace, worker_id, event.value, now))
 
 

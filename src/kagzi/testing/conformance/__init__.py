@@ -1,0 +1,60 @@
+"""The Store contract as a test suite.
+
+A store passes if these classes pass in a test module with a fixture `bench`:
+
+    from kagzi.testing.conformance import *
+
+    @pytest.fixture
+    async def bench(clock):
+        store = MyStore(now=clock.now)
+        await store.open()
+        yield Bench(store, clock)
+        await store.close()
+
+Each test begins with an empty store, opened with the bench's clock as its own. The tests see a store through
+its contract alone, so they say nothing about tables.
+"""
+
+import pytest
+
+# The tests are imported, not collected from their own files, so pytest has to be asked for its messages.
+_NOUNS = ("bench", "chunks", "claims", "duties", "listing", "runs", "steps", "wakeups", "workers")
+pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
+
+from kagzi.testing.conformance.bench import Bench  # noqa: E402
+from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
+from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
+from kagzi.testing.conformance.duties import (  # noqa: E402
+    TestDeadlines,
+    TestHorizon,
+    TestRecovery,
+    TestRetention,
+    TestStepTimeouts,
+)
+from kagzi.testing.conformance.listing import TestListing  # noqa: E402
+from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
+from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
+from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
+from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noqa: E402
+
+__all__ = [
+    "Bench",
+    "TestBirth",
+    "TestChunks",
+    "TestClaims",
+    "TestDeadlines",
+    "TestExternalIds",
+    "TestHeartbeats",
+    "TestHorizon",
+    "TestLeases",
+    "TestListing",
+    "TestPolls",
+    "TestRecovery",
+    "TestRetention",
+    "TestRunRetries",
+    "TestRuns",
+    "TestStepTimeouts",
+    "TestSteps",
+    "TestWakeups",
+    "TestWorkers",
+]

@@ -1,0 +1,106 @@
+"""Listing runs by keyset, both ways, while others come and go."""
+
+from __future__ import annotations
+
+from kagzi.api.operations import CompleteRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import SECOND
+from kagzi.core.page import Cursor
+from kagzi.core.run import RunStatus
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
+
+
+async def listed(
+    bench: Bench, filter: RunFilter | None = None, cursor: Cursor | None = None, limit: int = 100
+) -> list[str]:
+    runs = await bench.store.list_runs(filter or RunFilter(), cursor, limit)
+    return [run.run_id for run in runs]
+
+
+class TestListing:
+    async def test_newest_first(self, bench: Bench) -> None:
+        ids = [await bench.start() for _ in range(5)]
+
+        assert await listed(bench) == ids[::-1]
+        assert await listed(bench, limit=2) == [ids[4], ids[3]]
+
+    async def test_a_listed_run_is_the_run(self, bench: Bench) -> None:
+        claim = await bench.started_claim(input=b"x" * 5000)
+        await bench.done(claim, CompleteRun(output=b"y" * 5000))
+
+        assert await bench.store.list_runs(RunFilter(), None, 10) == [await bench.run(claim.run_id)]
+
+    async def test_pages_forward_and_back(self, bench: Bench) -> None:
+        ids = [await bench.start() for _ in range(7)][::-1]
+
+        assert await listed(bench, cursor=Cursor(ids[2]), limit=3) == ids[3:6]
+        assert await listed(bench, cursor=Cursor(ids[5]), limit=3) == ids[6:]
+        assert await listed(bench, cursor=Cursor(ids[6]), limit=3) == []
+        # Backward: the nearest newer ones, nearest first.
+        assert await listed(bench, cursor=Cursor(ids[4], backward=True), limit=3) == [ids[3], ids[2], ids[1]]
+        assert await listed(bench, cursor=Cursor(ids[1], backward=True), limit=3) == [ids[0]]
+        assert await listed(bench, cursor=Cursor(ids[0], backward=True), limit=3) == []
+
+    async def test_a_scan_meets_each_run_once_while_others_are_inserted(self, bench: Bench) -> None:
+        ids = [await bench.start() for _ in range(10)]
+        seen: list[str] = []
+        cursor: Cursor | None = None
+        while page := await listed(bench, cursor=cursor, limit=3):
+            seen += page
+            cursor = Cursor(page[-1])
+            await bench.start()  # newer than everything that is still to come
+        assert seen == ids[::-1]
+
+        seen = []
+        cursor = Cursor(ids[0], backward=True)
+        while page := await listed(bench, cursor=cursor, limit=3):
+            seen += page
+            cursor = Cursor(page[-1], backward=True)
+        assert seen[:9] == ids[1:]
+        assert len(seen) == len(set(seen)) == 13
+
+    async def test_a_cursor_whose_run_is_gone_still_works(self, bench: Bench) -> None:
+        first = await bench.start()
+        gone = bench.new_id()
+        last = await bench.start()
+
+        assert await listed(bench, cursor=Cursor(gone)) == [first]
+        assert await listed(bench, cursor=Cursor(gone, backward=True)) == [last]
+
+    async def test_filters(self, bench: Bench) -> None:
+        created = bench.now()
+        done = await bench.started_claim()
+        await bench.done(done, CompleteRun(output=b"1"))
+        bench.clock.advance(SECOND)
+        mail = await bench.start(workflow_type="mail", task_queue="mails")
+        bench.clock.advance(SECOND)
+        plain = await bench.start()
+
+        assert await listed(bench, RunFilter(status=RunStatus.COMPLETED)) == [done.run_id]
+        assert await listed(bench, RunFilter(status=RunStatus.PENDING)) == [plain, mail]
+        assert await listed(bench, RunFilter(status=RunStatus.FAILED)) == []
+        assert await listed(bench, RunFilter(workflow_type="mail")) == [mail]
+        assert await listed(bench, RunFilter(workflow_type=TYPE, status=RunStatus.PENDING)) == [plain]
+        assert await listed(bench, RunFilter(task_queue="mails")) == [mail]
+        assert await listed(bench, RunFilter(task_queue=QUEUE)) == [plain, done.run_id]
+        assert await listed(bench, RunFilter(created_after=created)) == [plain, mail]
+        assert await listed(bench, RunFilter(created_before=created + SECOND)) == [done.run_id]
+        within = RunFilter(created_after=created, created_before=created + 2 * SECOND)
+        assert await listed(bench, within) == [mail]
+        assert await listed(bench, within, Cursor(done.run_id, backward=True)) == [mail]
+
+    async def test_namespaces_are_apart(self, bench: Bench) -> None:
+        mine = await bench.start()
+        theirs = await bench.start(namespace="tenant")
+
+        assert await listed(bench, RunFilter(namespace=NAMESPACE)) == [mine]
+        assert await listed(bench, RunFilter(namespace="tenant")) == [theirs]
+        assert await listed(bench, RunFilter(namespace="tenant"), Cursor(mine, backward=True)) == [theirs]
+        assert await listed(bench, RunFilter(namespace="nobody")) == []
+
+    async def test_filter_texts_are_no_patterns(self, bench: Bench) -> None:
+        await bench.start()
+
+        for text in ("%", "_", "check%", "' OR 1=1 --", "*"):
+            assert await listed(bench, RunFilter(workflow_type=text)) == []
+            assert await listed(bench, RunFilter(task_queue=text)) == []

@@ -1,0 +1,276 @@
+"""Workers: registering, keeping leases alive, losing answers, leaving."""
+
+from __future__ import annotations
+
+from kagzi.api.operations import BirthLease, ChunkAnswer, CompleteRun, HandBackRun
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
+
+
+class TestWorkers:
+    async def test_a_registered_worker_is_listed(self, bench: Bench) -> None:
+        types = (WorkflowType("a"), WorkflowType("b", "2"))
+        await bench.store.register(bench.registration(queues=("x", "y"), types=types, concurrency=7))
+
+        assert await bench.store.list_workers(NAMESPACE) == [
+            Worker(
+                worker_id=bench.worker_id,
+                namespace=NAMESPACE,
+                queues=("x", "y"),
+                types=types,
+                hostname="host",
+                pid=1,
+                version="1.0",
+                concurrency=7,
+                status=WorkerStatus.ONLINE,
+                registered_at=bench.now(),
+                last_heartbeat_at=bench.now(),
+                completed=0,
+                failed=0,
+            )
+        ]
+
+    async def test_namespaces_have_their_own_workers(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration(namespace="tenant"))
+
+        assert await bench.store.list_workers(NAMESPACE) == []
+        assert len(await bench.store.list_workers("tenant")) == 1
+
+    async def test_registering_twice_is_one_worker(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration(queues=("x",)))
+        await bench.store.register(bench.registration(queues=("y",)))
+
+        (worker,) = await bench.store.list_workers(NAMESPACE)
+        assert worker.queues == ("y",)
+
+    async def test_a_worker_that_leaves_gives_its_runs_back_and_burns_nothing(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        await bench.done(claim, bench.completed("a", 1))
+        bench.clock.advance(SECOND)
+
+        (recovered,) = await bench.store.deregister(bench.worker_id)
+
+        assert (recovered.namespace, recovered.run_id, recovered.task_queue) == (
+            NAMESPACE,
+            claim.run_id,
+            QUEUE,
+        )
+        assert (recovered.status, recovered.available_at) == (RunStatus.PENDING, bench.now())
+        (worker,) = await bench.store.list_workers(NAMESPACE)
+        assert worker.status is WorkerStatus.OFFLINE
+        run = await bench.run(claim.run_id)
+        assert (run.status, run.attempts, run.crashes) == (RunStatus.PENDING, 0, 0)
+        assert await bench.send(claim, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
+        again = await bench.claim(claim.run_id, worker_id=bench.new_id())
+        assert [step.step_id for step in again.history] == ["a"]
+
+    async def test_leaving_twice_or_unknown_changes_nothing(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        await bench.store.deregister(bench.worker_id)
+        claim = await bench.started_claim(task_queue=QUEUE)
+        other = bench.new_id()
+        assert await bench.store.deregister(other) == []
+        assert (await bench.run(claim.run_id)).status is RunStatus.RUNNING
+
+    async def test_leaving_leaves_the_runs_of_others_alone(self, bench: Bench) -> None:
+        other = bench.new_id()
+        await bench.start()
+        held = await bench.claim(worker_id=other)
+        await bench.store.register(bench.registration())
+
+        assert await bench.store.deregister(bench.worker_id) == []
+        await bench.done(held, CompleteRun(output=b"1"))
+
+    async def test_silent_workers_are_marked_offline(self, bench: Bench) -> None:
+        silent, loud = bench.new_id(), bench.new_id()
+        await bench.store.register(bench.registration(worker_id=silent))
+        await bench.store.register(bench.registration(worker_id=loud))
+        bench.clock.advance(20 * SECOND)
+        await bench.beat(worker_id=loud)
+        bench.clock.advance(10 * SECOND - 1)
+        assert await bench.store.expire_workers(100, 30 * SECOND) == []
+        bench.clock.advance(1)
+
+        assert await bench.store.expire_workers(100, 30 * SECOND) == [silent]
+
+        assert await bench.store.expire_workers(100, 30 * SECOND) == []
+        statuses = {worker.worker_id: worker.status for worker in await bench.store.list_workers(NAMESPACE)}
+        assert statuses == {silent: WorkerStatus.OFFLINE, loud: WorkerStatus.ONLINE}
+
+    async def test_no_more_workers_expire_than_the_limit(self, bench: Bench) -> None:
+        for _ in range(3):
+            await bench.store.register(bench.registration(worker_id=bench.new_id()))
+        bench.clock.advance(60 * SECOND)
+
+        assert len(await bench.store.expire_workers(2, 30 * SECOND)) == 2
+        assert len(await bench.store.expire_workers(2, 30 * SECOND)) == 1
+
+    async def test_an_expired_worker_keeps_its_leases_until_they_end(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim(lease_length=60 * SECOND)
+        bench.clock.advance(30 * SECOND)
+        await bench.store.expire_workers(100, 30 * SECOND)
+
+        await bench.done(claim, CompleteRun(output=b"1"))
+
+    async def test_an_expired_worker_may_register_again(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        bench.clock.advance(60 * SECOND)
+        await bench.store.expire_workers(100, 30 * SECOND)
+        assert (await bench.beat())[0].known is False
+
+        await bench.store.register(bench.registration())
+
+        assert (await bench.beat())[0].known is True
+        (worker,) = await bench.store.list_workers(NAMESPACE)
+        assert worker.status is WorkerStatus.ONLINE
+
+
+class TestHeartbeats:
+    async def test_a_heartbeat_is_noted(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        bench.clock.advance(SECOND)
+
+        answer, recovered = await bench.beat(completed=5, failed=2)
+
+        assert (answer.lost, answer.news, answer.drain, answer.known) == ((), (), False, True)
+        assert recovered == []
+        (worker,) = await bench.store.list_workers(NAMESPACE)
+        assert (worker.last_heartbeat_at, worker.completed, worker.failed) == (bench.now(), 5, 2)
+
+    async def test_an_unknown_worker_is_told_so(self, bench: Bench) -> None:
+        answer, recovered = await bench.beat()
+
+        assert (answer.known, recovered) == (False, [])
+        assert await bench.store.list_workers(NAMESPACE) == []
+
+    async def test_listed_leases_are_renewed_to_now_and_their_length(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        for _ in range(3):  # never additively
+            bench.clock.advance(SECOND)
+            answer, _ = await bench.beat(claim, heard=1)
+            assert answer.lost == ()
+
+        bench.clock.advance(LEASE - 1)
+        assert await bench.recover() == []
+        bench.clock.advance(1)
+        assert len(await bench.recover()) == 1
+
+    async def test_each_lease_is_renewed_by_its_own_length(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        short = await bench.started_claim(lease_length=3 * SECOND)
+        long = await bench.started_claim(lease_length=300 * SECOND)
+        birth = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=9 * SECOND)
+        born = bench.start_run(lease=birth)
+        await bench.answer(born)
+        bench.clock.advance(SECOND)
+        await bench.beat(
+            held=(
+                (short.run_id, short.token),
+                (long.run_id, long.token),
+                (born.run_id, birth.token),
+            )
+        )
+
+        for length, run_id in ((3, short.run_id), (6, born.run_id), (291, long.run_id)):
+            bench.clock.advance(length * SECOND - 1)
+            assert await bench.recover() == []
+            bench.clock.advance(1)
+            assert [recovered.run_id for recovered in await bench.recover()] == [run_id]
+
+    async def test_an_expired_lease_that_nobody_took_is_renewed(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        bench.clock.advance(2 * LEASE)
+
+        answer, _ = await bench.beat(claim, heard=1)
+
+        assert answer.lost == ()
+        assert await bench.recover() == []
+
+    async def test_a_lost_lease_is_told_and_not_revived(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        await bench.crash(claim)
+
+        assert (await bench.beat(claim, heard=1))[0].lost == (claim.run_id,)
+        assert (await bench.run(claim.run_id)).status is RunStatus.PENDING
+        # Also when the same worker has claimed the run anew: the old token is gone, the new lease is not
+        # touched.
+        again = await bench.claim(claim.run_id)
+        bench.clock.advance(again.lease - SECOND)
+        assert (await bench.beat(claim))[0].lost == (claim.run_id,)
+        bench.clock.advance(SECOND)
+        assert len(await bench.recover()) == 1
+
+    async def test_a_run_that_timed_out_is_lost(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim(timeout=SECOND)
+        bench.clock.advance(SECOND)
+        await bench.store.time_out_runs(100)
+
+        assert (await bench.beat(claim, heard=1))[0].lost == (claim.run_id,)
+
+    async def test_a_run_of_another_worker_is_not_renewed(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        await bench.start()
+        foreign = await bench.claim(worker_id=bench.new_id())
+        bench.clock.advance(SECOND)
+
+        answer, _ = await bench.beat(held=((foreign.run_id, bench.new_id()), (bench.new_id(), bench.new_id())))
+
+        assert foreign.run_id in answer.lost
+        assert len(answer.lost) == 2
+        bench.clock.advance(LEASE - SECOND)
+        assert len(await bench.recover()) == 1
+
+    async def test_a_claim_whose_answer_was_lost_goes_back_at_once(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        lost = await bench.started_claim()  # poll 1
+        await bench.start()
+        kept = await bench.claim()  # poll 2
+        bench.clock.advance(SECOND)
+
+        answer, recovered = await bench.beat(kept, heard=2)
+
+        assert answer.lost == ()
+        assert [(each.run_id, each.status, each.available_at) for each in recovered] == [
+            (lost.run_id, RunStatus.PENDING, bench.now())
+        ]
+        run = await bench.run(lost.run_id)
+        assert (run.status, run.attempts, run.crashes) == (RunStatus.PENDING, 0, 0)
+        assert await bench.send(lost, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
+        await bench.claim(lost.run_id)
+        await bench.done(kept, HandBackRun())
+
+    async def test_a_claim_still_on_its_way_stays(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+
+        answer, recovered = await bench.beat(heard=0)
+
+        assert (answer.lost, recovered) == ((), [])
+        await bench.done(claim, CompleteRun(output=b"1"))
+
+    async def test_a_run_born_under_a_worker_does_not_go_back(self, bench: Bench) -> None:
+        """It came with no poll, so no poll can say that it was lost on the way."""
+        await bench.store.register(bench.registration())
+        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
+        start = bench.start_run(lease=lease)
+        await bench.answer(start)
+
+        assert (await bench.beat(heard=1000))[1] == []
+        assert (await bench.run(start.run_id)).status is RunStatus.RUNNING
+
+    async def test_repeated_heartbeats_change_nothing_more(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        first = await bench.beat(claim, heard=1)
+        before = await bench.state(claim.run_id)
+
+        assert await bench.beat(claim, heard=1) == first
+        assert await bench.state(claim.run_id) == before
