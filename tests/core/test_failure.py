@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kagzi.core.failure import (
+    DEPTH,
+    MEMBERS,
+    TOTAL_CHARACTERS,
+    ErrorKind,
+    Failure,
+)
+from kagzi.errors import (
+    InvalidRequest,
+    NonRetryable,
+    NotSerializable,
+    RetryAfter,
+    StepFailed,
+    StepTimeout,
+    Unavailable,
+    WorkflowFailed,
+)
+
+
+def stored(exc: BaseException) -> Failure:
+    return Failure.decode(Failure.from_exception(exc).encode())
+
+
+def rebuilt(exc: BaseException) -> Exception:
+    return stored(exc).to_exception()
+
+
+class ApiError(Exception):
+    def __init__(self, message: str, status: int, response: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.response = response
+
+
+class Declined(NonRetryable):
+    kind = ErrorKind.VALIDATION
+
+
+@dataclass
+class Refused(Exception):
+    code: str
+    amount: int
+
+
+class Slotted(Exception):
+    __slots__ = ("code",)
+
+    def __init__(self, code: int) -> None:
+        super().__init__()
+        self.code = code
+
+
+class WithNew(Exception):
+    def __new__(cls, *args: Any) -> WithNew:
+        assert not cls.forbidden
+        return super().__new__(cls, *args)
+
+    def __init__(self, *args: Any) -> None:
+        assert not self.forbidden
+        super().__init__(*args)
+
+    forbidden = False
+
+
+class Outer:
+    class Inner(ValueError):
+        pass
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        ValueError("x"),
+        KeyError("key"),
+        KeyError(("a", 1)[0]),
+        ZeroDivisionError(),
+        FileNotFoundError(2, "No such file", "orders.csv"),
+        ConnectionResetError(104, "reset"),
+        UnicodeDecodeError("utf-8", b"\xff\xfe", 0, 1, "invalid start byte"),
+        ImportError("no module", name="shop"),
+        StepTimeout("slow"),
+        Outer.Inner("nested class"),
+        Refused("do_not_honour", 3),
+        RetryAfter("busy", "30s"),
+        json.JSONDecodeError("bad", "{", 1),
+    ],
+    ids=lambda exc: type(exc).__name__,
+)
+def test_common_exceptions_come_back_as_they_were(exc: Exception) -> None:
+    again = rebuilt(exc)
+    assert type(again) is type(exc)
+    assert str(again) == str(exc)
+    assert again.args == exc.args
+
+
+def test_attributes_survive_without_the_constructor() -> None:
+    error = ApiError("teapot", 418, response=object())
+    error.add_note("while brewing")
+    again = rebuilt(error)
+    assert isinstance(again, ApiError)
+    assert (str(again), again.status, again.__notes__) == ("teapot", 418, ["while brewing"])
+    assert not hasattr(again, "response")  # an object has no JSON form
+    slotted = rebuilt(Slotted(7))
+    assert isinstance(slotted, Slotted)
+    assert slotted.code == 7
+    os_error = rebuilt(FileNotFoundError(2, "gone", "a", None, "b"))
+    assert isinstance(os_error, FileNotFoundError)
+    assert (os_error.errno, os_error.filename, os_error.filename2) == (2, "a", "b")
+
+
+def test_no_constructor_of_the_user_runs_when_rebuilding(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = stored(WithNew("x"))
+    monkeypatch.setattr(WithNew, "forbidden", True)
+    assert isinstance(failure.to_exception(), WithNew)
+
+
+def test_the_first_rebuilding_equals_the_second() -> None:
+    first = rebuilt(ApiError("a", 1))
+    again = stored(first)
+    second = again.to_exception()
+    assert type(first) is type(second)
+    assert str(first) == str(second)
+    assert isinstance(first, ApiError)
+    assert isinstance(second, ApiError)
+    assert first.status == second.status
+
+
+def test_causes_are_kept_and_suppressed_contexts_are_not() -> None:
+    def explicit() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as inner:
+            raise ValueError("outer") from inner
+
+    def implicit() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise ValueError("outer")  # noqa: B904
+
+    def suppressed() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError:
+            raise ValueError("outer") from None
+
+    causes = []
+    for body in (explicit, implicit, suppressed):
+        with pytest.raises(ValueError, match="outer") as caught:
+            body()
+        causes.append(type(rebuilt(caught.value).__cause__))
+    assert causes == [KeyError, KeyError, type(None)]
+
+
+def test_cyclic_and_endless_causes_end() -> None:
+    a, b = ValueError("a"), ValueError("b")
+    a.__cause__, b.__cause__ = b, a
+    assert [link.message for link in stored(a).chain()] == ["a", "b"]
+    error = ValueError("0")
+    for n in range(1, 1000):
+        outer = ValueError(str(n))
+        outer.__cause__ = error
+        error = outer
+    assert len(list(stored(error).chain())) == DEPTH + 1
+
+
+def test_groups_come_back_as_groups() -> None:
+    group = ExceptionGroup("many", [ValueError("1"), ExceptionGroup("inner", [ApiError("2", 2)])])
+    again = rebuilt(group)
+    assert isinstance(again, ExceptionGroup)
+    assert again.message == "many"
+    values, rest = again.split(ValueError)
+    assert values is not None
+    assert rest is not None
+    assert isinstance(rest.exceptions[0], ExceptionGroup)
+    assert isinstance(rest.exceptions[0].exceptions[0], ApiError)
+    huge = ExceptionGroup("huge", [ValueError(str(n)) for n in range(10_000)])
+    assert len(stored(huge).members) == MEMBERS
+
+
+def test_what_is_no_exception_comes_back_as_one() -> None:
+    for error in (
+        asyncio.CancelledError("c"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        GeneratorExit(),
+        StopIteration(1),
+    ):
+        again = rebuilt(error)
+        assert type(again) is StepFailed
+        assert again.failure is not None
+        assert again.failure.type.endswith(type(error).__name__)
+    group = rebuilt(BaseExceptionGroup("g", [KeyboardInterrupt(), ValueError("v")]))
+    assert type(group) is ExceptionGroup
+    assert [type(member) for member in group.exceptions] == [StepFailed, ValueError]
+
+
+def test_classes_are_looked_up_and_never_imported() -> None:
+    assert "xmlrpc.client" not in sys.modules
+    again = Failure("xmlrpc.client.Fault", "boom").to_exception()
+    assert type(again) is StepFailed
+    assert str(again) == "xmlrpc.client.Fault: boom"
+    assert "xmlrpc.client" not in sys.modules
+    for name in ("builtins.print", "os.system", "builtins.object", "", ".", "a..b", "kagzi", "builtins."):
+        assert type(Failure(name, "x").to_exception()) is StepFailed
+
+
+def test_an_unknown_error_that_leaves_the_workflow_keeps_its_story() -> None:
+    again = Failure("shop.Gone", "boom", traceback="  File shop.py").to_exception()
+    run = stored(again)
+    assert run.type == "kagzi.errors.StepFailed"
+    assert run.cause is not None
+    assert run.cause.type == "shop.Gone"
+    once_more = run.to_exception()
+    assert isinstance(once_more, StepFailed)
+    assert once_more.failure is not None
+    assert once_more.failure.type == "shop.Gone"
+
+
+def test_the_traceback_of_the_step_goes_along() -> None:
+    def body() -> None:
+        raise ValueError("deep inside")
+
+    with pytest.raises(ValueError, match="deep") as caught:
+        body()
+    failure = stored(caught.value)
+    assert "in test_the_traceback_of_the_step_goes_along.<locals>.body" in failure.traceback
+    assert 'raise ValueError("deep inside")' in failure.traceback
+    with pytest.raises(ValueError, match="deep") as caught:
+        raise failure.to_exception()
+    assert ".<locals>.body" in stored(caught.value).traceback
+
+
+class Odd(Exception):
+    pass
+
+
+class Hostile(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("kind", "args"):
+            raise RuntimeError("no")
+        return super().__getattribute__(name)
+
+
+def test_recording_never_fails() -> None:
+    assert "failed" in stored(Hostile("x")).message
+    assert isinstance(rebuilt(Hostile("x")), Hostile)
+    error = ValueError("x\0y\ud800" * 1_000_000)
+    error.loop = error  # type: ignore[attr-defined]
+    error.big = ["x" * 1000] * 1000  # type: ignore[attr-defined]
+    error.nan = float("nan")  # type: ignore[attr-defined]
+    nested: list[Any] = []
+    nested.append(nested)
+    error.nested = nested  # type: ignore[attr-defined]
+    data = Failure.from_exception(error).encode()
+    assert len(data) < 40_000
+    assert b"\\u0000" not in data
+    message = Failure.decode(data).message
+    assert message.startswith("x\\0y\\ud800x")
+    Odd.__qualname__ = "Odd\ud800"
+    assert "Odd" in stored(Odd("x")).type
+
+
+def test_everything_together_is_bounded() -> None:
+    def explode(depth: int) -> None:
+        if depth:
+            explode(depth - 1)
+        raise ValueError("m" * 100_000)
+
+    members = []
+    for _ in range(200):
+        try:
+            explode(200)
+        except ValueError as error:
+            error.text = "t" * 10_000  # type: ignore[attr-defined]
+            members.append(error)
+    data = Failure.from_exception(ExceptionGroup("g" * 100_000, members)).encode()
+    assert len(data) < 2 * TOTAL_CHARACTERS
+
+
+def test_redaction_reaches_every_link_and_fails_closed() -> None:
+    secret = ValueError("card 4242")
+    outer = RuntimeError("wrapped: card 4242")
+    outer.__cause__ = secret
+
+    def redact(failure: Failure) -> Failure:
+        return msgspec.structs.replace(failure, message="***", args=("***",), attributes=None)
+
+    failure = Failure.from_exception(outer, redact=redact)
+    assert b"4242" not in failure.encode()
+    assert str(failure.to_exception()) == "***"
+
+    def broken(failure: Failure) -> Failure:
+        raise KeyError(failure.message)
+
+    hidden = Failure.from_exception(outer, redact=broken)
+    assert b"4242" not in hidden.encode()
+    assert hidden.type == "builtins.RuntimeError"
+
+
+def test_kinds() -> None:
+    assert stored(ConnectionRefusedError()).kind is ErrorKind.NETWORK
+    assert stored(TimeoutError()).kind is ErrorKind.TIMEOUT
+    assert stored(StepTimeout("t")).kind is ErrorKind.TIMEOUT
+    assert stored(Unavailable("u")).kind is ErrorKind.UNAVAILABLE
+    assert stored(NotSerializable("n")).non_retryable
+    assert stored(InvalidRequest("n")).kind is ErrorKind.BAD_REQUEST
+    assert stored(Declined("d")).kind is ErrorKind.VALIDATION
+    assert stored(Declined("d")).non_retryable
+    plain = stored(FileNotFoundError())
+    assert (plain.kind, plain.non_retryable) == (ErrorKind.UNKNOWN, False)
+    said = ValueError("x")
+    said.kind = "not_found"  # type: ignore[attr-defined]
+    assert stored(said).non_retryable
+    said.kind = "nonsense"  # type: ignore[attr-defined]
+    assert stored(said).kind is ErrorKind.UNKNOWN
+
+
+def test_matching_by_class_and_by_name() -> None:
+    failure = stored(Outer.Inner("x"))
+    assert failure.is_a(ValueError)
+    assert failure.is_a("ValueError")
+    assert failure.is_a("builtins.Exception")
+    assert failure.is_a(Outer.Inner)
+    assert failure.is_a(f"{__name__}.Outer.Inner")
+    assert not failure.is_a(KeyError)
+    assert not failure.is_a("Inner")
+
+
+def test_failures_made_by_the_engine() -> None:
+    timeout = Failure.of(StepTimeout, "ran too long")
+    assert timeout.kind is ErrorKind.TIMEOUT
+    again = Failure.decode(timeout.encode()).to_exception()
+    assert isinstance(again, StepTimeout)
+    assert isinstance(again, TimeoutError)
+    assert str(again) == "ran too long"
+    assert Failure.of("kagzi.errors.NonRetryable", "poison").non_retryable
+    assert Failure.of("other.language.Error", "x", ErrorKind.NOT_FOUND).non_retryable
+    assert not Failure.of("other.language.Error", "x").non_retryable
+
+
+def test_retry_after_keeps_its_delay() -> None:
+    assert stored(RetryAfter("x", timedelta(seconds=90))).attributes == {"delay": 90.0}
+    assert stored(RetryAfter("x", "1m")).attributes == {"delay": "1m"}
+
+
+def test_a_failed_workflow_as_an_error_of_a_step() -> None:
+    inner = Failure.of("shop.Gone", "boom")
+    again = rebuilt(WorkflowFailed("run failed", run_id="r1", failure=inner))
+    assert isinstance(again, WorkflowFailed)
+    assert again.run_id == "r1"
+    assert again.failure is not None
+    assert again.failure.type == "shop.Gone"
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b"boom", b"{}", b'{"type":3}', b"\xff", b'{"type":"x","kind":"?"}'])
+def test_errors_stored_by_hand_are_readable(data: bytes) -> None:
+    assert isinstance(Failure.decode(data).to_exception(), Exception)
+
+
+@given(data=st.binary())
+def test_any_bytes_become_an_exception(data: bytes) -> None:
+    assert isinstance(Failure.decode(data).to_exception(), Exception)
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.tuples(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(
+    args=st.lists(PLAIN), state=st.dictionaries(st.text(), PLAIN), cls=st.sampled_from([ValueError, ApiError, OSError])
+)
+def test_any_exception_is_stored_and_stays_the_same(
+    args: list[Any], state: dict[str, Any], cls: type[Exception]
+) -> None:
+    error = cls.__new__(cls, *args)
+    error.args = tuple(args)
+    error.__dict__.update(state)
+    failure = Failure.from_exception(error)
+    again = Failure.decode(failure.encode())
+    assert again == failure
+    first, second = failure.to_exception(), again.to_exception()
+    assert type(first) is type(second)
+    assert first.args == second.args
+    assert str(first) == str(second)
