@@ -18,7 +18,7 @@ from benchmarks import databases, machine
 from benchmarks.__main__ import names, save, say
 from benchmarks.environments import bench_directory
 from benchmarks.filling import fill
-from benchmarks.runner import run
+from benchmarks.runner import ScriptFailed, run
 from benchmarks.workloads import LONG_RUN, SETTINGS, SHORT_RUN, STORES, WORKLOADS, Task, Workload
 
 MOST_SLOWER_WHEN_FULL = 1.2
@@ -134,19 +134,25 @@ async def measure(options: Options, url: str | None) -> int:
     settings = await databases.check_durable(url) if url else {}
     limits = await machine.look(url, seconds=0.3)
     found: list[Comparison] = []
+    failures: list[str] = []
     for store in options.stores:
-        found += await Growth(options, store, url).compare()
+        try:
+            found += await Growth(options, store, url).compare()
+        except ScriptFailed as failed:
+            failures.append(f"{store}: {failed}")
+            say(failures[-1])
     record = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "growth": [asdict(comparison) | {"met": comparison.met} for comparison in found],
         "options": asdict(options) | {"url": None},
         "machine": limits.to_json(),
         "postgresql": settings,
+        "failures": failures,
     }
     saved = save(record, "growth-")
     print("\n".join([*limits.lines(), "", *(comparison.line() for comparison in found)]))
     print(f"\nSaved to {saved.relative_to(bench_directory().parent)}")
-    return 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
