@@ -60,7 +60,6 @@ class Kagzi(Registrar):
         max_crashes: int = 10,
         clock: Clock | None = None,
         ids: IdSource | None = None,
-        engine: Engine | None = None,
     ) -> None:
         super().__init__(codec=codec)
         self.url = url
@@ -69,8 +68,8 @@ class Kagzi(Registrar):
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = parse_duration(lease, "lease")
         self._max_crashes = max_crashes
-        self._given = engine
         self._engine: Engine | None = None
+        self._owns_engine = True
 
     # Opening and closing.
 
@@ -81,10 +80,11 @@ class Kagzi(Registrar):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def open(self) -> None:
+    async def open(self, engine: Engine | None = None) -> None:
+        """Connect to where runs live; or use an engine that was opened already, and leave it open afterwards."""
         if self._engine is not None:
             raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
-        engine = self._given
+        self._owns_engine = engine is None
         if engine is None:
             engine = connect(self.url or default_url(), lease=self._lease, max_crashes=self._max_crashes)
             await engine.open()
@@ -92,7 +92,7 @@ class Kagzi(Registrar):
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
-        if engine is not None and engine is not self._given:
+        if engine is not None and self._owns_engine:
             await engine.close()
 
     @property

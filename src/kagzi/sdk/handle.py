@@ -16,6 +16,8 @@ from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFai
 
 R = TypeVar("R", covariant=True)
 
+_WAIT = 3600 * SECOND  # an engine may answer earlier; then we ask again
+
 _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
     RunStatus.FAILED: WorkflowFailed,
     RunStatus.CANCELLED: WorkflowCancelled,
@@ -77,7 +79,7 @@ class Handle(Generic[R]):
         delay = 0.05
         while True:
             try:
-                run = await self._engine.workflows.wait(self.namespace, self.id, 60 * SECOND)
+                run = await self._engine.workflows.wait(self.namespace, self.id, _WAIT)
             except Unavailable:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)

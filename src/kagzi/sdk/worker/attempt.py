@@ -130,6 +130,10 @@ class Attempt:
         """Whether the lease surely still holds: a margin of a sixth is left for what is under way."""
         return self._worker.monotonic() < self.leased_at + self.claim.lease * 5 // 6
 
+    def lease_holds(self) -> bool:
+        """Whether the lease can still be ours, as far as this worker knows."""
+        return self._worker.monotonic() < self.leased_at + self.claim.lease
+
     def abandon(self, reason: str) -> None:
         """Somebody else drives the run now, or soon will: stop at once and report nothing."""
         if not self.gone:
@@ -139,6 +143,9 @@ class Attempt:
     def hand_back(self) -> None:
         """Give the run back: nothing is burned, and somebody else goes on with it at once."""
         if self._last is None and not self.gone:
+            # Bodies that are still running are stopped first, and whatever they say from now on is not recorded: the
+            # next holder runs them again.
+            self._stop_execution()
             self._end(HandBackRun())
 
     def drain(self) -> None:
@@ -250,9 +257,12 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._stop_execution()
+        self._worker.release(self)
+
+    def _stop_execution(self) -> None:
         execution, self.execution = self.execution, None
         for call in list(self._bodies):
             self._worker.bodies.cancel(call)
         if execution is not None:
             execution.evict()
-        self._worker.release(self)

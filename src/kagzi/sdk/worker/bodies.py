@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from msgspec import Struct
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import StepTimeout
 from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.worker.threads import Threads
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.attempt import Attempt
@@ -47,12 +47,12 @@ current_step: ContextVar[StepInfo] = ContextVar("kagzi_step")
 
 
 class Bodies:
-    """All bodies running in a worker."""
+    """All bodies running in a worker. `threads` 0 means none: see `_submit`."""
 
     def __init__(self, *, monotonic: Callable[[], Span], threads: int) -> None:
         self._monotonic = monotonic
         self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: Threads | None = None
         self._alive: dict[StepCall, tuple[Attempt, Span]] = {}  # in order of start
         self._ending: dict[StepCall, Span] = {}  # cancelled or timed out: until when it may take
         self._sweeper: asyncio.TimerHandle | None = None
@@ -89,6 +89,7 @@ class Bodies:
             body.cancel()
         else:
             body.cancelled.set()
+            body.future.cancel()  # if no thread has taken it yet, it never runs
 
     def close(self) -> None:
         if self._sweeper is not None:
@@ -97,15 +98,13 @@ class Bodies:
         for call in list(self._alive):
             self.cancel(call)
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.close()
 
     def _start_thread(
         self, loop: asyncio.AbstractEventLoop, attempt: Attempt, call: StepCall, context: Context, info: StepInfo
     ) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="kagzi-step")
-
         def run() -> Any:
+            body.started = self._monotonic()
             result = call.fn(*call.args, **call.kwargs)
             if inspect.isawaitable(result):
                 raise TypeError(
@@ -113,8 +112,8 @@ class Bodies:
                 )
             return result
 
-        body = ThreadBody(self._pool.submit(context.run, run), info.cancelled)
-        call.body = body
+        call.body = body = ThreadBody(info.cancelled)
+        body.future = self._submit(lambda: context.run(run))
 
         def done(future: ThreadFuture[Any]) -> None:
             try:
@@ -124,6 +123,19 @@ class Bodies:
                 logger.debug("step %s ended after its worker", call.step_id)
 
         body.future.add_done_callback(done)
+
+    def _submit(self, work: Callable[[], Any]) -> ThreadFuture[Any]:
+        if self._threads == 0:
+            # On virtual time there are no threads: the body runs here and now, and no time passes.
+            future: ThreadFuture[Any] = ThreadFuture()
+            try:
+                future.set_result(work())
+            except Exception as error:
+                future.set_exception(error)
+            return future
+        if self._pool is None:
+            self._pool = Threads(self._threads)
+        return self._pool.submit(work)
 
     def _task_done(self, attempt: Attempt, call: StepCall, task: asyncio.Task[Any]) -> None:
         if call.body is not task or not self._take(call):
@@ -159,11 +171,23 @@ class Bodies:
     def _sweep(self) -> None:
         now = self._monotonic()
         self._sweeper = None
-        for call, (attempt, started) in list(self._alive.items()):
-            age = now - started
-            if age < SHOW_AFTER:
+        for call, (attempt, submitted) in list(self._alive.items()):
+            if now - submitted < SHOW_AFTER:
                 break  # the rest is younger
-            if not call.shown and call not in self._ending:
+            if attempt.gone:
+                continue  # its bodies have been told to stop
+            if not attempt.lease_holds():
+                # This process was suspended, or cut off from the engine. Whoever has the run now runs this body, too.
+                attempt.abandon("its lease ended before it could be renewed")
+                continue
+            started = submitted
+            if isinstance(call.body, ThreadBody):
+                if call.body.started is None:
+                    continue  # waits for a thread; its time has not begun
+                started = call.body.started
+            age = now - started
+            if age >= SHOW_AFTER and not call.shown and call not in self._ending:
+                call.started_at += started - submitted
                 attempt.show(call)
             if call.timeout is not None and age >= call.timeout and not call.body_timed_out:
                 self._time_out(attempt, call)
@@ -178,7 +202,7 @@ class Bodies:
         if not isinstance(call.body, asyncio.Task):
             # Nothing ends a thread from outside. The attempt has failed; what the thread still does is not waited for.
             call.body.cancelled.set()
-            self._take(call)
+            self._forsake(call)
             attempt.step_raised(call, timeout_error(call))
         else:
             self.cancel(call)
@@ -186,18 +210,25 @@ class Bodies:
     def _give_up(self, call: StepCall) -> None:
         attempt, _ = self._alive[call]
         logger.warning("step %s of run %s does not end although it was cancelled", call.step_id, attempt.run_id)
-        self._take(call)
+        self._forsake(call)
         if call.body_timed_out:
             attempt.step_raised(call, timeout_error(call))
         else:
             attempt.body_ended(call)
 
+    def _forsake(self, call: StepCall) -> None:
+        """Go on without the end of this body."""
+        self._take(call)
+        if self._pool is not None and isinstance(call.body, ThreadBody):
+            self._pool.give_up(call.body.future)
+
 
 class ThreadBody:
-    __slots__ = ("cancelled", "future")
+    __slots__ = ("cancelled", "future", "started")
 
-    def __init__(self, future: ThreadFuture[Any], cancelled: threading.Event | None) -> None:
-        self.future = future
+    def __init__(self, cancelled: threading.Event | None) -> None:
+        self.future: ThreadFuture[Any]
+        self.started: Span | None = None  # when a thread took it
         self.cancelled = cancelled or threading.Event()
 
 

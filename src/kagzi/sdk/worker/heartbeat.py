@@ -20,6 +20,8 @@ from kagzi.errors import KagziError
 
 logger = logging.getLogger("kagzi.worker")
 
+_JOIN_SECONDS = 3.0
+
 
 class Held(Protocol):
     """What heartbeats need to know of the worker; safe to call from another thread."""
@@ -85,7 +87,8 @@ class HeartbeatThread:
         await asyncio.to_thread(self._ready.wait)
         if self._stop is not None:
             self._stop()
-        await asyncio.to_thread(self._thread.join)
+        # Bounded, because it may be waiting for a database that does not answer; it is a daemon.
+        await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
 
     def _main(self) -> None:
         asyncio.run(self._run())
@@ -104,19 +107,28 @@ class HeartbeatThread:
         self._ready.set()
         if self._stopped:
             return
+        beating = asyncio.ensure_future(self._beat(stop))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((beating, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # A heartbeat under way is not waited for: the worker has said goodbye already.
+            stopping.cancel()
+            beating.cancel()
+            await asyncio.wait((beating,))
+            await self._engine.close()
+
+    async def _beat(self, stop: asyncio.Event) -> None:
         delay = 0.1
-        while not stop.is_set():
+        while True:
             try:
                 await self._engine.open()
                 break
-            except KagziError as error:
+            except Exception as error:
                 logger.warning("heartbeats cannot reach the engine: %s", error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
-        try:
-            await beat(self._engine, self._held, stop)
-        finally:
-            await self._engine.close()
+        await beat(self._engine, self._held, stop)
 
 
 class HeartbeatTask:

@@ -47,6 +47,10 @@ logger = logging.getLogger("kagzi.worker")
 
 DEFAULT_STEP_RETRY = Retry()
 
+# How long a worker that stops waits for its last words to be stored, if the engine is out of reach.
+_HAND_BACK: Span = 2 * SECOND
+_LEAVE_SECONDS = 3.0
+
 
 class Definition(Protocol):
     """A workflow as the worker needs it."""
@@ -120,6 +124,8 @@ class Worker:
         self._backlog = False  # the last claim came back full: starting runs here would jump the queue
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._polls = 0
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
 
@@ -147,20 +153,27 @@ class Worker:
             self._polling.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._polling
+            # A claim may have been under way. Now it counts as heard, so the next heartbeat gives its runs back.
+            self._heard = self._polls
         if self._held:
             logger.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
         self.loop.call_soon(self._each_held, Attempt.drain)
-        if not await self._wait_until_idle(self.settings.grace if grace is None else grace):
+        if not await self._idle_within(self.settings.grace if grace is None else grace, unless=self._hurry):
             self.loop.call_soon(self._each_held, Attempt.hand_back)
-            if not await self._wait_until_idle(2 * SECOND):
+            if not await self._idle_within(_HAND_BACK):
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
                 await asyncio.sleep(0)
         self.bodies.close()
-        with contextlib.suppress(KagziError):
-            await self._engine.workers.deregister(self.worker_id)
+        with contextlib.suppress(KagziError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._engine.workers.deregister(self.worker_id)
         if self._heart is not None:
             await self._heart.stop()
         logger.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+
+    def hurry(self) -> None:
+        """Cut the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
+        self._hurry.set()
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -185,14 +198,28 @@ class Worker:
         self._lease = registered.lease
         self._interval = registered.heartbeat
 
-    async def _wait_until_idle(self, length: Span) -> bool:
+    async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
+        """Whether all runs were let go of in this time."""
+        hurried = None if unless is None else asyncio.ensure_future(unless.wait())
+        deadline = self.loop.time() + length / SECOND
         try:
-            async with asyncio.timeout(length / SECOND):
-                while self._held:
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            return False
+            while self._held:
+                self._idle.clear()
+                idle = asyncio.ensure_future(self._idle.wait())
+                waited = {idle} if hurried is None else {idle, hurried}
+                try:
+                    await asyncio.wait(
+                        waited,
+                        timeout=max(0.0, deadline - self.loop.time()),
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                finally:
+                    idle.cancel()
+                if self._held and (self.loop.time() >= deadline or (hurried is not None and hurried.done())):
+                    return False
+        finally:
+            if hurried is not None:
+                hurried.cancel()
         return True
 
     def _each_held(self, do: Callable[[Attempt], None]) -> None:
@@ -202,19 +229,18 @@ class Worker:
     # Polling.
 
     async def _poll_for_ever(self) -> None:
-        number = 0
         while True:
             while self.slots.free <= 0:
                 self._slot_free.clear()
                 await self._slot_free.wait()
-            number += 1
+            self._polls += 1
             poll = Poll(
                 namespace=self._namespace,
                 worker_id=self.worker_id,
                 queues=self.settings.queues,
                 types=self._types,
                 limit=self.slots.free,
-                number=number,
+                number=self._polls,
                 token=self.ids.token(),
                 wait=self.settings.poll_wait,
             )

@@ -1,0 +1,96 @@
+"""Every example runs, as the program it is, and does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from examples import fan_out, idempotent_start, long_sleep, retries_and_errors, saga
+from kagzi.testing import run_virtually
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(script: Path, directory: Path, timeout: float = 60) -> str:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_covered() -> None:
+    here = Path(__file__).read_text()
+    for script in EXAMPLES.glob("*.py"):
+        assert script.stem == "__init__" or script.stem in here, f"{script.name} has no test"
+
+
+def test_basics(tmp_path: Path) -> None:
+    first = run(EXAMPLES / "basics.py", tmp_path)
+    second = run(EXAMPLES / "basics.py", tmp_path)
+    assert "Hello, Ada! (11 letters; started run" in first
+    assert "found run" in second
+    assert re.findall(r"run (\S+)\)", first) == re.findall(r"run (\S+)\)", second)
+    assert (tmp_path / ".kagzi" / "kagzi.db").exists()
+
+
+async def test_retries_and_errors() -> None:
+    story = await retries_and_errors.main()
+    assert story[:3] == ["worked at attempt 3", "declined: over the limit", "gave up on the stuck step"]
+    assert story[3].endswith("CardDeclined")
+
+
+def test_long_sleep_takes_a_month_of_virtual_time() -> None:
+    async def scenario() -> tuple[list[str], int]:
+        handle = await long_sleep.trial.start("ada")
+        sent = await handle.result()
+        return sent, (await handle.get()).executions
+
+    sent, executions = run_virtually(long_sleep.app, scenario)
+    assert [mail.split(": ")[1] for mail in sent] == ["welcome", "how is it going?", "your trial ended after 30 days"]
+    assert executions == 3, "claimed once at the start and once after each sleep"
+
+
+def test_long_sleep_as_a_program(tmp_path: Path) -> None:
+    assert "sleeps until" in run(EXAMPLES / "long_sleep.py", tmp_path)
+
+
+async def test_fan_out() -> None:
+    assert await fan_out.main() == (5760, 5760, "near")
+
+
+async def test_idempotent_start() -> None:
+    assert await idempotent_start.main() == [
+        "1 run, started 1 time",
+        "order-7 paid 500",
+        "Conflict",
+        "somebody was here before",
+    ]
+
+
+async def test_saga() -> None:
+    good, bad = await saga.main()
+    assert good == ["flight for Lisbon", "car for Lisbon", "hotel for Lisbon"]
+    assert bad == ["no 9 rooms left for Oslo", "cancelled car for Oslo", "cancelled flight for Oslo"]
+
+
+@pytest.mark.faults
+def test_the_demo_survives_kill_9_within_thirty_seconds(tmp_path: Path) -> None:
+    told = run(EXAMPLES / "demo" / "main.py", tmp_path, timeout=90)
+    assert "kill -9" in told
+    assert "the card was charged 1 time" in told
+    assert "ran the step that was cut off once more (pack)" in told
+    moments = [float(moment) for moment in re.findall(r"^ *([\d.]+) s ", told, re.MULTILINE)]
+    assert moments[-1] < 30
