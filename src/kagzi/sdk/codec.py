@@ -105,16 +105,19 @@ class _Unknown(TypeError):
         super().__init__(f"{_class_name(type(value))} has no JSON form")
 
 
-def _decode_other(cls: type[Any], data: Any) -> Any:
+def _decode_other(cls: Any, data: Any) -> Any:
     if isinstance(cls, _Union):
         return cls.pick(data)
     validator = getattr(cls, "__pydantic_validator__", None)
     if validator is not None:
         # As JSON and not as Python data: a strict model takes a date from text only there.
         return validator.validate_json(_encode(data))
-    if issubclass(cls, (deque, PurePath)):
+    if (typing.get_origin(cls) or cls) is deque:
+        (item,) = typing.get_args(cls) or (Any,)
+        return deque(msgspec.convert(data, list[item], dec_hook=_decode_other))  # type: ignore[valid-type]
+    if isinstance(cls, type) and issubclass(cls, PurePath):
         return cls(data)
-    raise TypeError(f"a {_class_name(cls)} cannot be rebuilt from JSON")
+    raise TypeError(f"a {_show(cls)} cannot be rebuilt from JSON")
 
 
 _encode = msgspec.json.Encoder(enc_hook=_encode_other).encode
@@ -530,9 +533,7 @@ class Signature:
         except NameError:
             return Any  # a class whose own annotations cannot be resolved; _make_reader has told
         except TypeError as error:
-            raise InvalidRequest(
-                f"{self.name}: {_show(annotation)} cannot be read from JSON: {error}"
-            ) from None
+            raise InvalidRequest(f"{self.name}: {_show(annotation)} cannot be read from JSON: {error}") from None
         return supported
 
     def _make_reader(self, annotation: Any) -> Callable[[bytes], Any]:
@@ -598,9 +599,7 @@ class Signature:
         for key, value in kwargs.items():
             yield f"argument {key!r} of {self.name}", value
 
-    def _refuse_arguments(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception
-    ) -> NoReturn:
+    def _refuse_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> NoReturn:
         if isinstance(error, InvalidRequest):
             raise error
         for what, value in self._named(args, kwargs):
@@ -616,13 +615,9 @@ class Signature:
         except _UNREADABLE:
             same = False
         if not same:
-            raise NotSerializable(
-                f"the result of {self.name} comes back from JSON as something else: {_LOOK_ALIKE}"
-            )
+            raise NotSerializable(f"the result of {self.name} comes back from JSON as something else: {_LOOK_ALIKE}")
 
-    def _refuse_confused_arguments(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: bytes
-    ) -> None:
+    def _refuse_confused_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: bytes) -> None:
         try:
             copied_args, copied_kwargs = self._decode_plain(data)
             copied = self._signature.bind(*copied_args, **copied_kwargs).arguments
@@ -701,9 +696,7 @@ class Signature:
             kwargs[key] = self._read(self._keywords, raw) if self._keywords is not None else None
         return self._checked(tuple(args), kwargs)
 
-    def _checked(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _checked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -734,9 +727,7 @@ def _same(again: Any, value: Any) -> bool:
     if type(again) is not type(value):
         return False
     # Equal, or at least of one class and content: a tuple in a field without a type comes back as a list.
-    return bool(again == value) or (
-        not isinstance(again, (list, tuple, dict)) and _encode(again) == _encode(value)
-    )
+    return bool(again == value) or (not isinstance(again, (list, tuple, dict)) and _encode(again) == _encode(value))
 
 
 class _CallError(Exception):
