@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import selectors
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from msgspec.structs import replace
-
 from kagzi.api.operations import (
+    BirthLease,
     Chunk,
     CompleteRun,
     CompleteStep,
@@ -20,7 +20,7 @@ from kagzi.api.operations import (
     ParkRun,
     StartRun,
 )
-from kagzi.api.workers import Claim, Poll, Polled, Registration
+from kagzi.api.workers import Claim, Poll, Registration
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.worker import WorkflowType
@@ -54,7 +54,7 @@ class _JumpingSelector(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise AssertionError("everything waits for ever: a wake-up was lost")
-        # A little more, because the loop's own arithmetic may otherwise stop a rounding error before the timer.
+        # A little more: the loop's own arithmetic may otherwise stop a rounding error before the timer.
         self._virtual_loop.virtual += timeout and timeout + 1e-9
         return super().select(0)
 
@@ -62,6 +62,12 @@ class _JumpingSelector(selectors.SelectSelector):
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def database_now() -> Instant:
@@ -76,11 +82,10 @@ def new_ids() -> RandomIds:
 def count_calls(store: SqliteStore) -> Counter[str]:
     """How often each method that asks the database something is called from now on."""
     calls: Counter[str] = Counter()
-    for name in (
-        "apply claim get_run get_run_by_external_id list_runs get_steps finished_of horizon ensure_namespace register"
-        " heartbeat deregister list_workers recover_runs time_out_steps time_out_runs expire_workers prune_runs announce"
-    ).split():
-        setattr(store, name, _counted(getattr(store, name), calls, name))
+    for name in dir(type(store)):
+        method = getattr(store, name)
+        if inspect.iscoroutinefunction(method) and name not in ("open", "close", "listen"):
+            setattr(store, name, _counted(method, calls, name))
     return calls
 
 
@@ -192,9 +197,7 @@ class SlotWorker:
         self.declined = 0
         self.claiming = 0
 
-    def reserve(self, start: StartRun) -> Any:
-        from kagzi.api.operations import BirthLease
-
+    def reserve(self, start: StartRun) -> BirthLease | None:
         if self.slots - self.claiming <= 0:
             return None
         self.slots -= 1
@@ -206,7 +209,7 @@ class SlotWorker:
         assert asyncio.current_task() is None
         self.adopted.append(claim)
 
-    def decline(self, lease: Any) -> None:
+    def decline(self, lease: BirthLease) -> None:
         self.declined += 1
         self.slots += 1
 
@@ -216,7 +219,3 @@ class SlotWorker:
 
     def claimed(self) -> None:
         self.claiming = 0
-
-
-__all__ = [name for name in dir() if not name.startswith("_")]
-_ = (Polled, replace)

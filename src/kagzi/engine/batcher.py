@@ -222,8 +222,7 @@ class Lanes:
 
         self._lane_of = store.lane_of
         self._batchers = [
-            Batcher(apply, settled=settled, settings=settings, jitter=jitter)
-            for _ in range(max(1, store.lanes))
+            Batcher(apply, settled=settled, settings=settings, jitter=jitter) for _ in range(max(1, store.lanes))
         ]
         if len(self._batchers) == 1:
             self.submit = self._batchers[0].submit  # type: ignore[method-assign]
@@ -255,9 +254,7 @@ def _for_caller(error: Exception) -> KagziError:
     elif isinstance(error, KagziError):
         return error
     else:
-        fresh = KagziError(
-            f"the write failed for a reason nobody foresaw ({type(error).__name__}); the log has more"
-        )
+        fresh = KagziError(f"the write failed for a reason nobody foresaw ({type(error).__name__}); the log has more")
     fresh.__cause__ = error
     return fresh
 

@@ -34,9 +34,7 @@ def check_id(value: object, field: str) -> str:
             return value
         if _UUID.fullmatch(lower := value.lower()):
             return lower
-    raise InvalidRequest(
-        f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}"
-    )
+    raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
 
 
 def check_number(value: object, field: str, least: int, most: int) -> int:
@@ -193,7 +191,5 @@ def _check_step_id(step_id: str) -> None:
     if not step_id:
         raise InvalidRequest("step id must not be empty")
     if len(step_id) > _STEP_ID_CHARACTERS:
-        raise InvalidRequest(
-            f"step id has {len(step_id)} characters; at most {_STEP_ID_CHARACTERS:,} are allowed"
-        )
+        raise InvalidRequest(f"step id has {len(step_id)} characters; at most {_STEP_ID_CHARACTERS:,} are allowed")
     check_text(step_id, "step id")

@@ -27,13 +27,14 @@ from kagzi.api.operations import (
     Write,
 )
 from kagzi.api.workers import Adopter, Claim
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.wakeups import Wakeups
 from kagzi.store.protocol import Queue
 
 _MOST_STARTED: Final = 5000
 _MOST_DRIVEN: Final = 100_000
+_SURELY: Final = 5.0  # seconds
 _INPUT_BYTES: Final = 1024  # inputs up to this size are kept
 
 
@@ -104,9 +105,9 @@ class Driven:
     # What is known about a run.
 
     def surely(self, run_id: str) -> bool:
-        """Whether the run's end will be heard of here without looking."""
+        """Whether the run's end will be heard of here without looking: it has made progress here just now."""
         driven = self._driven.get(run_id)
-        return driven is not None and self._loop.time() - driven.active_at < driven.claim.lease / SECOND
+        return driven is not None and self._loop.time() - driven.active_at < _SURELY
 
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
         now = self._loop.time()
@@ -129,9 +130,7 @@ class Driven:
             # In a callback of its own, because a worker drives runs outside of any task.
             self._loop.call_soon(self._deliver, births)
 
-    def _start_settled(
-        self, start: StartRun, answer: Started, births: list[tuple[StartRun, Started | None]]
-    ) -> None:
+    def _start_settled(self, start: StartRun, answer: Started, births: list[tuple[StartRun, Started | None]]) -> None:
         if start.lease is not None:
             births.append((start, answer))
         if answer.already_exists:

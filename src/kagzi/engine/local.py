@@ -155,8 +155,6 @@ class _Parts:
             self._supervisor.stop("listen")
 
     async def _hear(self) -> None:
-        await self._store.listen(
-            self.wakeups.wake, self.wakeups.maybe_finished, self._pulse.look_at_everything
-        )
+        await self._store.listen(self.wakeups.wake, self.wakeups.maybe_finished, self._pulse.look_at_everything)
         # A store may also just subscribe and return; it is unsubscribed when it is closed.
         await asyncio.get_running_loop().create_future()

@@ -25,6 +25,8 @@ log = logging.getLogger("kagzi.engine")
 _CLOSEST: Final = 0.005  # two looks are at least this far apart
 _LONGEST_PAUSE: Final = 5.0
 _MOST_CHECKED: Final = 1000
+# After so many checks in vain, half as many will do: an idle process stays below two queries a second.
+_QUIET: Final = 10
 _LISTENER_KEPT: Final = 30.0  # after nobody needs it any more
 
 
@@ -54,6 +56,7 @@ class Pulse:
         self._looked_at = -inf
         self._check_at = inf
         self._checked_at = -inf
+        self._quiet = 0  # checks in a row that found nothing
         self._checked = 0  # where the round through the waiters goes on
         self._failures = 0
         self._sleeper: asyncio.Future[None] | None = None
@@ -69,9 +72,9 @@ class Pulse:
 
     def check_soon(self, seconds: float | None = None) -> None:
         """Re-check results within this time; by default at the ordinary pace."""
-        at = max(
-            self._loop.time() + (self._tick if seconds is None else seconds), self._checked_at + _CLOSEST
-        )
+        self._quiet = 0
+        wanted = self._loop.time() + (self._tick if seconds is None else seconds)
+        at = max(wanted, self._checked_at + _CLOSEST)
         if at < self._check_at:
             self._check_at = at
             self._wake()
@@ -135,10 +138,13 @@ class Pulse:
             self._checked += _MOST_CHECKED
             runs = (runs[start:] + runs[:start])[:_MOST_CHECKED]
         self._checked_at = self._loop.time()
+        self._quiet += 1
         if runs:
             for namespace, run_id in await self._store.finished_of(runs):
+                self._quiet = 0
                 self._wakeups.maybe_finished(namespace, run_id)
-        self._check_at = min(self._check_at, self._loop.time() + self._tick)
+        pause = self._tick if self._quiet < _QUIET else 2 * self._tick
+        self._check_at = min(self._check_at, self._loop.time() + pause)
 
     def _back_off(self, error: Exception) -> None:
         self._failures += 1

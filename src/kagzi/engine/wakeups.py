@@ -195,8 +195,7 @@ class Wakeups:
             future.set_result(None)
             return future
         self._results.setdefault((namespace, run_id), []).append(future)
-        if len(self._results) == 1:
-            self.check_soon()
+        self.check_soon()
         return future
 
     def unexpect(self, namespace: str, run_id: str, future: asyncio.Future[Run | None]) -> None:

@@ -1,0 +1,122 @@
+"""Composition root of a client process: a URL in, an engine out.
+
+memory://                            in memory, gone with the process
+sqlite:///orders.db                  a file, relative to the working directory
+sqlite:////var/lib/orders.db         a file, absolute
+postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from kagzi.api.engine import Engine
+from kagzi.coordinator.coordinator import Coordinator
+from kagzi.engine.local import LocalEngine
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import InvalidRequest, MissingDependency
+from kagzi.store.protocol import Store
+
+ACCEPTED = "memory://, sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/database"
+_DIRECTORY = ".kagzi"
+
+
+def connect(url: str, **settings: Any) -> Engine:
+    """An engine for this database, not yet opened. Settings are the fields of `EngineSettings`."""
+    try:
+        chosen = EngineSettings(**settings)
+    except TypeError:
+        known = ", ".join(EngineSettings.__struct_fields__)
+        unknown = ", ".join(sorted(set(settings) - set(EngineSettings.__struct_fields__)))
+        raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
+    return LocalEngine(_store(url), settings=chosen, coordinate=Coordinator)
+
+
+def default_url(environ: Mapping[str, str] = os.environ, start: Path | None = None) -> str:
+    """KAGZI_URL, else an SQLite file in the `.kagzi/` of the project we are in, which is made if need be."""
+    if url := environ.get("KAGZI_URL", "").strip():
+        return url
+    directory = _project(start or Path.cwd()) / _DIRECTORY
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        ignore = directory / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+    except OSError as error:
+        raise InvalidRequest(
+            f"cannot keep a database in {directory} ({error.strerror}); set KAGZI_URL to where it should be"
+        ) from error
+    return f"sqlite:///{quote((directory / 'kagzi.db').as_posix())}"
+
+
+def _store(url: object) -> Store:
+    if not isinstance(url, str) or "://" not in url or "\0" in url:
+        raise InvalidRequest(f"that is not a database URL; accepted: {ACCEPTED}")
+    # Never the URL itself in a message: it may contain a password.
+    scheme = url.partition("://")[0].lower()
+    match scheme:
+        case "memory":
+            if url.partition("://")[2]:
+                raise InvalidRequest("memory:// takes nothing after the slashes")
+            return _sqlite(None)
+        case "sqlite":
+            return _sqlite(_sqlite_path(url))
+        case "postgresql" | "postgres":
+            return _postgres(url)
+        case "grpc" | "grpcs":
+            raise InvalidRequest(
+                f"{scheme}:// (a Kagzi server) is not available in this version yet; accepted: {ACCEPTED}"
+            )
+    raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
+
+
+def _sqlite_path(url: str) -> str:
+    rest = url.partition("://")[2]
+    if not rest.startswith("/"):
+        raise InvalidRequest(f"sqlite:// needs a third slash before the path: sqlite:///{rest.split('@')[-1][:100]}")
+    path, question, _ = rest[1:].partition("?")
+    path = unquote(path)
+    if question:
+        raise InvalidRequest("sqlite:// takes no options after `?`")
+    if path in ("", "/") or path.endswith("/"):
+        raise InvalidRequest("sqlite:// needs the name of a file, for example sqlite:///orders.db")
+    if path == ":memory:":
+        raise InvalidRequest("for a database in memory use memory://")
+    return path
+
+
+def _sqlite(path: str | None) -> Store:
+    from kagzi.store.sqlite.store import SqliteStore
+
+    return SqliteStore(path)
+
+
+def _postgres(url: str) -> Store:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # The parser's own message may quote the part with the password.
+        raise InvalidRequest(
+            "the PostgreSQL URL is malformed; its form is postgresql://user:password@host:5432/database, "
+            "with special characters in the password written as %XX"
+        ) from None
+    try:
+        from kagzi.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("asyncpg"):
+            raise
+        raise MissingDependency('Postgres support is not installed. Run: pip install "kagzi[postgres]"') from error
+    return PostgresStore(url)
+
+
+def _project(start: Path) -> Path:
+    """The nearest directory upward that has a `.kagzi/` or a pyproject.toml, else the one we are in."""
+    for directory in (start, *start.parents):
+        if (directory / _DIRECTORY).is_dir() or (directory / "pyproject.toml").is_file():
+            return directory
+    return start
