@@ -290,7 +290,8 @@ def _reason(error: BaseException) -> str:
 class Signature:
     """How one function's arguments and result become bytes and come back; built once per function.
 
-    Annotations are resolved at the first use, when everything the module defines is there.
+    Annotations are resolved at the first use, when everything the module defines is there. With `verify`,
+    encoding arguments makes sure that they can be read again with their types.
     """
 
     def __init__(
@@ -300,8 +301,10 @@ class Signature:
         name: str | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
+        verify: bool = False,
     ) -> None:
         self._fn = fn
+        self._verify = verify
         self.name = name or getattr(fn, "__qualname__", None) or repr(fn)
         self._codec = codec
         self._localns = localns
@@ -351,6 +354,8 @@ class Signature:
                 _refuse_nan(value, what)
         if self._check_arguments:
             self._refuse_confused_arguments(args, kwargs, data)
+        elif self._verify:
+            self._decode_plain(data)
         return data if self._codec is None else self._codec.encode(data)
 
     def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

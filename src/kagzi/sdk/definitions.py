@@ -198,7 +198,8 @@ class Workflow(Generic[P, R]):
         if timeout is not None:
             parse_duration(timeout, "workflow timeout")
         self.timeout = timeout
-        self.signature = Signature(fn, name=name, codec=codec, localns=localns)
+        # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
+        self.signature = Signature(fn, name=name, codec=codec, localns=localns, verify=True)
         self._app = app
         self._codec = codec
         self._options = WorkflowOptions()

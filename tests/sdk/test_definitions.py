@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import kagzi
+from kagzi.core.retry import Retry
+from kagzi.errors import InvalidRequest, NonDeterminismError
+from kagzi.sdk.ambient import current
+from kagzi.sdk.definitions import STEP_TIMEOUT, Registrar, Step, Workflow, WorkflowOptions, run_step
+
+
+class App(Registrar):
+    """An app that notes what it was asked to start."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.started: list[tuple[str, WorkflowOptions, bytes]] = []
+
+    async def start_run(
+        self, workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.started.append((workflow.name, options, workflow.signature.encode_arguments(args, kwargs)))
+
+
+class Execution:
+    """Notes the calls of steps and runs them at once."""
+
+    run_id = "r1"
+    workflow = "test"
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+
+    def call_step(self, **call: Any) -> Coroutine[Any, Any, Any]:
+        self.calls.append(call)
+        call["input"] = call["codec"].encode_input(call["args"], call["kwargs"])[0]
+
+        async def run() -> Any:
+            result = call["fn"](*call["args"], **call["kwargs"])
+            return await result if asyncio.iscoroutine(result) else result
+
+        return run()
+
+
+def inside(execution: Execution, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run `main` as if its loop were a workflow's."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        pass
+
+    Loop.execution = execution  # type: ignore[attr-defined]
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        return runner.run(main())
+
+
+app = App()
+
+
+@app.step
+def double(n: int) -> int:
+    """Twice as much."""
+    return 2 * n
+
+
+@app.step(name="half", retry=Retry(attempts=2), timeout="5s")
+async def halve(n: int, *, by: int = 2) -> int:
+    return n // by
+
+
+@app.workflow(version="2", queue="shop")
+async def flow(n: int) -> int:
+    return await double(n)
+
+
+@app.workflow
+async def explicit(ctx: kagzi.Context, n: int) -> str:
+    return f"{ctx.run_id} {n}"
+
+
+async def test_outside_a_workflow_a_step_is_its_function() -> None:
+    assert current() is None
+    assert double(4) == 8  # type: ignore[comparison-overlap]
+    assert await halve(4) == 2
+    assert await run_step("x", double.fn, 4) == 8
+    assert await run_step("x", halve.fn, 4, by=4) == 1
+    assert double.__name__ == "double"
+    assert double.__doc__ == "Twice as much."
+
+
+def test_inside_a_workflow_a_step_asks_the_execution() -> None:
+    execution = Execution()
+
+    async def main() -> Any:
+        return [
+            await double(1),
+            await halve(9, by=3),
+            await double.options(key="a/b", timeout="1s", retry=Retry.none)(2),
+            await double.options(name="other")(3),
+            await run_step("inline/x", lambda n: n + 1, 5),
+            await run_step("as-step", halve, 8),
+        ]
+
+    assert inside(execution, main) == [2, 3, 4, 6, 6, 4]
+    seen = [(call["name"], call["input"], call["timeout"], call["policy"]) for call in execution.calls]
+    assert seen == [
+        ("double", b"[1]", STEP_TIMEOUT, None),
+        ("half", b'{"n":9,"by":3}', 5_000_000, Retry(attempts=2)),
+        ("double[a%2Fb]", b"[2]", 1_000_000, Retry.none),
+        ("other", b"[3]", STEP_TIMEOUT, None),
+        ("inline%2Fx", b"[5]", STEP_TIMEOUT, None),
+        ("as-step", b"[8]", 5_000_000, Retry(attempts=2)),
+    ]
+
+
+def test_workflows_compose_inside_and_explain_themselves_outside() -> None:
+    execution = Execution()
+
+    async def main() -> Any:
+        with pytest.raises(NonDeterminismError, match="in a step"):
+            await flow.start(1)
+        return await flow(3), await explicit(4)
+
+    assert inside(execution, main) == (6, "r1 4")
+    with pytest.raises(InvalidRequest, match=r"flow\.start"):
+        flow(3)
+
+
+def test_the_worker_begins_with_decoded_input() -> None:
+    execution = Execution()
+
+    async def main() -> Any:
+        return await explicit.begin(b"[7]", execution)
+
+    assert inside(execution, main) == "r1 7"
+    with pytest.raises(TypeError):
+        explicit.begin(b"[]", execution)
+    assert flow.encode_result(3) == b"3"
+
+
+async def test_options_reach_the_start() -> None:
+    moment = datetime(2030, 1, 1, tzinfo=UTC)
+    app.started.clear()
+    await flow.options(id="a", queue="q", priority=3).options(delay="5s", deadline=moment).start(5)
+    await flow.start(n=6)
+    (_, first, one), (_, second, two) = app.started
+    assert first == WorkflowOptions(id="a", queue="q", priority=3, delay="5s", deadline=moment)
+    assert second == WorkflowOptions()
+    assert (one, two) == (b"[5]", b"[6]")
+
+
+async def test_wrong_arguments_fail_before_the_start() -> None:
+    app.started.clear()
+    with pytest.raises(TypeError, match=r"flow\(\) missing"):
+        await flow.start()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        await flow.start(1, 2)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match="'n' of flow"):
+        await flow.start(object())  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="'n' of flow cannot be read: Expected `int`, got `str`"):
+        await flow.start("1")  # type: ignore[arg-type]
+    assert app.started == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"id": ""},
+        {"id": "a\0b"},
+        {"id": "x" * 256},
+        {"id": 3},
+        {"queue": ""},
+        {"version": 2},
+        {"priority": 10_000},
+        {"priority": 1.5},
+        {"delay": "soon"},
+        {"delay": -1},
+        {"timeout": "x"},
+        {"start_at": datetime(2030, 1, 1)},
+        {"deadline": "tomorrow"},
+        {"retry": 3},
+        {"on_conflict": "explode"},
+    ],
+    ids=str,
+)
+def test_bad_options_of_a_workflow(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(options))):
+        flow.options(**options)
+
+
+@pytest.mark.parametrize("options", [{"key": ""}, {"key": 3}, {"name": "a\0"}, {"retry": 3}, {"timeout": "x"}], ids=str)
+def test_bad_options_of_a_step(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(options))):
+        double.options(**options)
+
+
+def test_bad_definitions() -> None:
+    app = App()
+
+    def plain(n: int) -> int:
+        return n
+
+    async def generator() -> Any:
+        yield 1
+
+    app.step(plain)
+    for define, why in [
+        (lambda: app.step(plain), "already"),
+        (lambda: app.step(double), "decorated already"),
+        (lambda: app.step("name"), "name="),
+        (lambda: app.step(lambda: 1), "lambda"),
+        (lambda: app.step(int), "function"),
+        (lambda: app.step(generator), "generator"),
+        (lambda: app.step(name="a\0")(plain), "NUL"),
+        (lambda: app.step(name="x", timeout="soon")(plain), "timeout"),
+        (lambda: app.step(name="x", retry=3)(plain), "retry"),
+        (lambda: app.workflow(plain), "async def"),
+        (lambda: app.workflow(version="")(halve.fn), "version"),
+    ]:
+        with pytest.raises(InvalidRequest, match=why):
+            define()  # type: ignore[no-untyped-call]
+    app.workflow(flow.fn)
+    with pytest.raises(InvalidRequest, match="already"):
+        app.workflow(flow.fn)
+    app.workflow(version="2")(flow.fn)
+
+
+def test_types_of_the_decorating_function_are_known() -> None:
+    app = App()
+
+    @dataclass
+    class Local:
+        n: int
+
+    @app.step
+    def bare(value: Local) -> Local:
+        return value
+
+    @app.step(name="other")
+    def called(value: Local) -> Local:
+        return value
+
+    for step in (bare, called):
+        assert isinstance(step, Step)
+        assert step.signature.decode_result(b'{"n":1}') == Local(1)
+
+
+class Reverse:
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    decode = encode
+
+
+def test_inline_steps_use_the_codec_of_the_app_that_runs_the_workflow() -> None:
+    app = App(codec=Reverse())
+    execution = Execution()
+
+    @app.workflow
+    async def secret(text: str) -> str:
+        return await run_step("inline", lambda t: t + "!", text)
+
+    async def main() -> Any:
+        return await secret.begin(b']"cba"[', execution)
+
+    assert inside(execution, main) == "abc!"
+    assert execution.calls[0]["input"] == b']"cba"['
