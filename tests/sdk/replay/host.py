@@ -1,7 +1,9 @@
-"""A host for executions without worker, engine or database: a list of durable rows and a seeded choice of what is next.
+"""A host for executions without worker, engine or database: a dictionary of durable rows, and a seeded choice of what
+happens next.
 
-`crash_after` stops the first life of the run after so many host events; the rows that were durable by then are the
-history of the next life. Bodies are counted in `started` (one entry per start of a body).
+A host lives until the run has ended; whenever it parks, it begins anew from its rows, as after another claim. While it
+lives it checks what can be seen from outside at that moment (see `Host.submit` and `Host.start_body`). `crash_after`
+ends it after so many events; `on_event` sees it after each event, so that a test can go on from every such point.
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from kagzi.api.operations import Operation, StepOperation
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
-from kagzi.core.step import Step
-from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.core.step import Step, StepStatus
+from kagzi.sdk.replay.execution import Execution, Outcome, StepCall
 
 START = 1_700_000_000 * SECOND
+
+Rows = dict[tuple[str, int], Step]
+Workflow = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class JsonCodec:
@@ -44,50 +49,118 @@ class Crashed(Exception):
     pass
 
 
+class BrokenRule(AssertionError):
+    """What a host or a check found wrong."""
+
+
+def demand(condition: object, what: str) -> None:
+    if not condition:
+        raise BrokenRule(what)
+
+
+class ObservedExecution(Execution):
+    """An execution that remembers which steps were asked for, and what the workflow noted about itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.requested: set[str] = set()
+        self.trace: list[Any] = []
+        self.marks = [0]  # how long the trace was when the event of that number (from 1) was delivered
+        super().__init__(*args, **kwargs)
+
+    def _request(self, call: StepCall) -> None:
+        self.requested.add(call.step_id)
+        super()._request(call)
+
+    def mark(self, seq: int) -> None:
+        if seq == len(self.marks):
+            self.marks.append(len(self.trace))
+
+    def _replay(self, event: Step) -> None:
+        assert event.completed_seq is not None
+        self.mark(event.completed_seq)
+        super()._replay(event)
+
+
 class Host:
-    """One life of a run. `rows` is what is durable and survives."""
+    """One worker's hold on a run. `rows` is what is durable, and survives."""
 
     def __init__(
         self,
-        workflow: Callable[[], Coroutine[Any, Any, Any]],
+        workflow: Workflow,
         *,
-        rows: dict[tuple[str, int], Step] | None = None,
+        rows: Rows | None = None,
         seed: int = 0,
         crash_after: int | None = None,
+        on_event: Callable[[Host, ObservedExecution], None] | None = None,
         now: int = START,
         retry: Retry | None = None,
         run_id: str = "0190-run",
+        strict: bool = False,
+        most_events: int = 3_000,
     ) -> None:
         self.workflow = workflow
-        self.rows = {} if rows is None else rows
+        self.rows: Rows = {} if rows is None else rows
         self.random = random.Random(seed)
         self.crash_after = crash_after
+        self.on_event = on_event
+        self.most_events = most_events
         self.events = 0
         self.clock = now
         self.pending: list[Operation] = []
         self.in_flight: list[Operation] = []
-        self.bodies: dict[StepCall, Any] = {}
+        self.bodies: dict[StepCall, None] = {}
         self.cancelled: list[StepCall] = []
         self.started: list[tuple[str, int]] = []
         self.overlap: list[str] = []
         self.parks = 0
         self.run_id = run_id
         self.retry = retry or Retry.none
+        self.strict = strict
+        self.execution: ObservedExecution | None = None
+        self.evicting = False
+        self.last_seq = 0
+        self.last_time = START
 
     # Effects.
 
     def submit(self, operation: Operation) -> None:
+        demand(not self.evicting, f"{operation} was submitted while the run was let go of")
+        demand(self.execution is not None, f"{operation} was submitted during replay")
+        assert self.execution is not None
+        demand(self.execution.outcome is None, f"{operation} was submitted after the end")
+        if isinstance(operation, StepOperation) and operation.completed_seq is not None:
+            demand(operation.completed_seq == self.last_seq + 1, f"event {operation} follows number {self.last_seq}")
+            self.last_seq += 1
+            assert operation.finished_at is not None
+            demand(operation.finished_at >= self.last_time, f"time falls with event {operation}")
+            self.last_time = operation.finished_at
+            self.execution.mark(self.last_seq)
         self.pending.append(operation)
 
     def start_body(self, call: StepCall) -> None:
+        key = (call.step_id, call.attempt)
+        demand(not self.evicting, f"body {key} started while the run was let go of")
         if self.cancelled:
             self.overlap.append(call.step_id)
-        self.started.append((call.step_id, call.attempt))
+        for row in self.rows.values():
+            if row.step_id == call.step_id:
+                demand(row.completed_seq is None, f"body {key} started although its end is durable")
+        if call.attempt > 1:
+            before = self.rows.get((call.step_id, call.attempt - 1))
+            demand(
+                before is not None and before.status is StepStatus.FAILED,
+                f"body {key} started before the failure of the attempt before it was durable",
+            )
+        now = self.rows.get(key)
+        demand(now is None or now.status is not StepStatus.FAILED, f"failed attempt {key} started again")
+        demand(call not in self.bodies, f"body {key} started twice at once")
+        self.started.append(key)
         self.bodies[call] = None
 
     def cancel_body(self, call: StepCall) -> None:
+        demand(call in self.bodies, f"{call.step_id} was cancelled and is not running")
         self.cancelled.append(call)
-        self.bodies.pop(call, None)
+        del self.bodies[call]
 
     def now(self) -> int:
         return self.clock
@@ -97,8 +170,8 @@ class Host:
 
     # Living.
 
-    def live(self) -> Any:
-        """Drive the run to its end; parks begin a new life from the durable rows, as after a claim."""
+    def live(self) -> Outcome:
+        """Drive the run to its end."""
         while True:
             execution = self.begin()
             try:
@@ -107,17 +180,22 @@ class Host:
                     if execution.outcome is None and self.parked(execution):
                         break
             except Crashed:
-                execution.evict()
+                self.evict(execution)
                 raise
             if execution.outcome is not None:
                 self.commit_all()
                 return execution.outcome
-            execution.evict()
+            self.evict(execution)
 
-    def begin(self) -> Execution:
+    def begin(self) -> ObservedExecution:
         self.pending, self.in_flight, self.bodies, self.cancelled = [], [], {}, []
         history = sorted(self.rows.values(), key=lambda row: (row.completed_seq is None, row.completed_seq or 0))
-        execution = Execution(
+        events = [row for row in history if row.completed_seq is not None]
+        self.last_seq = len(events)
+        self.last_time = (events[-1].finished_at or START) if events else START
+        demand([row.completed_seq for row in events] == list(range(1, len(events) + 1)), "the history has gaps")
+        self.execution = None
+        execution = ObservedExecution(
             self,
             run_id=self.run_id,
             workflow="program",
@@ -125,15 +203,26 @@ class Host:
             history=history,
             default_retry=self.retry,
             payload_limit=1 << 20,
+            strict=self.strict,
         )
+        self.execution = execution
         execution.begin(self.workflow(), CODEC.encode_result)
         return execution
 
-    def step(self, execution: Execution) -> None:
+    def evict(self, execution: Execution) -> None:
+        self.evicting = True
+        try:
+            execution.evict()
+        finally:
+            self.evicting = False
+
+    def step(self, execution: ObservedExecution) -> None:
         """One thing happens, of all that could."""
         self.events += 1
         if self.crash_after is not None and self.events > self.crash_after:
             raise Crashed
+        demand(self.events <= self.most_events, "the run does not come to an end")
+        chance = self.random
         choices: list[Callable[[], None]] = [lambda call=call: self.end_body(execution, call) for call in self.bodies]
         choices += [lambda call=call: self.end_cancelled(execution, call) for call in self.cancelled]
         if self.in_flight:
@@ -141,27 +230,53 @@ class Host:
         elif self.pending:
             choices.append(self.send)
         due = execution.next_due()
-        if due is not None and (due <= self.clock or not choices or self.random.random() < 0.2):
+        if due is not None and (due <= self.clock or not choices or chance.random() < 0.2):
             choices.append(lambda: self.pass_time(execution, due))
-        assert choices, "the run is stuck"
-        self.random.choice(choices)()
+        demand(choices, "the run is stuck")
+        if self.bodies and chance.random() < 0.05:
+            self.show(execution)
+        elif chance.random() < 0.02:
+            execution.tick()  # with nothing due, most of the time
+        else:
+            chance.choice(choices)()
+        if self.on_event is not None and execution.outcome is None:
+            self.on_event(self, execution)
 
     def end_body(self, execution: Execution, call: StepCall) -> None:
         self.clock += self.random.randrange(1, 400_000)
         del self.bodies[call]
+        self.report(execution, call)
+
+    def end_cancelled(self, execution: Execution, call: StepCall) -> None:
+        """A cancelled body ends, or is late and ends by itself."""
+        self.cancelled.remove(call)
+        if self.random.random() < 0.5:
+            execution.body_ended(call)
+        else:
+            self.report(execution, call)
+
+    def report(self, execution: Execution, call: StepCall) -> None:
         try:
-            value = call.fn(*call.args, **call.kwargs)
+            value = self.run_body(call)
         except Exception as error:
             execution.step_raised(call, error)
         else:
             execution.step_returned(call, value)
 
-    def end_cancelled(self, execution: Execution, call: StepCall) -> None:
-        self.cancelled.remove(call)
-        execution.body_ended(call)
+    def run_body(self, call: StepCall) -> Any:
+        if isinstance(call.fn, Body):
+            return call.fn.run(call.attempt, self.random)
+        return call.fn(*call.args, **call.kwargs)
+
+    def show(self, execution: Execution) -> None:
+        call = self.random.choice(list(self.bodies))
+        if not call.shown:
+            execution.show(call)
 
     def send(self) -> None:
-        self.in_flight, self.pending = self.pending, []
+        """Send what is pending, or the first part of it."""
+        count = self.random.randrange(1, len(self.pending) + 1)
+        self.in_flight, self.pending = self.pending[:count], self.pending[count:]
 
     def acknowledge(self, execution: Execution) -> None:
         self.store(self.in_flight)
@@ -177,9 +292,11 @@ class Host:
         if not execution.idle or self.random.random() < 0.5:
             return False
         due = execution.next_due()
+        demand(due is not None, "an idle run waits for nothing")
+        assert due is not None
         self.commit_all()
         self.parks += 1
-        self.clock = max(self.clock, due or 0) + self.random.randrange(0, 1000)
+        self.clock = max(self.clock, due) + self.random.randrange(0, 1000)
         return True
 
     def commit_all(self) -> None:
@@ -187,37 +304,58 @@ class Host:
         self.in_flight, self.pending = [], []
 
     def store(self, operations: list[Operation]) -> None:
-        for op in operations:
-            if not isinstance(op, StepOperation):
-                continue
-            key = (op.step_id, op.attempt)
-            old = self.rows.get(key)
-            assert old is None or old.completed_seq is None, f"{key} was recorded twice"
-            self.rows[key] = Step(
-                step_id=op.step_id,
-                attempt=op.attempt,
-                kind=op.kind,
-                status=op.status,
-                completed_seq=op.completed_seq,
-                started_at=op.started_at,
-                finished_at=op.finished_at,
-                retry_at=op.retry_at,
-                input_hash=op.input_hash,
-                output=op.output,
-                error=op.error,
-            )
+        store(self.rows, operations)
 
 
-def step(name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Coroutine[Any, Any, Any]:
+def store(rows: Rows, operations: list[Operation]) -> None:
+    """What a store does with the operations of a run."""
+    for op in operations:
+        if not isinstance(op, StepOperation):
+            continue
+        key = (op.step_id, op.attempt)
+        old = rows.get(key)
+        if old is not None and op.status is StepStatus.RUNNING:
+            continue
+        demand(old is None or old.completed_seq is None, f"{key} was recorded twice")
+        rows[key] = Step(
+            step_id=op.step_id,
+            attempt=op.attempt,
+            kind=op.kind,
+            status=op.status,
+            completed_seq=op.completed_seq,
+            started_at=op.started_at,
+            finished_at=op.finished_at,
+            retry_at=op.retry_at,
+            input_hash=op.input_hash,
+            output=op.output,
+            error=op.error,
+        )
+
+
+class Body:
+    """A step body whose result depends on chance and on the attempt, so that a body which runs again is noticed."""
+
+    def run(self, attempt: int, chance: random.Random) -> Any:
+        raise NotImplementedError
+
+    def __call__(self) -> Any:
+        raise NotImplementedError("the host calls run()")
+
+
+def current() -> ObservedExecution:
+    execution: ObservedExecution = asyncio.get_running_loop().execution  # type: ignore[attr-defined]
+    return execution
+
+
+def step(
+    name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None
+) -> Coroutine[Any, Any, Any]:
     """Call a step from a workflow under test."""
-    execution: Execution = asyncio.get_running_loop().execution  # type: ignore[attr-defined]
-    return execution.call_step(
-        name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={}
-    )
+    return current().call_step(name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={})
 
 
-def describe(outcome: Any) -> tuple[str, Any]:
+def describe(outcome: Outcome) -> tuple[Any, ...]:
     if outcome.failure is not None:
         failure: Failure = outcome.failure
-        return ("failed", failure.type, failure.message)  # type: ignore[return-value]
+        return ("failed", failure.type, failure.message, outcome.keep_seq)
     return ("completed", outcome.output)

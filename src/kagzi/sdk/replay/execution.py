@@ -29,6 +29,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextvars import Context, copy_context
+from heapq import heappop, heappush
+from random import Random
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -84,6 +86,7 @@ class StepCall:
 
     __slots__ = (
         "args",
+        "args_copied",
         "attempt",
         "body",
         "body_timed_out",
@@ -117,6 +120,7 @@ class StepCall:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         input: bytes,
+        args_copied: bool,
     ) -> None:
         self.step_id = step_id
         self.name = name
@@ -127,7 +131,9 @@ class StepCall:
         self.args = args
         self.kwargs = kwargs
         self.input = input
-        self.input_hash = crc32(input)
+        self.args_copied = args_copied
+        # The repr of an argument that cannot be written may differ from run to run, so it is not compared.
+        self.input_hash = crc32(input) if args_copied else 0
         self.future: asyncio.Future[Any] | None = None
         self.attempt = 1
         self.gate = 0
@@ -169,6 +175,7 @@ class Execution:
         self.workflow = workflow
         self.outcome: Outcome | None = None
         self.replaying = True
+        self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
         self._default_retry = default_retry
         self._payload_limit = payload_limit
@@ -181,7 +188,8 @@ class Execution:
         self._durable = 0
         self._waiting: dict[str, StepCall] = {}  # requested and not ended, in order of request
         self._wanted: deque[StepCall] = deque()  # of those, the ones whose body is to be started
-        self._retrying: list[StepCall] = []  # of those, the ones waiting for the time of their next attempt
+        self._retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
+        self._retries = 0
         self._exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
         self._running = 0
         self._ending = 0  # cancelled bodies that have not ended yet
@@ -190,9 +198,12 @@ class Execution:
         self._events: deque[Step] = deque()
         self._early: dict[str, Step] = {}  # recorded events whose step the code has not called yet
         self._attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
+        self._ticks: dict[str, int] = {}  # recorded ticks, with their attempt
         for step in history:
             if step.completed_seq is not None:
                 self._events.append(step)
+                if step.kind is StepKind.SLEEP:
+                    self._ticks[step.step_id] = max(step.attempt, self._ticks.get(step.step_id, 0))
             elif step.status is StepStatus.FAILED:
                 last = self._attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
@@ -278,18 +289,23 @@ class Execution:
         )
         call.attempt += 1
         call.gate = self._submitted
-        self._retrying.append(call)
+        if call.args_copied:
+            # Whatever the failed attempt did to its arguments is not seen by the next one, as after a crash.
+            call.args, call.kwargs = call.codec.decode_input(call.input)
+        self._retry(call)
         self._settle()
 
     def body_ended(self, call: StepCall) -> None:
         """A cancelled body has come to its end, or its grace time is over."""
-        if call.running:
+        if call.running and not self.loop.evicting:
             call.running = False
             self._ending -= 1
             self._dropped(call)
 
     def tick(self) -> None:
         """Time has passed: fire timers that are due, start attempts whose time has come."""
+        if self.loop.evicting:
+            return
         now = max(self._effects.now(), self.loop.now)
         timer = self.loop.first_due(now)
         if timer is not None:
@@ -297,6 +313,9 @@ class Execution:
             self._submit(
                 CompleteStep(
                     step_id=timer.step_id,
+                    # Code that was changed under the run can come to the name of an older tick once more. Both are
+                    # kept: a row that is taken is not written again, and the event would be lost.
+                    attempt=self._ticks.get(timer.step_id, 0) + 1,
                     kind=StepKind.SLEEP,
                     completed_seq=self._seq,
                     started_at=timer.created_at,
@@ -314,6 +333,8 @@ class Execution:
 
     def show(self, call: StepCall) -> None:
         """A body has been running for a while: make it visible."""
+        if self.loop.evicting or not call.running or not self._awaited(call):
+            return
         call.shown = True
         self._submit(
             StartStep(
@@ -344,18 +365,27 @@ class Execution:
 
     def next_due(self) -> Instant | None:
         due = self.loop.next_due()
-        for call in self._retrying:
-            if self._awaited(call) and call.retry_at is not None and (due is None or call.retry_at < due):
-                due = call.retry_at
+        retrying = self._retrying
+        while retrying and not self._awaited(retrying[0][2]):
+            heappop(retrying)
+        if retrying and (due is None or retrying[0][0] < due):
+            due = retrying[0][0]
         return due
 
     def evict(self) -> None:
         """Let go of the run in memory. Nothing is recorded."""
         self.loop.evict()
+        # Break the cycles, so that a run goes when it is let go of and leaves nothing to the garbage collector.
+        self.loop.release()
         self._main = None
+        self._encode_result = None
         self._waiting.clear()
         self._wanted.clear()
         self._retrying.clear()
+        self._exhausted.clear()
+        self._events.clear()
+        self._early.clear()
+        self._running = self._ending = 0
 
     def describe(self) -> str:
         return f"{self.workflow} ({self.run_id})"
@@ -378,10 +408,11 @@ class Execution:
         `name` is escaped already.
         """
         if self.loop.evicting:
-            raise Evicted
+            self.loop.refuse()
         data, copied = codec.encode_input(args, kwargs)
         if copied:
-            # The body gets copies: it must not change the workflow's state behind its back.
+            # The body gets copies: it must not change the workflow's state behind its back. They are made on replay too:
+            # arguments that cannot be read back raise here, every time.
             args, kwargs = codec.decode_input(data)
         call = StepCall(
             step_id=self.loop.current_scope().identity(name),
@@ -393,6 +424,7 @@ class Execution:
             args=args,
             kwargs=kwargs,
             input=data,
+            args_copied=copied,
         )
         return self._await(call)
 
@@ -412,19 +444,19 @@ class Execution:
     # Inside.
 
     def _request(self, call: StepCall) -> None:
-        call.gate = self._submitted
-        early = self._early.pop(call.step_id, None)
-        if early is not None:
-            self._waiting[call.step_id] = call
-            self._see(call, early)
+        if self.loop.evicting:
             return
+        call.gate = self._submitted
         self._waiting[call.step_id] = call
-        if not self.replaying:
+        early = self._early.pop(call.step_id, None) if self._early else None
+        if early is not None:
+            self._see(call, early)
+        elif not self.replaying:
             self._resume(call)
 
     def _resume(self, call: StepCall) -> None:
         """Go live with a call: the next attempt, when its time has come."""
-        last = self._attempts.pop(call.step_id, None)
+        last = self._attempts.pop(call.step_id, None) if self._attempts else None
         if last is None:
             self._wanted.append(call)
             return
@@ -440,7 +472,12 @@ class Execution:
                 self._exhausted.append((call, failure))
                 return
             call.retry_at = (last.finished_at or last.started_at) + delay
-        self._retrying.append(call)
+        self._retry(call)
+
+    def _retry(self, call: StepCall) -> None:
+        assert call.retry_at is not None
+        self._retries += 1
+        heappush(self._retrying, (call.retry_at, self._retries, call))
 
     def _cancelled(self, call: StepCall) -> None:
         self._waiting.pop(call.step_id, None)
@@ -467,8 +504,15 @@ class Execution:
         """Give a call its recorded end."""
         del self._waiting[call.step_id]
         assert call.future is not None
-        if event.input_hash != call.input_hash:
-            self._mismatch(call)
+        if event.input_hash != call.input_hash and event.input_hash and call.input_hash:
+            message = (
+                f"step {call.step_id} of {self.describe()} was recorded with other arguments than it is now called "
+                f"with; workflow code must call a step with the same arguments on every replay"
+            )
+            if self._strict:
+                call.future.set_exception(NonDeterminismError(message))
+                return
+            logger.warning(message)
         if event.status is StepStatus.COMPLETED:
             try:
                 result = call.codec.decode_result(event.output or b"null")
@@ -479,15 +523,6 @@ class Execution:
         else:
             self._note_final_failure(event.completed_seq or 0)
             call.future.set_exception(Failure.decode(event.error or b"").to_exception())
-
-    def _mismatch(self, call: StepCall) -> None:
-        message = (
-            f"step {call.step_id} of {self.describe()} was recorded with other arguments than it is now called with; "
-            f"workflow code must call a step with the same arguments on every replay"
-        )
-        if self._strict:
-            raise NonDeterminismError(message)
-        logger.warning(message)
 
     def _awaited(self, call: StepCall) -> bool:
         return call.future is not None and not call.future.done()
@@ -584,12 +619,12 @@ class Execution:
     def _pump(self) -> None:
         if self._ending or self.loop.evicting:
             return
-        if self._retrying:
-            now = self._effects.now()
-            for call in [call for call in self._retrying if call.retry_at is None or call.retry_at <= now]:
-                self._retrying.remove(call)
-                self._wanted.append(call)
         wanted = self._wanted
+        retrying = self._retrying
+        if retrying:
+            now = self._effects.now()
+            while retrying and retrying[0][0] <= now:
+                wanted.append(heappop(retrying)[2])
         while wanted:
             call = wanted[0]
             if not self._awaited(call):
@@ -628,6 +663,7 @@ class Execution:
                 self.outcome = Outcome(output)
             except Exception as error:
                 self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+        self.loop.report_unseen_errors()
         for call in list(self._waiting.values()):
             if call.running:
                 self._effects.cancel_body(call)

@@ -10,9 +10,11 @@ Three things about asyncio make this less obvious than it sounds.
   creation number, salted with the run (asyncio keeps all tasks of the process in one WeakSet, where equal hashes of
   different runs would pile up).
 * A suspended coroutine that is dropped runs its `finally:` blocks whenever the garbage collector gets to it, wherever
-  that is. So nothing is ever dropped: `evict` closes every coroutine while this loop is set as running and refuses to
+  that is. So nothing is ever dropped: `evict` ends every coroutine while this loop is set as running and refuses to
   create futures, timers or tasks, so that a `finally: await refund()` ends at its first durable call.
-* Async generators are finalised through hooks of the thread; during each drain they are ours.
+* Async generators are finalised through hooks of the thread; during each drain they are ours. When the collector finds
+  a generator that was left half-way differs from run to run, so the loop holds on to each until it is exhausted, and
+  ends the others with the run. Whoever wants the `finally:` of a generator to run earlier uses `contextlib.aclosing`.
 
 The loop must be driven from a plain callback of the host's loop, never from inside one of its tasks: from Python 3.14
 on a thread can be inside one task only.
@@ -21,17 +23,19 @@ on a thread can be inside one task only.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
+import sysconfig
 from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from heapq import heappop, heappush
-from types import FrameType
+from heapq import heapify, heappop, heappush
+from types import CoroutineType, FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import NEVER, SECOND, Instant
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.scope import Scope
 
@@ -39,6 +43,16 @@ if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
 
 logger = logging.getLogger("kagzi.workflow")
+
+_FEW = 1024  # lists of this length are not worth looking through for what has ended
+# A coroutine that catches every BaseException and goes on is refused this many durable calls; then they are let to wait.
+_MOST_REFUSALS = 1_000
+# How often a coroutine is told to end.
+_MOST_ROUNDS = 8
+# Those that would not. Collecting them would run their code once more, anywhere.
+_STUBBORN: list[object] = []
+# TaskGroup of these versions forgets to call uncancel() in one case.
+_FORGETFUL_GROUPS = sys.version_info < (3, 13)
 
 
 class Evicted(BaseException):
@@ -66,10 +80,11 @@ class Handle:
 class Timer(Handle):
     """A callback that is due at an instant. Costs nothing unless the run has nothing else to do."""
 
-    __slots__ = ("_when", "created_at", "due_at", "number", "step_id")
+    __slots__ = ("_when", "created_at", "due_at", "loop", "number", "step_id")
 
     def __init__(
         self,
+        loop: WorkflowLoop,
         when: float,
         number: int,
         step_id: str,
@@ -81,13 +96,21 @@ class Timer(Handle):
         super().__init__(callback, args, context)
         self._when = when
         # Due times are compared in whole microseconds: floats near 2e9 are that coarse, and the store counts so too.
-        self.due_at = round(when * SECOND)
+        due_at = when * SECOND
+        self.due_at = round(due_at) if due_at < NEVER else NEVER
+        self.loop = loop
         self.number = number
         self.step_id = step_id
         self.created_at = created_at
 
     def when(self) -> float:
         return self._when
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self.callback, self.args = _nothing, ()
+            self.loop.timer_cancelled()
 
     def __lt__(self, other: Timer) -> bool:
         return (self.due_at, self.number) < (other.due_at, other.number)
@@ -107,6 +130,25 @@ class WorkflowTask(asyncio.Task[Any]):
     def __hash__(self) -> int:
         return self._hash
 
+    if _FORGETFUL_GROUPS:
+
+        def cancel(self, msg: Any | None = None) -> bool:
+            """Cancel the task; make up for what TaskGroup forgets.
+
+            When a child fails while its group waits for the others in __aexit__, the group cancels its own task to
+            wake it, swallows the CancelledError, and leaves the request counted. An `asyncio.timeout` around it would
+            later take its own expiry for a cancellation from outside. The request is taken back at once instead.
+            """
+            cancelled = super().cancel(msg)
+            caller = sys._getframe(1)
+            if (
+                cancelled
+                and caller.f_code is asyncio.TaskGroup._on_task_done.__code__  # type: ignore[attr-defined]
+                and caller.f_locals["self"]._exiting
+            ):
+                self.uncancel()
+            return cancelled
+
     def set_name(self, value: object) -> None:
         self.scope.rename(str(value))
         super().set_name(value)
@@ -114,7 +156,7 @@ class WorkflowTask(asyncio.Task[Any]):
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
-        self.execution = execution
+        self._execution: Execution | None = execution
         self.now = now
         self.root = Scope(None, "")
         self.evicting = False
@@ -122,8 +164,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._timers: list[Timer] = []
         self._tasks: list[WorkflowTask] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
+        self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
+        self._cancelled_timers = 0
+        self._refused = 0
         self._salt = salt
         self._created = 0
+
+    @property
+    def execution(self) -> Execution:
+        if self._execution is None:
+            raise Evicted
+        return self._execution
+
+    def release(self) -> None:
+        """Forget the execution, which holds this loop."""
+        self._execution = None
 
     # Driving.
 
@@ -133,17 +188,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         host = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(self._generators.append, self._collected)
+        sys.set_asyncgen_hooks(self._remember_generator, _discard)
         try:
             while ready:
                 handle = ready.popleft()
                 if not handle._cancelled:
                     try:
                         handle.context.run(handle.callback, *handle.args)
-                    except (SystemExit, KeyboardInterrupt):
+                    except KeyboardInterrupt:
                         raise
+                    except SystemExit as error:
+                        # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
+                        # not end the worker, nor the next one that takes the run over.
+                        logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
                     except BaseException as error:
-                        self.call_exception_handler({"message": "callback failed", "exception": error})
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
             _set_running_loop(host)
             sys.set_asyncgen_hooks(*hooks)
@@ -167,34 +226,51 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._ready.append(timer)
 
     def evict(self) -> None:
-        """Close every coroutine of the run without running any of its effects, and break all reference cycles."""
+        """End every coroutine of the run without running any of its effects, and break all reference cycles."""
         self.evicting = True
         host = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(lambda _: None, lambda _: None)
+        sys.set_asyncgen_hooks(_discard, _discard)
         try:
+            for generator in self._generators:
+                _close_unstarted(generator)
             for task in self._tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    coroutine = task.get_coro()
-                    if coroutine is not None:
-                        _close(coroutine)
+                    _unwind(task.get_coro())
             for generator in self._generators:
-                _close_generator(generator)
-        finally:
-            _set_running_loop(host)
-            sys.set_asyncgen_hooks(*hooks)
+                _unwind_generator(generator)
             self._ready.clear()
             self._timers.clear()
             self._tasks.clear()
             self._generators.clear()
+        finally:
+            _set_running_loop(host)
+            sys.set_asyncgen_hooks(*hooks)
 
-    def _collected(self, generator: AsyncGenerator[Any, Any]) -> None:
-        # Called when a generator that was not exhausted is garbage collected. Only a collection that follows from
-        # this run's own code happens at the same point on replay; any other is ignored, and the frame is discarded.
-        if _get_running_loop() is self and not self.evicting:
-            self.create_task(generator.aclose(), name="aclose")
+    def refuse(self) -> None:
+        """A durable call was made while the run is let go of."""
+        self._refused += 1
+        if self._refused <= _MOST_REFUSALS:
+            raise Evicted
+
+    def timer_cancelled(self) -> None:
+        self._cancelled_timers += 1
+        if self._cancelled_timers > self._cancelled_limit:
+            # A timeout around each step of a long run leaves as many cancelled timers behind.
+            self._timers = [timer for timer in self._timers if not timer._cancelled]
+            heapify(self._timers)
+            self._cancelled_timers = 0
+            self._cancelled_limit = max(_FEW, len(self._timers))
+
+    def report_unseen_errors(self) -> None:
+        """Log the errors of tasks that nobody has asked for, when the run ends."""
+        for task in self._tasks:
+            if task.done() and task._log_traceback:  # type: ignore[attr-defined]
+                self.call_exception_handler(
+                    {"message": f"task {task.get_name()} failed and nobody looked", "exception": task.exception()}
+                )
 
     # What asyncio asks of a loop.
 
@@ -221,17 +297,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         name: str = "sleep",
     ) -> Timer:
+        if when != when:
+            raise ValueError("a timer cannot be due at NaN")
         if self.evicting:
-            raise Evicted
+            self.refuse()
         self._created += 1
         step_id = self.current_scope().identity("@" + name)
-        timer = Timer(when, self._created, step_id, self.now, callback, args, context)
+        timer = Timer(self, when, self._created, step_id, self.now, callback, args, context)
         heappush(self._timers, timer)
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:
         if self.evicting:
-            raise Evicted
+            self.refuse()
         return asyncio.Future(loop=self)
 
     def create_task(  # type: ignore[override]
@@ -242,10 +320,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         eager_start: bool | None = None,  # noqa: ARG002  a task never starts inside its creator here: one order for all
     ) -> WorkflowTask:
-        assert asyncio.iscoroutine(coro)
+        if not asyncio.iscoroutine(coro):
+            raise TypeError(f"a coroutine was expected, got {coro!r}")
         if self.evicting:
             coro.close()
-            raise Evicted
+            self.refuse()
+        caller = sys._getframe(1)
+        if caller.f_code in _ENSURES and _is_unordered(caller):
+            coro.close()
+            raise NonDeterminismError(
+                "asyncio.as_completed starts coroutines in an order that differs from run to run; pass it tasks made by "
+                f"asyncio.create_task instead (at {place_of_call()})"
+            )
         label = str(name) if name is not None else getattr(coro, "__name__", type(coro).__name__)
         scope = self.current_scope().child(label)
         self._created += 1
@@ -292,47 +378,113 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         )
 
     def _remember(self, task: WorkflowTask) -> None:
-        tasks = self._tasks
-        tasks.append(task)
-        if len(tasks) & 1023 == 0:
-            # A run of many steps makes many tasks; keep the live ones only.
-            self._tasks = [task for task in tasks if not task.done()]
+        self._tasks.append(task)
+        if len(self._tasks) > self._task_limit:
+            # A run of many steps makes many tasks; keep the live ones, and those whose error nobody has seen.
+            self._tasks = [
+                task
+                for task in self._tasks
+                if not task.done() or task._log_traceback  # type: ignore[attr-defined]
+            ]
+            self._task_limit = max(_FEW, 2 * len(self._tasks))
+
+    def _remember_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.append(generator)
+        if len(self._generators) > self._generator_limit:
+            self._generators = [one for one in self._generators if one.ag_frame is not None]
+            self._generator_limit = max(_FEW, 2 * len(self._generators))
 
 
-def _close(coroutine: Any) -> None:
-    # A coroutine may swallow GeneratorExit and go on to another await; a few rounds end all but the pathological.
-    for _ in range(8):
-        try:
-            coroutine.close()
-        except RuntimeError as error:
-            if "ignored GeneratorExit" in str(error):
-                continue
-            return
-        except BaseException:
-            return
-        else:
-            return
-    logger.warning("a coroutine refuses to end when its run is let go of; it is abandoned: %r", coroutine)
+def _nothing() -> None:
+    pass
 
 
-def _close_generator(generator: AsyncGenerator[Any, Any]) -> None:
-    closing = generator.aclose()
+def _discard(_generator: AsyncGenerator[Any, Any]) -> None:
+    pass
+
+
+# Ending coroutines. They are sent Evicted rather than closed: close() ends an `await generator.aclose()` without ending
+# the generator (until Python 3.13), which the collector would then do.
+
+
+def _unwind(coroutine: Any) -> None:
+    _close_unstarted(coroutine)
     try:
-        closing.send(None)  # type: ignore[attr-defined]
+        for _ in range(_MOST_ROUNDS):
+            coroutine.throw(Evicted())
     except BaseException:
         return
-    _close(closing)
+    _abandon(coroutine)
+
+
+def _unwind_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    closing: Any = generator.aclose()
+    try:
+        closing.send(None)
+        for _ in range(_MOST_ROUNDS):
+            closing.throw(Evicted())
+    except BaseException:
+        return
+    _abandon(generator)
+
+
+def _abandon(stubborn: object) -> None:
+    _STUBBORN.append(stubborn)
+    logger.warning("%r does not end when its run is let go of, and stays in memory", stubborn)
+
+
+def _close_unstarted(holder: Any) -> None:
+    # Coroutines that a frame has made and not awaited yet would be reported as "never awaited" when the frame goes. All
+    # that a frame holds is what the collector sees of it, temporary values included.
+    todo, seen = [holder], {id(holder)}
+    while todo:
+        held = gc.get_referents(todo.pop())
+        for value in held[:]:
+            if type(value) in _HOLDERS:
+                held += gc.get_referents(value)
+        for value in held:
+            if type(value) is CoroutineType and id(value) not in seen:
+                seen.add(id(value))
+                if value.cr_suspended:
+                    todo.append(value)
+                elif value.cr_frame is not None and not value.cr_running:
+                    value.close()
+
+
+_HOLDERS = frozenset({list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))})
+_ENSURES = {
+    function.__code__
+    for function in (asyncio.ensure_future, getattr(asyncio.tasks, "_ensure_future", None))
+    if function is not None
+}
+
+
+def _is_unordered(caller: FrameType) -> bool:
+    """Whether asyncio.as_completed makes this task, out of a set of coroutines."""
+    frame: FrameType | None = caller
+    while frame is not None and frame.f_globals is asyncio.tasks.__dict__:
+        if frame.f_code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
+            return True
+        frame = frame.f_back
+    return False
+
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def place_of_call() -> str:
-    """File and line of the user's code that led here: the first frame outside asyncio and Kagzi."""
+    """File and line of the user's code that led here: the first frame that is no library's, if there is one."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in ("asyncio", "kagzi", "concurrent", "anyio"):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+    place = None
+    while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if module not in ("asyncio", "kagzi", "concurrent", "anyio"):
+            here = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            if not frame.f_code.co_filename.startswith(_LIBRARIES):
+                return here
+            place = place or here
         frame = frame.f_back
-    return "an unknown place"
+    return place or "an unknown place"
 
 
 def _forbid(method: str, what: str) -> Callable[..., NoReturn]:

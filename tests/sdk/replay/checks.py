@@ -1,0 +1,91 @@
+"""What must hold for every program, every order of completions and every crash."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import random
+from typing import Any
+
+from tests.sdk.replay.host import Host, ObservedExecution, Rows, demand, describe, store
+from tests.sdk.replay.programs import Node, random_program, run
+
+
+class Point:
+    """What is left if the host crashes now."""
+
+    def __init__(self, host: Host, execution: ObservedExecution, *, in_flight: bool) -> None:
+        self.rows: Rows = dict(host.rows)
+        if in_flight:
+            # The database committed, and nobody heard of it.
+            store(self.rows, host.in_flight)
+        self.clock = host.clock
+        self.trace = list(execution.trace)
+        self.marks = list(execution.marks)
+        self.started = {step_id for step_id, _ in host.started}
+
+
+def check_seed(seed: int, *, lives: int = 2) -> tuple[Any, ...]:
+    return check_program(random_program(seed), seed, lives=lives)
+
+
+def check_program(program: Node, seed: int, *, rows: Rows | None = None, now: int | None = None, lives: int = 2) -> Any:
+    """Drive a program to its end, crash at every point on the way, and check all the rules."""
+    points: list[Point] = []
+
+    def remember(host: Host, execution: ObservedExecution) -> None:
+        points.append(Point(host, execution, in_flight=False))
+        if host.in_flight:
+            points.append(Point(host, execution, in_flight=True))
+
+    extra = {} if now is None else {"now": now}
+    host = Host(lambda: run(program), rows=rows, seed=seed, on_event=remember, **extra)
+    outcome = host.live()
+    demand(not host.overlap, f"{host.overlap} started beside bodies that were cancelled and had not ended")
+    assert host.execution is not None
+    trace = host.execution.trace
+    check_final_history(program, host, describe(outcome), trace)
+    chance = random.Random(seed)
+    for point in points:
+        check_point(program, point)
+    if lives > 1 and points:
+        for point in chance.sample(points, min(2, len(points))):
+            check_program(program, seed + 7919, rows=dict(point.rows), now=point.clock, lives=lives - 1)
+    return describe(outcome), trace, sorted(host.rows)
+
+
+def check_point(program: Node, point: Point) -> None:
+    """The next life sees what the crashed one saw, as far as it was durable, and wants what that one had begun."""
+    host = Host(lambda: run(program), rows=dict(point.rows), now=point.clock + 1_000_000)
+    execution = host.begin()
+    durable = sum(row.completed_seq is not None for row in point.rows.values())
+    marks = [*point.marks, len(point.trace)]
+    # Steps whose last attempt cannot be followed by another end as soon as the run goes on; nothing else may happen.
+    replayed = execution.trace[: execution.marks[durable + 1]] if len(execution.marks) > durable + 1 else execution.trace
+    seen = point.trace[: marks[durable + 1]]
+    demand(replayed == seen, f"replay saw\n{replayed}\nand not\n{seen}")
+    done = {row.step_id for row in point.rows.values() if row.completed_seq is not None}
+    lost = point.started - done - execution.requested
+    demand(not lost, f"{lost} had run because of something that was lost")
+    host.evict(execution)
+
+
+def check_final_history(program: Node, host: Host, outcome: Any, trace: list[Any]) -> None:
+    again = Host(lambda: run(program), rows=dict(host.rows), now=host.clock + 10**9)
+    execution = again.begin()
+    demand(execution.outcome is not None, "replay of a finished run goes on")
+    assert execution.outcome is not None
+    demand(not again.started, f"replay of a finished run started {again.started}")
+    demand(describe(execution.outcome) == outcome, f"replay ended with {describe(execution.outcome)}, not {outcome}")
+    demand(execution.trace == trace, f"replay saw\n{execution.trace}\nand not\n{trace}")
+    demand(not execution._early, f"{list(execution._early)} are events that nobody waits for")
+    demand(not again.pending, f"replay of a finished run submitted {again.pending}")
+
+
+def digest(seeds: range) -> str:
+    """One value for everything that happened in a batch of seeds."""
+    gc.disable()
+    total = hashlib.sha256()
+    for seed in seeds:
+        total.update(repr(check_seed(seed, lives=1)).encode())
+    return total.hexdigest()
