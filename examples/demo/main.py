@@ -7,6 +7,7 @@ on where the first one was cut off. Takes about fifteen seconds.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -39,8 +41,11 @@ class Demo:
         self.log = directory / "worker.log"
         self.workers: list[subprocess.Popen[bytes]] = []
         self.killed: int | None = None
-        self.story = ""
         self.started = time.monotonic()
+        self.print: Callable[[str], object] = print
+        log = logging.getLogger("kagzi")
+        log.addHandler(Teller(self))
+        log.propagate = False
 
     async def run(self) -> int:
         import shop
@@ -98,8 +103,7 @@ class Demo:
         return [int(pid) for name, pid in lines if name == what]
 
     def say(self, text: str) -> None:
-        self.story = text
-        print(f"{time.monotonic() - self.started:5.1f} s  {text}", flush=True)
+        self.print(f"{time.monotonic() - self.started:5.1f} s  {text}")
 
     def conclude(self, receipt: object) -> None:
         bodies = Counter(line.split("\t")[0] for line in self.ledger.read_text().splitlines())
@@ -111,6 +115,17 @@ class Demo:
             f"{bodies['charge_card']} time), ran the step that was cut off once more ({twice}), slept, and finished the "
             f"order. Nothing was running but Python and one SQLite file."
         )
+
+
+class Teller(logging.Handler):
+    """What the engine in this process has to say belongs to the story."""
+
+    def __init__(self, demo: Demo) -> None:
+        super().__init__(logging.WARNING)
+        self._demo = demo
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._demo.say(f"engine: {record.getMessage()}")
 
 
 class View:
@@ -128,11 +143,14 @@ class View:
     def __enter__(self) -> View:
         if self._live is not None:
             self._live.start()
+            # Lines go above the tree while it lives.
+            self._demo.print = lambda text: self._console.print(text, highlight=False, markup=False)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+            self._demo.print = print
 
     def show(self, status: object, steps: tuple[object, ...]) -> None:
         if self._live is None:
@@ -164,6 +182,8 @@ class View:
             people = self._demo.done_by(_body(name))
             by = " and again in ".join(f"process {pid}" for pid in people)
             tree.add(Text.assemble((f"{mark} ", colour), (name.replace("@sleep", "sleep 2 s"), "bold"), (f"  {by}", "dim")))
+        if str(status) == "SLEEPING":
+            tree.add(Text.assemble(("◌ ", "blue"), ("sleep 2 s", "bold"), ("  no process holds the run", "dim")))
         table.add_row(tree)
         table.add_row(ProgressBar(total=7, completed=ended, width=40))
         return table
