@@ -219,7 +219,7 @@ async def _answer(work: Coroutine[object, object, T], answer: asyncio.Future[T])
             answer.set_result(value)
     finally:
         task = asyncio.current_task()
-        _under_way.discard(task)  # type: ignore[arg-type]
+        _under_way.discard(task)
 
 
 async def hang_up(connection: Connection) -> None:

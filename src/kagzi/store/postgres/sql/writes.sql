@@ -87,7 +87,8 @@ WITH locked AS MATERIALIZED (
         error = CASE WHEN m.finished THEN m.error ELSE coalesce(m.error, r.error) END
     FROM (
         SELECT coalesce(t.place, t.ordinal) AS place, t.namespace, t.run_id, t.status, t.output, t.error,
-               t.keep_seq, i.now, coalesce(t.available_at, i.now) AS available_at, t.status IN ('COMPLETED', 'FAILED') AS finished
+               t.keep_seq, i.now, coalesce(t.available_at, i.now) AS available_at,
+               t.status IN ('COMPLETED', 'FAILED') AS finished
         FROM unnest($22::integer[], coalesce($23::text[], $1::text[]), coalesce($24::uuid[], $2::uuid[]), $25::text[],
                     $26::bigint[], $27::integer[], $28::bytea[], $29::bytea[]) WITH ORDINALITY
             AS t (place, namespace, run_id, status, available_at, keep_seq, output, error, ordinal)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from kagzi.errors import SchemaMismatch
+from kagzi.store.migrate import load_migrations
+from kagzi.store.postgres.store import PostgresStore
+
+pytestmark = pytest.mark.postgres
+
+
+async def test_five_processes_starting_at_once_migrate_once(
+    postgres_database: str, connection: asyncpg.Connection
+) -> None:
+    stores = [PostgresStore(postgres_database) for _ in range(5)]
+
+    await asyncio.gather(*(store.open() for store in stores))
+
+    rows = await connection.fetch("SELECT number, name, checksum FROM kagzi.migrations ORDER BY number")
+    known = load_migrations("kagzi.store.postgres")
+    assert [tuple(row) for row in rows] == [(entry.number, entry.name, entry.checksum) for entry in known]
+    for store in stores:
+        assert await store.get_run("default", "00000000-0000-7000-8000-000000000001") is None
+        await store.close()
+
+
+async def test_a_schema_made_by_somebody_else_is_used(postgres_database: str, connection: asyncpg.Connection) -> None:
+    await connection.execute("CREATE SCHEMA kagzi")
+
+    await PostgresStore(postgres_database).open()
+
+    assert await connection.fetchval("SELECT count(*) FROM kagzi.workflow_runs") == 0
+
+
+async def test_a_newer_schema_is_refused(postgres_database: str, connection: asyncpg.Connection) -> None:
+    await PostgresStore(postgres_database).open()
+    await connection.execute("INSERT INTO kagzi.migrations VALUES (9001, 'wormholes', 'abc')")
+
+    with pytest.raises(SchemaMismatch, match=r"9001 \(wormholes\).*Upgrade Kagzi"):
+        await PostgresStore(postgres_database).open()
+
+
+async def test_a_changed_migration_is_refused(postgres_database: str, connection: asyncpg.Connection) -> None:
+    await PostgresStore(postgres_database).open()
+    await connection.execute("UPDATE kagzi.migrations SET checksum = 'abc' WHERE number = 1")
+
+    with pytest.raises(SchemaMismatch, match="another content"):
+        await PostgresStore(postgres_database).open()
+
+
+async def test_a_migration_that_fails_leaves_nothing_behind(
+    postgres_database: str, connection: asyncpg.Connection
+) -> None:
+    # Something is in the way, half-way through.
+    await connection.execute("CREATE SCHEMA kagzi; CREATE TABLE kagzi.step_runs ()")
+    with pytest.raises(asyncpg.DuplicateTableError):
+        await PostgresStore(postgres_database).open()
+    assert await connection.fetchval("SELECT to_regclass('kagzi.workflow_runs')") is None
+
+    await connection.execute("DROP TABLE kagzi.step_runs")
+    await PostgresStore(postgres_database).open()

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import asyncpg
+import pytest
+
+from kagzi.api.operations import CompleteRun, Started
+from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.store.postgres.store import PostgresStore
+from kagzi.testing.conformance import Bench
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE
+from kagzi.testing.postgres import PostgresServer
+
+pytestmark = pytest.mark.postgres
+
+TERMINATE = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'kagzi' AND pid <> pg_backend_pid()
+"""
+
+
+async def test_connections_that_were_cut_are_replaced_unnoticed(bench: Bench, connection: asyncpg.Connection) -> None:
+    claim = await bench.started_claim()
+    for number in range(3):
+        assert await connection.fetchval(TERMINATE) > 0
+        await bench.done(claim, bench.completed(f"step-{number}", number))
+        assert await bench.claims() == ()
+        assert await bench.start(task_queue="elsewhere")
+        await bench.store.horizon([])
+    await bench.done(claim, CompleteRun(output=b"1"))
+    assert len(await bench.steps(claim.run_id)) == 3
+
+
+async def test_connections_cut_under_load_lose_nothing_that_was_acknowledged(
+    bench: Bench, connection: asyncpg.Connection
+) -> None:
+    acknowledged: list[str] = []
+    stop = False
+
+    async def start_runs() -> None:
+        while not stop:
+            start = bench.start_run()
+            for _ in range(20):
+                try:
+                    (answer,) = await bench.store.apply([start], LEASE)
+                except Unavailable:
+                    continue
+                assert isinstance(answer, Started)
+                assert not answer.already_exists
+                acknowledged.append(answer.run_id)
+                break
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(start_runs())
+        for _ in range(10):
+            await asyncio.sleep(0.03)
+            await connection.fetchval(TERMINATE)
+        stop = True
+
+    rows = await connection.fetch("SELECT run_id FROM kagzi.workflow_runs")
+    assert sorted(str(row["run_id"]) for row in rows) == sorted(acknowledged)
+
+
+@pytest.mark.faults
+async def test_a_server_that_is_killed_and_comes_back(postgres_server: PostgresServer) -> None:
+    store = PostgresStore(postgres_server.url)
+    await store.open()
+    heard = 0
+
+    def on_unknown() -> None:
+        nonlocal heard
+        heard += 1
+
+    listening = asyncio.create_task(store.listen(lambda _: None, lambda _, __: None, on_unknown))
+    await store.ensure_namespace("before")
+    postgres_server.stop("immediate")
+    with pytest.raises(Unavailable, match="PostgreSQL"):
+        await store.ensure_namespace("during")
+    with pytest.raises(Unavailable):
+        await PostgresStore(postgres_server.url).open()
+    postgres_server.start()
+
+    async with asyncio.timeout(20):
+        await store.ensure_namespace("after")
+        while heard < 2:
+            await asyncio.sleep(0.05)
+
+    await store.close()
+    await asyncio.wait_for(listening, 5)
+
+
+async def test_an_unreachable_server_is_named_without_its_password() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(Unavailable) as caught:
+        await PostgresStore(f"postgresql://kim:hunter2@127.0.0.1:{port}/shop?sslmode=disable").open()
+    text = str(caught.value)
+    assert f"127.0.0.1:{port}/shop as kim" in text
+    assert "Check that the server is running" in text
+    assert "hunter2" not in text
+    assert caught.value.__cause__ is None
+
+
+async def test_a_database_that_does_not_exist_is_our_callers_mistake(postgres_database: str) -> None:
+    with pytest.raises(InvalidRequest, match="Check user, password and database"):
+        await PostgresStore(postgres_database + "_typo").open()
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "postgresql://u:hunter2@[::1/x", "shop"])
+def test_a_url_that_is_none(url: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        PostgresStore(url)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_closed_store_says_so(postgres_database: str) -> None:
+    store = PostgresStore(postgres_database)
+    await store.open()
+    await store.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await store.get_run(NAMESPACE, "00000000-0000-7000-8000-000000000001")
+
+
+async def test_without_prepared_statements(postgres_database: str) -> None:
+    """As behind a pooler that does not know them."""
+    store = PostgresStore(postgres_database, statement_cache_size=0)
+    await store.open()
+    await store.ensure_namespace("shop")
+    assert (await store.horizon([("shop", "orders")])).due == {}
+    await store.close()
+
+
+async def test_a_sibling_lives_in_another_loop(postgres_database: str) -> None:
+    store = PostgresStore(postgres_database)
+    await store.open()
+    sibling = store.sibling()
+
+    async def use() -> None:
+        await sibling.open()
+        await sibling.ensure_namespace("shop")
+        await sibling.close()
+
+    await asyncio.to_thread(lambda: asyncio.run(use()))
+    await store.ensure_namespace("shop")
+    await store.close()

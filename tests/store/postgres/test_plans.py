@@ -1,0 +1,139 @@
+"""Plans: each statement of the hot path reaches rows by an index, whatever the planner believes about the tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from kagzi.store.postgres.connection import Connector
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.postgres.store import PostgresStore
+
+pytestmark = pytest.mark.postgres
+
+WORKER = "00000000-0000-7000-8000-0000000000aa"
+TOKEN = "00000000-0000-7000-8000-0000000000bb"
+
+# Arguments of each statement, written as SQL.
+CLAIM = f"NULL, 30000000, 'default', '{WORKER}', '{TOKEN}', 1, '{{orders,mail}}', 10, '{{checkout}}', '{{}}'"
+HORIZON = "NULL, '{default}', '{orders}'"
+
+FILL = """
+INSERT INTO kagzi.workflow_runs (run_id, namespace, task_queue, workflow_type, version, status, created_at,
+    available_at, claim_key, finished_at, started_at, token, worker_id, lease_expires_at, lease_length)
+SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'default', 'orders', 'checkout', '1',
+    kind.status, 1, kind.due, kind.due, kind.finished_at, 1,
+    CASE WHEN kind.status = 'RUNNING' THEN gen_random_uuid() END,
+    CASE WHEN kind.status = 'RUNNING' THEN gen_random_uuid() END,
+    CASE WHEN kind.status = 'RUNNING' THEN 9000000000000000 END, 30000000
+FROM generate_series(1, $1::integer) AS n
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN n % 11 = 0 THEN 'SLEEPING' WHEN n % 1000 = 1 THEN 'PENDING' WHEN n % 1000 = 2 THEN 'RUNNING'
+                ELSE 'COMPLETED' END AS status,
+           CASE WHEN n % 11 = 0 THEN 9000000000000000 WHEN n % 1000 = 1 THEN n END AS due,
+           CASE WHEN n % 11 <> 0 AND n % 1000 NOT IN (1, 2) THEN 2 END AS finished_at
+) AS kind
+"""
+
+
+@pytest.fixture
+async def planner(postgres_database: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection as the store makes them, on tables about which nothing is known yet."""
+    store = PostgresStore(postgres_database)
+    await store.open()
+    await store.close()
+    connection = await Connector(postgres_database, statement_cache_size=0).connect(statement_timeout="60s")
+    await connection.execute("ALTER TABLE kagzi.workflow_runs SET (autovacuum_enabled = off)")
+    yield connection
+    await connection.close()
+
+
+async def explain(connection: asyncpg.Connection, name: str, arguments: str) -> str:
+    """The plan that is kept for a prepared statement, and what it did."""
+    await connection.execute(f"DEALLOCATE ALL; PREPARE planned AS {STATEMENTS[name]}")
+    return await explain_again(connection, arguments)
+
+
+async def explain_again(connection: asyncpg.Connection, arguments: str) -> str:
+    await connection.execute("BEGIN")
+    rows = await connection.fetch(f"EXPLAIN (ANALYZE, BUFFERS) EXECUTE planned ({arguments})")
+    await connection.execute("ROLLBACK")
+    return "\n".join(row[0] for row in rows)
+
+
+def pages_read(plan: str) -> int:
+    """Pages touched by the whole statement."""
+    found = re.findall(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", plan)
+    return max(int(hit) + int(read or 0) for hit, read in found)
+
+
+async def test_a_claim_is_flat_with_100_000_finished_and_10_000_sleeping_runs(planner: asyncpg.Connection) -> None:
+    # Planned while the table was empty, as in a process that has just created it.
+    await explain(planner, "claim_runs", CLAIM)
+    await planner.execute(FILL, 110_000)
+
+    kept = await explain_again(planner, CLAIM)
+    fresh = await explain(planner, "claim_runs", CLAIM)
+    await planner.execute("ANALYZE kagzi.workflow_runs")
+    informed = await explain(planner, "claim_runs", CLAIM)
+
+    for plan in (kept, fresh, informed):
+        assert "Index Scan using workflow_runs_claim" in plan
+        assert "Index Scan using workflow_runs_leased" in plan
+        assert "Seq Scan" not in plan
+        assert pages_read(plan) < 600, plan
+
+
+async def test_the_horizon_is_flat_as_well(planner: asyncpg.Connection) -> None:
+    await planner.execute(FILL, 110_000)
+
+    plan = await explain(planner, "horizon", HORIZON)
+
+    assert "workflow_runs_claim" in plan
+    assert "workflow_runs_leased" in plan
+    assert "Seq Scan" not in plan
+    assert pages_read(plan) < 600, plan
+
+
+@pytest.mark.parametrize("statement", ["record_steps", "record_steps_and_move_runs"])
+@pytest.mark.parametrize("planned", ["empty", "filled", "analyzed"])
+async def test_a_batch_grows_with_its_size_alone(planner: asyncpg.Connection, statement: str, planned: str) -> None:
+    if planned == "empty":
+        await planner.execute(f"DEALLOCATE ALL; PREPARE planned AS {STATEMENTS[statement]}")
+        await explain_again(planner, batch_of(statement, []))
+    await planner.execute(FILL, 50_000)
+    if planned == "analyzed":
+        await planner.execute("ANALYZE kagzi.workflow_runs")
+    if planned != "empty":
+        await planner.execute(f"DEALLOCATE ALL; PREPARE planned AS {STATEMENTS[statement]}")
+    await planner.execute("UPDATE kagzi.workflow_runs SET token = run_id WHERE status = 'RUNNING'")
+    runs = [str(row[0]) for row in await planner.fetch("SELECT run_id FROM kagzi.workflow_runs WHERE token = run_id")]
+    assert len(runs) >= 40
+
+    plan = await explain_again(planner, batch_of(statement, runs[:40]))
+
+    assert "Index Scan using workflow_runs_pkey" in plan
+    assert plan.count("hashed SubPlan") == (1 if statement == "record_steps" else 2)
+    assert "Seq Scan" not in plan
+    assert "Tuples Inserted: 40" in plan
+    assert pages_read(plan) < 40 * 25, plan
+
+
+def batch_of(statement: str, runs: list[str]) -> str:
+    """One completed step each; with the other statement, the runs complete too."""
+
+    def array(values: list[str]) -> str:
+        return "'{" + ",".join(values) + "}'"
+
+    ids = array(runs)
+    leases = f"{array(['default'] * len(runs))}, {ids}, {ids}"
+    ones = array(["1"] * len(runs))
+    steps = f"NULL, NULL, NULL, {array(['charge'] * len(runs))}, NULL, NULL, NULL, {ones}, {ones}, {ones}"
+    steps += f", NULL, NULL, {ones}, NULL, NULL, NULL"
+    if statement == "record_steps":
+        return f"{leases}, {steps}"
+    moves = f"NULL, NULL, NULL, {array(['COMPLETED'] * len(runs))}, NULL, NULL, NULL, NULL"
+    return f"{leases}, NULL, {steps}, NULL, {moves}"
