@@ -12,7 +12,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from kagzi.api.engine import Engine
@@ -33,6 +33,7 @@ from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 
 R = TypeVar("R")
@@ -40,6 +41,8 @@ R = TypeVar("R")
 logger = logging.getLogger("kagzi")
 
 DEFAULT_QUEUE = "default"
+MOST_AT_ONCE = 10_000
+_LAST_WORDS_SECONDS = 5.0  # after a second signal
 
 
 class Kagzi(Registrar):
@@ -183,19 +186,11 @@ class Kagzi(Registrar):
         strict: bool = False,
     ) -> AsyncIterator[Worker]:
         """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`."""
-        worker = self._make_worker(
+        settings = self._worker_settings(
             queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=adopt, strict=strict
         )
-        silent = SilentWhileReplaying()
-        handlers = list(logging.getLogger().handlers)
-        for handler in handlers:
-            handler.addFilter(silent)
-        try:
-            async with worker:
-                yield worker
-        finally:
-            for handler in handlers:
-                handler.removeFilter(silent)
+        async with self._hosted(self._make_worker(settings)) as worker:
+            yield worker
 
     def run_worker(
         self,
@@ -209,34 +204,58 @@ class Kagzi(Registrar):
         """Make this process a worker until it gets SIGTERM or SIGINT, then drain and return.
 
         The first signal lets running steps finish within the grace time and hands everything else back at once; the
-        second one stops right there.
+        second one stops running steps and hands their runs back, too.
         """
+
+        settings = self._worker_settings(
+            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+        )
 
         async def main() -> None:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
             task = asyncio.current_task()
+            workers: list[Worker] = []
+            signals = 0
 
             def on_signal(number: int) -> None:
-                if stop.is_set() and task is not None:
-                    logger.warning("%s again: stopping now", signal.Signals(number).name)
-                    task.cancel()
+                nonlocal signals
+                signals += 1
                 stop.set()
+                if signals == 2:
+                    logger.warning("%s again: stopping now", signal.Signals(number).name)
+                    for worker in workers:
+                        worker.hurry()
+                    if task is not None:
+                        loop.call_later(_LAST_WORDS_SECONDS, task.cancel)
+                elif signals > 2 and task is not None:
+                    task.cancel()
 
             for number in (signal.SIGTERM, signal.SIGINT):
                 with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
                     loop.add_signal_handler(number, on_signal, number)
-            async with (
-                self,
-                self.worker(queues=queues, concurrency=concurrency, threads=threads, grace=grace, strict=strict),
-            ):
+            async with self, self._hosted(self._make_worker(settings)) as hosted:
+                workers.append(hosted)
                 await stop.wait()
 
         _tune_garbage_collection()
         with contextlib.suppress(asyncio.CancelledError):
             _run(main())
 
-    def _make_worker(
+    @contextlib.asynccontextmanager
+    async def _hosted(self, worker: Worker) -> AsyncIterator[Worker]:
+        silent = SilentWhileReplaying()
+        handlers = list(logging.getLogger().handlers)
+        for handler in handlers:
+            handler.addFilter(silent)
+        try:
+            async with worker:
+                yield worker
+        finally:
+            for handler in handlers:
+                handler.removeFilter(silent)
+
+    def _worker_settings(
         self,
         *,
         queues: Sequence[str],
@@ -245,30 +264,38 @@ class Kagzi(Registrar):
         grace: Duration,
         adopt: bool,
         strict: bool,
-    ) -> Worker:
+    ) -> WorkerSettings:
+        """Checked before anything is connected to."""
         if isinstance(queues, str):
-            raise InvalidRequest(f"queues must be a list of names, for example queues=[{queues!r}]")
-        if not queues:
+            raise InvalidRequest(f"queues must be a list of names, for example queues=[{queues!r:.100}]")
+        if not isinstance(queues, Iterable):
+            raise InvalidRequest(f'queues must be a list of names, for example queues=["default"], not {queues!r:.100}')
+        names = tuple(check_name(queue, "queue") for queue in queues)
+        if not names:
             raise InvalidRequest("a worker needs at least one queue")
-        for name, value in (("concurrency", concurrency), ("threads", threads)):
-            if value < 1:
-                raise InvalidRequest(f"{name} must be a whole number above 0, not {value!r}")
+        counts: tuple[tuple[str, object], ...] = (("concurrency", concurrency), ("threads", threads))
+        for field, value in counts:
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_AT_ONCE:
+                raise InvalidRequest(f"{field} must be a whole number from 1 to {MOST_AT_ONCE:,}, not {value!r:.100}")
         if not self.workflow_types():
             raise InvalidRequest("this app has no workflows; decorate a function with @app.workflow first")
+        return WorkerSettings(
+            queues=names,
+            concurrency=concurrency,
+            threads=threads,
+            grace=parse_duration(grace, "grace"),
+            adopt=adopt,
+            strict=strict,
+        )
+
+    def _make_worker(self, settings: WorkerSettings) -> Worker:
         return Worker(
             self.engine,
             self,
             namespace=self.namespace,
             clock=self._clock,
             ids=self._ids,
-            settings=WorkerSettings(
-                queues=tuple(check_name(queue, "queue") for queue in queues),
-                concurrency=concurrency,
-                threads=threads,
-                grace=parse_duration(grace, "grace"),
-                adopt=adopt,
-                strict=strict,
-            ),
+            settings=settings,
             heart=HeartbeatThread,
         )
 
@@ -292,16 +319,30 @@ def _instant(moment: Any, field: str) -> int:
     return instant
 
 
-def _run(main: Any) -> None:
-    """asyncio.run, on uvloop where it is installed (pip install "kagzi[speed]")."""
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """asyncio.run, on uvloop where it is installed (pip install "kagzi[speed]"); but a step that will not end, as a
+    task that swallows its cancellation or in a thread, does not keep the process alive."""
     factory = None
     if sys.platform != "win32":
         with contextlib.suppress(ImportError):
             import uvloop
 
             factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    runner = asyncio.Runner(loop_factory=factory)
+    loop = runner.get_loop()
+    loop.set_default_executor(DaemonExecutor())
+    try:
         runner.run(main)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        if stubborn := [task for task in left if not task.done()]:
+            logger.warning("%d tasks do not end although they were cancelled; leaving without them", len(stubborn))
+        else:
+            runner.close()
 
 
 def _tune_garbage_collection() -> None:

@@ -80,7 +80,7 @@ class Bodies:
             self._sweeper = loop.call_later(_SWEEP_EVERY, self._sweep)
 
     def cancel(self, call: StepCall) -> None:
-        """Ask a body to stop. Async ones get CancelledError, threads a flag; then `body_ended` within the grace time."""
+        """Ask a body to stop: async ones get CancelledError, threads a flag. `body_ended` follows within the grace time."""
         if call not in self._alive:
             return
         self._ending[call] = self._monotonic() + CANCEL_GRACE
@@ -107,9 +107,7 @@ class Bodies:
             body.started = self._monotonic()
             result = call.fn(*call.args, **call.kwargs)
             if inspect.isawaitable(result):
-                raise TypeError(
-                    f"step {call.name} is a plain function that returned an awaitable; make it `async def`"
-                )
+                raise TypeError(f"step {call.name} is a plain function that returned an awaitable; make it `async def`")
             return result
 
         call.body = body = ThreadBody(info.cancelled)

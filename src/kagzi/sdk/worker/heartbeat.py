@@ -56,7 +56,9 @@ async def beat(engine: Engine, held: Held, stop: asyncio.Event) -> None:
         except (KagziError, TimeoutError) as error:
             failures += 1
             if failures in (1, 10, 100):
-                logger.warning("heartbeat failed (%d in a row): %s", failures, error if str(error) else "no answer in time")
+                logger.warning(
+                    "heartbeat failed (%d in a row): %s", failures, error if str(error) else "no answer in time"
+                )
             continue
         except Exception:
             failures += 1

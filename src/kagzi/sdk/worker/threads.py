@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -77,3 +78,17 @@ class Threads:
                         self._alive -= 1
                         return
             del item, future, work  # an idle thread holds on to nothing
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """For `asyncio.to_thread` in step bodies of a worker process: the same, in the only class that event loops take."""
+
+    def __init__(self, most: int = 32) -> None:
+        super().__init__(1)  # never used
+        self._daemons = Threads(most)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._daemons.submit(partial(fn, *args, **kwargs))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        self._daemons.close()

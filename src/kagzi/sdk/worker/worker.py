@@ -140,7 +140,10 @@ class Worker:
             self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
         logger.info(
-            "worker %s is up: queues %s, %d slots", self.worker_id, ", ".join(self.settings.queues), self.slots.concurrency
+            "worker %s is up: queues %s, %d slots",
+            self.worker_id,
+            ", ".join(self.settings.queues),
+            self.slots.concurrency,
         )
 
     async def stop(self, grace: Span | None = None) -> None:
@@ -347,9 +350,7 @@ class Worker:
         if self._registry.find_workflow(start.workflow_type, start.version) is None:
             return None
         self.slots.reserved += 1
-        return BirthLease(
-            worker_id=self.worker_id, token=self.ids.token(), length=start.lease_length or self._lease
-        )
+        return BirthLease(worker_id=self.worker_id, token=self.ids.token(), length=start.lease_length or self._lease)
 
     def adopt(self, claim: Claim, now: Instant) -> None:
         self.slots.reserved -= 1
