@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.faults.processes import Site
+
+MakeSite: TypeAlias = Callable[..., Site]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.faults)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'kagzi.db'}"
+    found: str = request.getfixturevalue("postgres_database")
+    return found
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[MakeSite]:
+    """Sites whose worker processes end with the test; their logs are shown if it fails."""
+    sites: list[Site] = []
+
+    def make(url: str, **settings: Any) -> Site:
+        site = Site(tmp_path, url, **settings)
+        sites.append(site)
+        return site
+
+    yield make
+    for site in sites:
+        site.close()
+        print(site.logs())
+
+
+@pytest.fixture
+def site(url: str, make_site: MakeSite) -> Site:
+    """With leases of a second, on each store."""
+    return make_site(url, lease="1s")

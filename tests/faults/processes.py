@@ -1,0 +1,123 @@
+"""Worker processes, and waiting for things to happen."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.faults.program import Program
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 60.0  # how long a busy machine may take for what has no bound of its own
+
+
+async def until(look: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
+    """The first true answer."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+class WorkerProcess:
+    def __init__(self, directory: Path, number: int, options: dict[str, Any]) -> None:
+        self.log_path = directory / f"worker-{number}.log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.faults.program", json.dumps(options)],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.pid = self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    async def ready(self) -> WorkerProcess:
+        await until(lambda: "is up" in self.log or self.process.poll() is not None, f"worker {self.pid} is up")
+        assert self.process.poll() is None, self.log
+        return self
+
+    def send(self, number: signal.Signals) -> float:
+        """The moment when it was sent."""
+        at = time.monotonic()
+        os.kill(self.pid, number)
+        return at
+
+    def kill(self) -> float:
+        at = self.send(signal.SIGKILL)
+        self.process.wait()
+        return at
+
+    async def ended(self, seconds: float = PATIENCE) -> int:
+        """Its exit code."""
+        await until(lambda: self.process.poll() is not None, f"worker {self.pid} ends; its log:\n{self.log}", seconds)
+        return self.process.returncode
+
+    def memory(self) -> int:
+        """Bytes of it that are in memory."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Site:
+    """One database, one ledger, a client (`site.program.app`) and any number of worker processes."""
+
+    def __init__(self, directory: Path, url: str, **settings: Any) -> None:
+        self.directory = directory
+        self.url = url
+        self.settings = settings
+        self.program = Program(url, directory / "ledger", **settings)
+        self.ledger = self.program.ledger
+        self.workers: list[WorkerProcess] = []
+
+    def worker(self, *, deaf: bool = False, **options: Any) -> WorkerProcess:
+        worker = WorkerProcess(
+            self.directory,
+            len(self.workers),
+            {
+                "url": self.url,
+                "ledger": str(self.ledger.path),
+                "kagzi": self.settings,
+                "worker": options,
+                "deaf": deaf,
+            },
+        )
+        self.workers.append(worker)
+        return worker
+
+    async def seen(self, event: str, seconds: float = PATIENCE, **wanted: Any) -> dict[str, Any]:
+        """The first line of the ledger like this."""
+        lines = await until(lambda: self.ledger.lines(event, **wanted), f"{event} {wanted} in the ledger", seconds)
+        return lines[0]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                os.kill(worker.pid, signal.SIGKILL)
+                worker.process.wait()
+
+    def logs(self) -> str:
+        return "".join(f"--- worker {worker.pid}\n{worker.log}" for worker in self.workers)
