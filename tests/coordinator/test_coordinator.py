@@ -156,7 +156,9 @@ def test_a_silent_worker_is_offline_after_its_time() -> None:
 
 def test_history_is_pruned_past_its_retention(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        async with new_engine(coordinate=True, settings=EngineSettings(duty_limit=2)) as engine:
+        # Two months of looking once a second would be a long test.
+        settings = EngineSettings(duty_limit=2, tick=3600 * SECOND, duty_interval=3600 * SECOND)
+        async with new_engine(coordinate=True, settings=settings) as engine:
             for _ in range(5):
                 await engine.workflows.start(new_start(engine))
             kept = await engine.workflows.start(new_start(engine, task_queue="other"))
