@@ -365,7 +365,7 @@ class Signature:
         return self._decode_plain(data)
 
     def _decode_plain(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self._read_exact is not None:
+        if self._read_exact is not None and data[:1] != b"{":
             try:
                 return self._read_exact(data), {}
             except _UNREADABLE:
@@ -696,6 +696,8 @@ class Signature:
                 args.append(value)
             else:
                 kwargs[parameter.name] = value
+        if not given and not more and len(args) + len(kwargs) == len(self._parameters):
+            return tuple(args), kwargs  # every parameter and nothing else: no need to bind
         args.extend([self._read(self._rest or "", raw) for raw in more])
         for key, raw in given.items():
             kwargs[key] = self._read(self._keywords, raw) if self._keywords is not None else None
