@@ -80,7 +80,7 @@ class Bodies:
             self._sweeper = loop.call_later(_SWEEP_EVERY, self._sweep)
 
     def cancel(self, call: StepCall) -> None:
-        """Ask a body to stop: async ones get CancelledError, threads a flag. `body_ended` follows within the grace time."""
+        """Ask a body to stop: CancelledError, or a flag for a thread. `body_ended` follows within the grace time."""
         if call not in self._alive:
             return
         self._ending[call] = self._monotonic() + CANCEL_GRACE
