@@ -1,0 +1,135 @@
+"""When all is over: did every run end as it must, and does its history alone tell the same story?"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from kagzi.api.operations import Operation
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant
+from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step, StepKind
+from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
+from kagzi.store.sqlite import steps as stored_steps
+from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.checks import RunRow, Violation
+from kagzi.testing.simulation.network import run_at_once
+from kagzi.testing.simulation.orders import Order
+from kagzi.testing.simulation.programs import Wrong, judge
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import World
+
+
+def judge_endings(world: World) -> None:
+    by_input = {_input(order): order for order in world.orders}
+    for order in world.orders:
+        if order.run_id is not None and order.run_id not in world.checker.runs:
+            raise Violation(f"run {order.run_id} was acknowledged and is lost")
+    for row in world.checker.runs.values():
+        run = run_at_once(world.store.get_run(row.namespace, row.run_id))
+        if run is None or not run.status.finished:
+            raise Violation(f"run {row.run_id} has not ended")
+        _judge(world, run, row, by_input[run.workflow_type, run.input])
+
+
+def _input(order: Order) -> tuple[str, bytes]:
+    workflow = getattr(workload, order.workflow)
+    return order.workflow, workflow.signature.encode_arguments(order.args, {})
+
+
+def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
+    if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
+        world.operation("run given up after crashes")
+        return  # the checker has counted the crashes
+    if run.status is not order.expected:
+        error = Failure.decode(run.error) if run.error else None
+        raise Violation(f"run {run.run_id} (order {order.number}) is {run.status}, not {order.expected}: {error}")
+    if run.status is RunStatus.TIMED_OUT:
+        return
+    if run.status is RunStatus.COMPLETED:
+        answer = getattr(workload, order.workflow).signature.decode_result(run.output or b"null")
+        try:
+            judge(order.program, answer[0])
+        except Wrong as wrong:
+            raise Violation(f"run {run.run_id} (order {order.number}): {wrong}") from None
+    history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
+    _replay(run, history)
+
+
+def _replay(run: Run, history: tuple[Step, ...]) -> None:
+    """Replaying the stored history, and nothing else, gives the stored end and starts no body."""
+    reader = _Reader()
+    workflow = workload.app.find_workflow(run.workflow_type, run.version)
+    assert workflow is not None and run.started_at is not None
+    execution = _Replay(
+        reader,
+        run_id=run.run_id,
+        workflow=run.workflow_type,
+        started_at=run.started_at,
+        history=history,
+        default_retry=DEFAULT_STEP_RETRY,
+        payload_limit=PAYLOAD_BYTES,
+        strict=True,
+    )
+    coroutine: Coroutine[Any, Any, Any] = workflow.begin(run.input, execution)
+    execution.begin(coroutine, workflow.encode_result)
+    outcome = execution.outcome
+    if reader.bodies or reader.operations:
+        execution.evict()
+        raise Violation(f"replaying run {run.run_id} starts {reader.bodies} and writes {reader.operations}")
+    if execution.unasked:
+        raise Violation(f"replaying run {run.run_id}, nobody waits for {execution.unasked}")
+    if outcome is None:
+        execution.evict()
+        raise Violation(f"replaying run {run.run_id} does not come to its end")
+    if outcome.failure is None:
+        if outcome.output != run.output:
+            raise Violation(f"replaying run {run.run_id} gives {outcome.output!r}, and it ended with {run.output!r}")
+    else:
+        stored = Failure.decode(run.error or b"")
+        if (outcome.failure.type, outcome.failure.message) != (stored.type, stored.message):
+            raise Violation(f"replaying run {run.run_id} fails with {outcome.failure}, and it failed with {stored}")
+
+
+class _Replay(Execution):
+    """Notes events that come before anybody asks for them: then the code does not give the commands it gave before."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.unasked: list[str] = []
+
+    def _replay(self, event: Step) -> None:
+        if event.kind is StepKind.SLEEP:
+            assert event.finished_at is not None
+            if self.loop.first_due(event.finished_at) is None:
+                self.unasked.append(event.step_id)
+        elif event.step_id not in self._waiting:
+            self.unasked.append(event.step_id)
+        super()._replay(event)
+
+
+class _Reader:
+    """Effects of a replay that must have none."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.bodies: list[str] = []
+
+    def submit(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
+    def start_body(self, call: StepCall) -> None:
+        self.bodies.append(call.step_id)
+
+    def cancel_body(self, call: StepCall) -> None:
+        """There is none."""
+
+    def now(self) -> Instant:
+        return 0
+
+    def jitter(self) -> float:
+        return 0.5

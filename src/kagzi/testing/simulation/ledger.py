@@ -1,0 +1,150 @@
+"""The side-effect ledger: what step bodies really did, written by the bodies themselves, outside the product.
+
+Every body is checked as it begins: it must be allowed to run now, here, for this lease. The rows of the product are
+looked at, never believed alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.core.step import StepStatus, step_name
+from kagzi.sdk.worker.bodies import CANCEL_GRACE, current_step
+from kagzi.testing.simulation.checks import Violation
+from kagzi.testing.simulation.faults import Fault
+from kagzi.testing.simulation.process import Process
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import World
+
+Body = tuple[str, str, int]  # run, step, attempt
+
+
+class Visit:
+    """One execution of a step body."""
+
+    __slots__ = (
+        "_ledger",
+        "attempt",
+        "begun_at",
+        "cancelled_at",
+        "entries",
+        "process",
+        "run_attempts",
+        "run_id",
+        "step_id",
+        "token",
+    )
+
+    def __init__(
+        self, ledger: Ledger, process: Process, run_id: str, step_id: str, attempt: int, token: str, begun_at: float
+    ) -> None:
+        self._ledger = ledger
+        self.process = process
+        self.run_id = run_id
+        self.step_id = step_id
+        self.attempt = attempt
+        self.token = token
+        self.begun_at = begun_at
+        self.cancelled_at: float | None = None
+        self.entries = 0
+        self.run_attempts = 0
+
+    def cancelled(self) -> None:
+        """The body was told to stop and cleans up."""
+        self.cancelled_at = self.process.loop.time()
+
+    def left(self, how: str) -> None:
+        self._ledger.left(self, how)
+
+    def crash(self) -> None:
+        """The body takes its process down."""
+        self._ledger.crash(self)
+
+
+class Ledger:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._entries: Counter[tuple[str, str]] = Counter()
+        self._seen: set[tuple[str, str, int, str]] = set()
+        self._active: dict[tuple[str, str], list[Visit]] = {}  # by (run, token)
+        self.ended: dict[Body, set[str]] = {}
+        self.bodies = 0
+
+    def enter(self, process: Process, position: int) -> Visit:
+        info = current_step.get()
+        world = self._world
+        worker = world.node_of(process).worker
+        held = None if worker is None else worker._held.get(info.run_id)
+        if worker is None or held is None:
+            raise world.violation(
+                f"the body {info.step_id} of run {info.run_id} began in {process.name}, which does not hold the run"
+            )
+        visit = Visit(self, process, info.run_id, info.step_id, info.attempt, held.token, world.host.time())
+        world.log(process.name, "body begins", info.run_id, info.step_id, info.attempt)
+        self.bodies += 1
+        self._check_once(visit)
+        self._check_siblings(visit)
+        self._check_lease(visit, position)
+        if worker.draining:
+            raise world.violation(f"the body {info.step_id} of {info.run_id} began although its worker drains")
+        self._entries[visit.run_id, visit.step_id] += 1
+        visit.entries = self._entries[visit.run_id, visit.step_id]
+        self._active.setdefault((visit.run_id, visit.token), []).append(visit)
+        return visit
+
+    def left(self, visit: Visit, how: str) -> None:
+        world = self._world
+        world.log(visit.process.name, f"body {how}", visit.run_id, visit.step_id, visit.attempt)
+        active = self._active.get((visit.run_id, visit.token), [])
+        if visit in active:
+            active.remove(visit)
+        self.ended.setdefault((visit.run_id, visit.step_id, visit.attempt), set()).add(how)
+        if world.host.time() - visit.begun_at > world.settings.lease / SECOND:
+            world.happened(Fault.SLOW_STEP)
+
+    def crash(self, visit: Visit) -> None:
+        self._world.happened(Fault.POISON, f"{visit.process.name} {visit.run_id}")
+        self._world.crash(self._world.node_of(visit.process))
+
+    def _check_once(self, visit: Visit) -> None:
+        key = (visit.run_id, visit.step_id, visit.attempt, visit.token)
+        if key in self._seen:
+            raise self._wrong(visit, "began twice under one lease")
+        self._seen.add(key)
+
+    def _check_siblings(self, visit: Visit) -> None:
+        for other in self._active.get((visit.run_id, visit.token), ()):
+            # Longer than the grace time nobody waits for a body that cleans up.
+            at = other.cancelled_at
+            if at is not None and self._world.host.time() - at < CANCEL_GRACE / SECOND:
+                raise self._wrong(visit, f"began while the cancelled body {other.step_id} still goes on")
+
+    def _check_lease(self, visit: Visit, position: int) -> None:
+        run = self._world.checker.runs.get(visit.run_id)
+        if run is None:
+            raise self._wrong(visit, "began before its run was there")
+        visit.run_attempts = run.attempts
+        if run.token != visit.token or run.status is not RunStatus.RUNNING:
+            # Nothing can keep a body from beginning in the very moment in which its process wakes from a pause.
+            if False and visit.process.resumed_at != self._world.host.time():
+                raise self._wrong(visit, "began under a lease that is gone")
+            return
+        if run.last_seq < position:
+            raise self._wrong(visit, f"began although event {position} is not durable, only {run.last_seq} are")
+        event = run.events.get(visit.step_id)
+        if event is not None:
+            raise self._wrong(visit, f"began although its result is recorded as event {event.completed_seq}")
+        if visit.attempt > 1:
+            before = run.steps.get((visit.step_id, visit.attempt - 1))
+            if before is None or before.status is not StepStatus.FAILED:
+                raise self._wrong(visit, f"is attempt {visit.attempt}, and the failure before it is not durable")
+
+    def _wrong(self, visit: Visit, what: str) -> Violation:
+        return self._world.violation(
+            f"the body {step_name(visit.step_id)} ({visit.step_id}, attempt {visit.attempt}) of run {visit.run_id} "
+            f"{what} [{visit.process.name}]"
+        )

@@ -1,0 +1,353 @@
+"""The network of the simulated world: to the store, between processes, and its faults.
+
+A call leaves its process, arrives somewhat later, takes effect, and its answer travels back. Each leg has a latency of its
+own, drawn from the seed, which is where the different schedules come from. What is under way does not care whether the
+sender still lives: a store call in flight at a crash may still be committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kagzi.api.operations import Answer, Write
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Span
+from kagzi.core.page import Cursor
+from kagzi.core.run import Run
+from kagzi.core.step import Step
+from kagzi.core.worker import Worker
+from kagzi.errors import KagziError, Unavailable
+from kagzi.store.protocol import Horizon, Queue, Recovered, Store
+from kagzi.testing.faulty import Call
+from kagzi.testing.simulation.faults import Fault
+from kagzi.testing.simulation.process import Process, ProcessLoop
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import Node, World
+
+T = TypeVar("T")
+
+# Only these may be repeated by the network, late and unasked: the others are reads, or carry no identity.
+_REPEATABLE = frozenset({"apply", "claim", "heartbeat", "register"})
+
+
+class Network:
+    def __init__(self, world: World, store: Store, random: Random) -> None:
+        self._world = world
+        self._store = store
+        self._random = random
+        self._host = world.host
+        self._ears: dict[str, tuple[ProcessLoop, Callable[..., None], Callable[..., None], Callable[..., None]]] = {}
+
+    def latency(self) -> float:
+        chance = self._random.random()
+        weather = self._world.weather
+        if chance < weather.delay:
+            self._world.happened(Fault.DELAY)
+            return self._random.uniform(0.05, 4.0)
+        return 0.0002 + 0.003 * chance * chance
+
+    # Calls to the store.
+
+    def ask(self, process: Process, method: str, args: tuple[Any, ...]) -> asyncio.Future[Any]:
+        loop = process.loop
+        future: asyncio.Future[Any] = loop.create_future()
+        if not loop.alive:
+            return future  # nobody will ever answer
+        chance, weather = self._random.random(), self._world.weather
+        if chance < weather.drop:
+            self._world.happened(Fault.DROP, f"{process.name} {method}")
+            self._refuse(loop, future, f"{method} was lost on its way")
+        elif chance < weather.drop + weather.late:
+            self._world.happened(Fault.LATE, f"{process.name} {method}")
+            self._refuse(loop, future, f"{method} got no answer in time")
+            self._host.call_later(self._random.uniform(0.5, 6.0), self._arrive, loop, None, method, args)
+        else:
+            self._host.call_later(self.latency(), self._arrive, loop, future, method, args)
+            if method in _REPEATABLE and self._random.random() < weather.repeat / 4:
+                self._world.happened(Fault.REPEAT, f"{process.name} {method}")
+                self._host.call_later(self._random.uniform(0.01, 6.0), self._arrive, loop, None, method, args)
+        return future
+
+    def _arrive(
+        self, loop: ProcessLoop, future: asyncio.Future[Any] | None, method: str, args: tuple[Any, ...]
+    ) -> None:
+        process = loop.process
+        if not loop.alive:
+            if self._random.random() < 0.5:
+                self._world.happened(Fault.NEVER_SENT, f"{process.name} {method}")
+                return
+            self._world.happened(Fault.COMMIT_UNKNOWN, f"{process.name} {method}")
+        if process.cut_off:
+            if future is not None:
+                self._refuse(loop, future, "the database cannot be reached")
+            return
+        try:
+            answer = run_at_once(getattr(self._store, method)(*args))
+        except KagziError as error:
+            if future is not None:
+                self._host.call_later(self.latency(), self._deliver, loop, future, None, error)
+            return
+        if future is None:
+            return
+        if self._random.random() < self._world.weather.lose:
+            self._world.happened(Fault.LOSE, f"{process.name} {method}")
+            self._refuse(loop, future, f"the connection broke during {method}")
+            return
+        self._host.call_later(self.latency(), self._deliver, loop, future, answer, None)
+
+    def _refuse(self, loop: ProcessLoop, future: asyncio.Future[Any], why: str) -> None:
+        seconds = self._random.choice((0.001, 0.05, 0.5, 2.0))
+        self._host.call_later(seconds, self._deliver, loop, future, None, Unavailable(why))
+
+    def _deliver(
+        self, loop: ProcessLoop, future: asyncio.Future[Any], answer: object, error: Exception | None
+    ) -> None:
+        loop.call_soon(_settle, future, answer, error)
+
+    # Notifications.
+
+    def listen(
+        self,
+        process: Process,
+        on_work: Callable[[Queue], None],
+        on_finished: Callable[[str, str], None],
+        on_unknown: Callable[[], None],
+    ) -> None:
+        self._ears[process.name] = (process.loop, on_work, on_finished, on_unknown)
+
+    def announce(self, process: Process, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+        weather = self._world.weather
+        for name, ear in self._ears.items():
+            if name == process.name:
+                continue
+            if not weather.notifications:
+                self._world.happened(Fault.NOTIFICATIONS_DEAD)
+            elif process.cut_off or ear[0].process.cut_off or self._random.random() < weather.lost_notifications:
+                self._world.happened(Fault.NOTIFICATION_LOST, f"{process.name} to {name}")
+            else:
+                self._host.call_later(self.latency(), self._tell, ear, tuple(work), tuple(finished))
+
+    def _tell(
+        self,
+        ear: tuple[ProcessLoop, Callable[..., None], Callable[..., None], Callable[..., None]],
+        work: tuple[Queue, ...],
+        finished: tuple[tuple[str, str], ...],
+    ) -> None:
+        loop, on_work, on_finished, on_unknown = ear
+        if self._random.random() < 0.3:
+            loop.call_soon(on_unknown)  # as SQLite tells it
+            return
+        for queue in work:
+            loop.call_soon(on_work, queue)
+        for namespace, run_id in finished:
+            loop.call_soon(on_finished, namespace, run_id)
+
+
+class StorePort:
+    """The store as one process sees it, across the network. `api.store.protocol.Store`."""
+
+    lanes = 1
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network = network
+        self._process = process
+
+    def lane_of(self, write: Write) -> int:  # noqa: ARG002
+        return 0
+
+    async def open(self) -> None:
+        await self._ask("horizon", ())
+
+    async def close(self) -> None:
+        """The database lives on."""
+
+    def sibling(self) -> Store:
+        return StorePort(self._network, self._process)
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        return await self._network.ask(self._process, method, args)
+
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        answers: list[Answer] = await self._ask("apply", tuple(writes), lease)
+        return answers
+
+    async def claim(self, poll: Poll, lease: Span) -> Polled:
+        polled: Polled = await self._ask("claim", poll, lease)
+        return polled
+
+    async def get_run(self, namespace: str, run_id: str) -> Run | None:
+        run: Run | None = await self._ask("get_run", namespace, run_id)
+        return run
+
+    async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
+        run: Run | None = await self._ask("get_run_by_external_id", namespace, external_id)
+        return run
+
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+        runs: list[Run] = await self._ask("list_runs", filter, cursor, limit)
+        return runs
+
+    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
+        steps: list[Step] = await self._ask("get_steps", namespace, run_id)
+        return steps
+
+    async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        finished: list[tuple[str, str]] = await self._ask("finished_of", tuple(runs))
+        return finished
+
+    async def horizon(self, queues: Sequence[Queue]) -> Horizon:
+        horizon: Horizon = await self._ask("horizon", tuple(queues))
+        return horizon
+
+    async def ensure_namespace(self, namespace: str) -> None:
+        await self._ask("ensure_namespace", namespace)
+
+    async def register(self, registration: Registration) -> None:
+        await self._ask("register", registration)
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+        answer: tuple[HeartbeatAnswer, list[Recovered]] = await self._ask("heartbeat", heartbeat)
+        return answer
+
+    async def deregister(self, worker_id: str) -> list[Recovered]:
+        recovered: list[Recovered] = await self._ask("deregister", worker_id)
+        return recovered
+
+    async def list_workers(self, namespace: str) -> list[Worker]:
+        workers: list[Worker] = await self._ask("list_workers", namespace)
+        return workers
+
+    async def recover_runs(
+        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
+    ) -> list[Recovered]:
+        recovered: list[Recovered] = await self._ask("recover_runs", limit, max_crashes, backoff)
+        return recovered
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        recovered: list[Recovered] = await self._ask("time_out_steps", limit, grace)
+        return recovered
+
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
+        recovered: list[Recovered] = await self._ask("time_out_runs", limit)
+        return recovered
+
+    async def expire_workers(self, limit: int, after: Span) -> list[str]:
+        lost: list[str] = await self._ask("expire_workers", limit, after)
+        return lost
+
+    async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
+        pruned: tuple[int, Cursor | None] = await self._ask("prune_runs", limit, after)
+        return pruned
+
+    async def listen(
+        self,
+        on_work: Callable[[Queue], None],
+        on_finished: Callable[[str, str], None],
+        on_unknown: Callable[[], None],
+    ) -> None:
+        self._network.listen(self._process, on_work, on_finished, on_unknown)
+
+    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+        self._network.announce(self._process, work, finished)
+
+
+class Link:
+    """The way from a process without an engine to one that has one (`faulty.Transport`).
+
+    It behaves as a client library does: commits and starts, which are safe to repeat, are repeated for a while, with
+    another process if need be.
+    """
+
+    def __init__(self, world: World, process: Process, random: Random) -> None:
+        self._world = world
+        self._process = process
+        self._random = random
+        self._host = world.host
+        self._node: Node | None = None
+
+    async def carry(self, method: str, call: Call[T]) -> T:
+        tries = self._random.choice((1, 3, 6)) if method in ("commit", "start") else 1
+        while True:
+            tries -= 1
+            try:
+                answer: T = await self._once(method, call)
+                return answer
+            except Unavailable:
+                self._node = None
+                if tries <= 0:
+                    raise
+            await asyncio.sleep(self._random.uniform(0.02, 0.6))
+
+    def _once(self, method: str, call: Call[T]) -> asyncio.Future[T]:
+        loop = self._process.loop
+        future: asyncio.Future[T] = loop.create_future()
+        if not loop.alive:
+            return future
+        if self._node is None:
+            self._node = self._random.choice(self._world.engines)
+        # Long polls and waits may take long, everything else may not.
+        limit = 12.0 if method in ("poll", "wait") else self._random.choice((1.0, 3.0))
+        loop.call_later(limit, _settle, future, None, Unavailable(f"{method} got no answer in time"))
+        weather = self._world.weather
+        if self._random.random() < weather.drop:
+            self._world.happened(Fault.DROP, f"{self._process.name} {method}")
+            return future
+        self._host.call_later(self._world.network.latency(), self._arrive, self._node, loop, future, method, call)
+        if method != "deregister" and self._random.random() < weather.repeat:
+            self._world.happened(Fault.REPEAT, f"{self._process.name} {method}")
+            after = self._random.uniform(0.0, 6.0)
+            self._host.call_later(after, self._arrive, self._node, loop, None, method, call)
+        return future
+
+    def _arrive(
+        self, node: Node, loop: ProcessLoop, future: asyncio.Future[T] | None, method: str, call: Call[T]
+    ) -> None:
+        if not node.process.alive or node.process.cut_off or loop.process.cut_off:
+            return
+        node.process.spawn(self._serve(node, loop, future, method, call))
+
+    async def _serve(
+        self, node: Node, loop: ProcessLoop, future: asyncio.Future[T] | None, method: str, call: Call[T]
+    ) -> None:
+        answer, error = None, None
+        try:
+            answer = await call(node.engine)
+        except KagziError as refused:
+            error = refused
+        if future is None or node.process.cut_off or loop.process.cut_off:
+            return
+        if self._random.random() < self._world.weather.lose:
+            self._world.happened(Fault.LOSE, f"{loop.process.name} {method}")
+            return
+        self._host.call_later(self._world.network.latency(), self._deliver, loop, future, answer, error)
+
+    def _deliver(
+        self, loop: ProcessLoop, future: asyncio.Future[T], answer: T | None, error: Exception | None
+    ) -> None:
+        loop.call_soon(_settle, future, answer, error)
+
+
+def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(error)
+        future.exception()  # counts as seen, should the caller be gone
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never really waits, as those of an inline store."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    coroutine.close()
+    raise RuntimeError("an inline store waited for something")

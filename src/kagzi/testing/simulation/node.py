@@ -1,0 +1,178 @@
+"""What runs in a process of the simulated world: an engine, a worker, a client, or several of them."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from kagzi.api.engine import Engine
+from kagzi.app import Kagzi
+from kagzi.coordinator.coordinator import Coordinator
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import KagziError, Unavailable, WorkflowFailed, WorkflowTimedOut
+from kagzi.ids import RandomIds
+from kagzi.sdk.handle import Handle
+from kagzi.sdk.worker.heartbeat import HeartbeatTask
+from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.testing.faulty import FaultyEngine
+from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.network import Link, StorePort
+from kagzi.testing.simulation.orders import Order
+from kagzi.testing.simulation.process import Process
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import World
+
+
+class Node:
+    def __init__(self, world: World, process: Process, random: Random, *, engine: bool, worker: bool) -> None:
+        self.world = world
+        self.process = process
+        self.engine: Engine
+        self.worker: Worker | None = None
+        self.leaving = False
+        self.orders: list[Order] = []  # that are still to be placed
+        self.waiting = 0  # for results
+        self.has_engine = engine
+        self.has_worker = worker
+        self._random = random
+        self._workers: list[Worker] = []
+        self._slots = random.choice((1, 2, 4))
+        self._adopts = random.random() < 0.7
+        self._poll_wait = random.choice((1, 5, 10)) * SECOND
+        self._queues = random.choice((("default", "other"), ("other", "default")))
+
+    def start(self) -> None:
+        self.leaving = False
+        self.worker = None
+        self.waiting = 0
+        self.process.start(self._main)
+
+    async def _main(self) -> None:
+        process = self.process
+        ids = RandomIds(process.clock.now, entropy=self._random.randbytes)
+        if self.has_engine:
+            self.engine = LocalEngine(
+                StorePort(self.world.network, process),
+                clock=process.clock,
+                ids=ids,
+                settings=self.world.settings,
+                coordinate=Coordinator,
+            )
+        else:
+            self.engine = FaultyEngine(Link(self.world, process, self._random))
+        await self._until_it_works(self.engine.open)
+        app = Kagzi(clock=process.clock, ids=ids)
+        app._workflows = workload.app._workflows
+        await app.open(self.engine)
+        if self.has_worker:
+            await self._start_worker(app)
+        await asyncio.gather(*[self._place(app, order) for order in list(self.orders)])
+
+    async def _start_worker(self, app: Kagzi) -> None:
+        def make() -> Worker:
+            return Worker(
+                self.engine,
+                app,
+                namespace=app.namespace,
+                clock=self.process.clock,
+                ids=app._ids,
+                settings=WorkerSettings(
+                    queues=self._queues,
+                    concurrency=self._slots,
+                    poll_wait=self._poll_wait,
+                    adopt=self._adopts,
+                    strict=True,
+                ),
+                heart=HeartbeatTask,
+            )
+
+        self._make_worker = make
+        await self._until_it_works(self._new_worker)
+
+    async def _new_worker(self) -> None:
+        worker = self._make_worker()
+        await worker.start()
+        self.worker = worker
+        self._workers.append(worker)
+        self.world.log(self.process.name, "has a new worker")
+
+    async def _until_it_works(self, attempt: Any) -> None:
+        while True:
+            try:
+                await attempt()
+                return
+            except KagziError:
+                await asyncio.sleep(self._random.uniform(0.05, 0.5))
+
+    async def replace_worker(self, grace: float) -> None:
+        """SIGTERM to a worker whose process lives on, and a new one in its place."""
+        worker = self.worker
+        if worker is not None:
+            await worker.stop(round(grace * SECOND))
+            self.worker = None
+            await self._until_it_works(self._new_worker)
+
+    async def leave(self, grace: float) -> None:
+        """End in order, as after SIGTERM, and start again a little later."""
+        self.leaving = True
+        if self.worker is not None:
+            await self.worker.stop(round(grace * SECOND))
+        await self.engine.close()
+        self.world.log(self.process.name, "has left")
+        self.process.crash()
+        self.world.start_later(self)
+
+    # The client.
+
+    async def _place(self, app: Kagzi, order: Order) -> None:
+        await asyncio.sleep(max(0.0, order.at - self.process.loop.time()))
+        workflow = getattr(workload, order.workflow).options(
+            id=order.id, delay=order.delay, timeout=order.timeout, priority=order.priority, queue=order.queue
+        )
+        workflow._app = app
+        handle = await self._start_run(order, workflow)
+        if order in self.orders:
+            self.orders.remove(order)
+        if handle is not None:
+            self.world.log(self.process.name, "started", handle.id, order.number)
+            self.world.acknowledged(order, handle)
+            if order.wait:
+                await self._await(order, handle)
+        self.world.look_whether_over()
+
+    async def _start_run(self, order: Order, workflow: Any) -> Handle[Any] | None:
+        while True:
+            try:
+                handle: Handle[Any] = await workflow.start(*order.args)
+                return handle
+            except Unavailable:
+                # Perhaps it was started, perhaps not. With an id it is safe to ask again.
+                if order.id is None:
+                    self.world.log(self.process.name, "does not know whether it started", order.number)
+                    return None
+                await asyncio.sleep(self._random.uniform(0.05, 1.0))
+
+    async def _await(self, order: Order, handle: Handle[Any]) -> None:
+        self.waiting += 1
+        answer: Any = None
+        try:
+            answer = await handle.result()
+            status = RunStatus.COMPLETED
+        except WorkflowTimedOut:
+            status = RunStatus.TIMED_OUT
+        except WorkflowFailed:
+            status = RunStatus.FAILED
+        self.waiting -= 1
+        self.world.answered(order, handle, status, answer)
+
+    def evict(self) -> None:
+        """Let go of everything the workers of this node have in memory."""
+        for worker in self._workers:
+            for attempt in worker._held.values():
+                if attempt.execution is not None:
+                    attempt.execution.evict()
+        self._workers.clear()

@@ -1,0 +1,77 @@
+"""What the clients of a world ask for: runs of all kinds, with ids, delays, priorities and deadlines."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from kagzi.core.run import RunStatus
+from kagzi.testing.simulation.programs import CRASH_ALWAYS, Author, Node
+from kagzi.testing.simulation.workload import RUN_ATTEMPTS
+
+
+class Order(Struct, kw_only=True):
+    """One run somebody wants, and how it must end."""
+
+    number: int
+    at: float  # seconds after the beginning
+    workflow: str
+    program: Node
+    args: tuple[Any, ...]
+    expected: RunStatus
+    poison: bool = False
+    id: str | None = None
+    delay: float | None = None
+    timeout: float | None = None
+    priority: int = 0
+    queue: str = "default"
+    wait: bool = False
+    run_id: str | None = None  # once a start was acknowledged
+
+
+def draw_orders(random: Random, seconds: float) -> list[Order]:
+    return [_draw(random, number, seconds) for number in range(1, random.choice((5, 7, 9, 12)) + 1)]
+
+
+def _draw(random: Random, number: int, seconds: float) -> Order:
+    author = Author(random)
+    order = Order(
+        number=number,
+        at=random.uniform(0.0, seconds * 0.6),
+        workflow="program",
+        program=["step", 0, 0],
+        args=(),
+        expected=RunStatus.COMPLETED,
+        id=f"order-{number}" if random.random() < 0.6 else None,
+        delay=random.choice((0.2, 2.0, 6.0)) if random.random() < 0.2 else None,
+        priority=random.choice((0, 0, 0, 1, 5, -3)),
+        queue=random.choice(("default", "default", "other")),
+        wait=random.random() < 0.5,
+    )
+    chance = random.random()
+    if chance < 0.06:
+        order.poison = True
+        crashes = random.choice((1, 2, CRASH_ALWAYS))
+        order.program = author.poison(crashes)
+        if crashes == CRASH_ALWAYS:
+            order.expected = RunStatus.FAILED
+    elif chance < 0.14:
+        order.expected = RunStatus.TIMED_OUT
+        order.timeout = random.choice((0.5, 3.0))
+        order.delay = random.choice((None, 30.0))
+        order.program = ["seq", 1, [author.node(1), ["sleep", 1_000_001, 100_000]]]
+    else:
+        order.program = author.program()
+    order.args = (order.program,)
+    if order.expected is RunStatus.COMPLETED and not order.poison:
+        chance = random.random()
+        if chance < 0.1:
+            order.workflow, order.expected = "failing", RunStatus.FAILED
+        elif chance < 0.25:
+            refusals = random.choice((1, 1, 2, RUN_ATTEMPTS))
+            order.workflow, order.args = "stubborn", (order.program, refusals)
+            if refusals >= RUN_ATTEMPTS:
+                order.expected = RunStatus.FAILED
+    return order

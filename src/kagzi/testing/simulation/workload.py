@@ -1,0 +1,336 @@
+"""The simulated application: workflows and steps as a user writes them, which execute the programs of `programs`.
+
+Step bodies tell the world's ledger when they begin and end; what they return depends on their arguments and on the number
+of the attempt only, so that each program has a known answer. Workflow code notes everything it sees in a trace, in the
+order in which it sees it, and returns a checksum of that: a replay that sees anything else gives another result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import msgspec
+
+from kagzi.app import Kagzi
+from kagzi.core.instant import SECOND, from_datetime
+from kagzi.core.retry import Retry
+from kagzi.errors import StepTimeout
+from kagzi.sdk import context as kagzi
+from kagzi.testing.simulation.process import Crash, ProcessLoop
+from kagzi.testing.simulation.programs import Node
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.ledger import Visit
+
+app = Kagzi("memory://")
+
+RUN_ATTEMPTS = 3
+# The most attempts each step may have; the ledger holds recorded failures against it.
+ATTEMPTS = {
+    "step": 4,
+    "flaky": 6,
+    "patient": 4,
+    "broken": 3,
+    "stuck": 1,
+    "spoil": 4,
+    "poison": 4,
+    "gatekeeper": 1,
+    "hasty": 4,
+}
+_FAST = Retry(attempts=4, first="30ms", factor=2, jitter=0.5)
+
+
+class Flaky(Exception):
+    """Works the next time, or the time after that."""
+
+
+class Broken(Exception):
+    """Never works."""
+
+
+class Refused(Exception):
+    """The gatekeeper wants the run to be tried again."""
+
+
+# Steps. `position` is the number of the last event the workflow had seen when it asked for the step: all of that must
+# be durable before the body begins.
+
+
+def _enter(position: int) -> Visit:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ProcessLoop)
+    visit: Visit = loop.process.world.ledger.enter(loop.process, position)
+    return visit
+
+
+async def _work(visit: Visit, length: int, cleanup: int = 0) -> None:
+    try:
+        if length:
+            await asyncio.sleep(length / 1000)
+    except asyncio.CancelledError:
+        visit.cancelled()
+        if cleanup:
+            await asyncio.sleep(cleanup / 1000)
+        visit.left("cancelled")
+        raise
+
+
+@app.step(retry=_FAST)
+async def step(number: int, length: int, position: int) -> Any:
+    visit = _enter(position)
+    await _work(visit, length, cleanup=700 if number % 2 else 0)
+    visit.left("returned")
+    return (number, "done")  # a tuple, which the workflow sees as a list
+
+
+@app.step(retry=Retry(attempts=6, first="20ms", factor=2, cap="2s"))
+async def flaky(number: int, failures: int, length: int, position: int) -> Any:
+    visit = _enter(position)
+    await _work(visit, length)
+    if kagzi.attempt() <= failures:
+        visit.left("raised")
+        raise Flaky(f"{number} failed for the {kagzi.attempt()}. time")
+    visit.left("returned")
+    return (number, kagzi.attempt())
+
+
+@app.step(retry=Retry(attempts=4, first="1500ms", factor=1, cap="5s"))
+async def patient(number: int, failures: int, position: int) -> Any:
+    """Waits so long between its attempts that the run is parked meanwhile."""
+    visit = _enter(position)
+    if kagzi.attempt() <= failures:
+        visit.left("raised")
+        raise Flaky(f"{number} failed for the {kagzi.attempt()}. time")
+    visit.left("returned")
+    return (number, kagzi.attempt())
+
+
+@app.step(retry=Retry(attempts=3, first="10ms"))
+async def broken(number: int, attempts: int, position: int) -> Any:
+    visit = _enter(position)
+    visit.left("raised")
+    error = Broken(f"{number} is broken for the {kagzi.attempt()}. time")
+    error.scar = object()  # type: ignore[attr-defined]  # does not survive being stored
+    raise error
+
+
+@app.step(retry=Retry.none, timeout="300ms")
+async def stuck(number: int, position: int) -> Any:  # noqa: ARG001
+    visit = _enter(position)
+    await _work(visit, 3_600_000)
+
+
+@app.step(retry=_FAST)
+async def spoil(items: list[int], position: int) -> None:
+    visit = _enter(position)
+    items.append(-1)  # its own copy
+    visit.left("returned")
+
+
+@app.step(retry=_FAST)
+async def poison(number: int, crashes: int, position: int) -> Any:
+    visit = _enter(position)
+    if visit.entries <= crashes:
+        visit.crash()
+        raise Crash
+    visit.left("returned")
+    return (number, "done")
+
+
+@app.step(retry=Retry.none)
+async def gatekeeper(refusals: int, position: int) -> Any:
+    """Lets the run pass once it has been tried often enough."""
+    visit = _enter(position)
+    if visit.run_attempts < refusals:
+        visit.left("raised")
+        raise Refused(f"not before it was tried {refusals} times more")
+    visit.left("returned")
+    return "passed"
+
+
+# Workflows.
+
+
+@app.workflow
+async def program(node: Any) -> Any:
+    """Executes a program."""
+    interpreter = Interpreter()
+    value = await interpreter.run(node)
+    return [value, interpreter.checksum()]
+
+
+@app.workflow
+async def failing(node: Any) -> Any:
+    """Executes a program and then fails."""
+    interpreter = Interpreter()
+    await interpreter.run(node)
+    raise Broken(f"on purpose, {interpreter.checksum()}")
+
+
+@app.workflow(retry=Retry(attempts=RUN_ATTEMPTS, first="300ms", factor=2))
+async def stubborn(node: Any, refusals: int) -> Any:
+    """Executes a program and is tried again as a whole until the gatekeeper is content."""
+    interpreter = Interpreter()
+    value = await interpreter.run(node)
+    await gatekeeper(refusals, position())
+    await interpreter.run(["step", 0, 0])
+    return [value, interpreter.checksum()]
+
+
+def position() -> int:
+    """The number of the last event this workflow has seen."""
+    seen: int = asyncio.get_running_loop().execution._seq  # type: ignore[attr-defined]
+    return seen
+
+
+class Interpreter:
+    def __init__(self) -> None:
+        self._trace: list[Any] = []
+
+    def checksum(self) -> int:
+        return crc32(msgspec.json.encode(self._trace))
+
+    async def run(self, node: Node) -> Any:
+        answer = await _MEANINGS[node[0]](self, node)
+        self._trace.append([node[1], answer])
+        return answer
+
+    async def step(self, node: Node) -> Any:
+        return _seen(await step(node[1], node[2], position()))
+
+    async def flaky(self, node: Node) -> Any:
+        return _seen(await flaky(node[1], node[2], node[3], position()))
+
+    async def patient(self, node: Node) -> Any:
+        return _seen(await patient(node[1], node[2], position()))
+
+    async def broken(self, node: Node) -> Any:
+        policy = Retry(attempts=node[2], first="20ms")
+        try:
+            await broken.options(retry=policy)(node[1], node[2], position())
+        except Broken as error:
+            return ["error", type(error).__name__, str(error), hasattr(error, "scar")]
+
+    async def stuck(self, node: Node) -> Any:
+        try:
+            await stuck(node[1], position())
+        except StepTimeout as error:
+            return ["error", type(error).__name__, node[1]]
+
+    async def sleep(self, node: Node) -> Any:
+        before = from_datetime(kagzi.now())
+        if node[1] % 2:
+            await asyncio.sleep(node[2] / 1000)
+        else:
+            await kagzi.sleep(f"nap {node[1]}", node[2] / 1000)
+        after = from_datetime(kagzi.now())
+        self._trace.append([before, after])
+        return ["slept", node[1], after - before >= node[2] * (SECOND // 1000)]
+
+    async def chance(self, node: Node) -> Any:
+        self._trace.append([kagzi.uuid4().hex, kagzi.random().random(), from_datetime(kagzi.now())])
+        return ["chance", node[1]]
+
+    async def spoil(self, node: Node) -> Any:
+        items = [node[1]]
+        await spoil(items, position())
+        return ["mine", items]
+
+    async def poison(self, node: Node) -> Any:
+        return _seen(await poison(node[1], node[2], position()))
+
+    async def seq(self, node: Node) -> Any:
+        return [await self.run(inner) for inner in node[2]]
+
+    async def gather(self, node: Node) -> Any:
+        return list(await asyncio.gather(*(self.run(inner) for inner in node[2])))
+
+    async def completed(self, node: Node) -> Any:
+        async def placed(place: int, inner: Node) -> tuple[int, Any]:
+            return place, await self.run(inner)
+
+        answers: dict[int, Any] = {}
+        tasks = [asyncio.create_task(placed(place, inner)) for place, inner in enumerate(node[2])]
+        for future in asyncio.as_completed(tasks):
+            place, answer = await future
+            answers[place] = answer
+        return [answers[place] for place in sorted(answers)]
+
+    async def queue(self, node: Node) -> Any:
+        queue: asyncio.Queue[tuple[int, Any]] = asyncio.Queue(1)
+
+        async def produce(place: int, inner: Node) -> None:
+            await queue.put((place, await self.run(inner)))
+
+        producers = [asyncio.create_task(produce(place, inner)) for place, inner in enumerate(node[2])]
+        answers = dict([await queue.get() for _ in producers])
+        await asyncio.gather(*producers)
+        return [answers[place] for place in sorted(answers)]
+
+    async def group(self, node: Node) -> Any:
+        async def fail() -> None:
+            await broken.options(retry=Retry.none)(node[1], 1, position())
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self.run(inner)) for inner in node[2]]
+                if node[3]:
+                    group.create_task(fail())
+        except* Broken as errors:
+            names = sorted(type(error).__name__ for error in errors.exceptions)
+            return_value = ["group failed", names]
+        else:
+            return_value = [task.result() for task in tasks]
+        return return_value
+
+    async def timeout(self, node: Node) -> Any:
+        try:
+            async with asyncio.timeout(node[2] / 1000):
+                return ["in time", await self.run(node[3])]
+        except TimeoutError:
+            return ["late", node[1]]
+
+    async def race(self, node: Node) -> Any:
+        async def compete(place: int, inner: Node) -> Any:
+            try:
+                return await self.run(inner)
+            except asyncio.CancelledError:
+                if node[3]:
+                    # A refund, which must not run beside the charge that is still going on.
+                    await step(1000 * node[1] + place, 0, position())
+                raise
+
+        tasks = [asyncio.create_task(compete(place, inner)) for place, inner in enumerate(node[2])]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:  # in the order of the set, which must be the same on every replay
+            task.cancel()
+            self._trace.append(tasks.index(task))
+            await step(2000 * node[1] + tasks.index(task), 0, position())
+        await asyncio.gather(*pending, return_exceptions=True)
+        return ["won", [[place, task.result()] for place, task in enumerate(tasks) if task in done]]
+
+    async def saga(self, node: Node) -> Any:
+        answer = None
+        try:
+            answer = await self.run(node[2])
+            await broken.options(retry=Retry.none)(node[1], 1, position())
+        except Broken:
+            return ["undone", answer, _seen(await step(node[1], 0, position()))]
+        finally:
+            # Runs when the run is let go of in the middle, too, and must do nothing then.
+            await spoil([0], position())
+
+
+_MEANINGS: dict[str, Callable[[Interpreter, Node], Awaitable[Any]]] = {
+    name: getattr(Interpreter, name)
+    for name in (
+        "step flaky patient broken stuck sleep chance spoil poison seq gather completed queue group timeout race saga"
+    ).split()
+}
+
+
+def _seen(value: Any) -> Any:
+    return [type(value).__name__, *value]
