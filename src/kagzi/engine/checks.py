@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kagzi.api.operations import Chunk, StartRun, StepOperation
+from kagzi.api.operations import Chunk, CompleteRun, FailRun, RetryRun, StartRun, StepOperation
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
@@ -99,7 +99,10 @@ class StartCheck:
             check_number(start.lease_length, "heartbeat timeout", _SHORTEST_LEASE, _LONGEST_LEASE)
         if start.retry_policy is not None:
             check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
-        return check_bytes(start.input, f"input of {start.workflow_type}", self._payload_bytes)
+        payload: object = start.input
+        if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
+            return len(payload)
+        return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes)
 
 
 def check_chunk(chunk: Chunk, limit: int) -> int:
@@ -112,14 +115,22 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
             step_id = operation.step_id
             if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= _STEP_ID_CHARACTERS:
                 _check_step_id(step_id)
-            for data in (operation.output, operation.input, operation.error):
-                if data is not None:
-                    total += len(check_payload(data, f"a payload of step {step_id}", limit))
-        else:
-            for name in ("output", "error"):
-                data = getattr(operation, name, None)
-                if data is not None:
-                    total += len(check_payload(data, f"{name} of run {chunk.run_id}", limit))
+            if operation.output is not None:
+                total += len(operation.output)
+            if operation.input is not None:
+                total += len(operation.input)
+            if operation.error is not None:
+                total += len(operation.error)
+        elif isinstance(operation, CompleteRun):
+            total += len(operation.output)
+        elif isinstance(operation, FailRun | RetryRun):
+            total += len(operation.error)
+    if total > limit:
+        # Too much for one payload, so look at each.
+        for operation in chunk.operations:
+            owner = f"step {operation.step_id}" if isinstance(operation, StepOperation) else f"run {chunk.run_id}"
+            for name in ("input", "output", "error"):
+                check_payload(getattr(operation, name, None) or b"", f"{name} of {owner}", limit)
     return total
 
 
