@@ -56,7 +56,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
 ) -> None:
     # Something is in the way, half-way through.
     await connection.execute("CREATE SCHEMA kagzi; CREATE TABLE kagzi.step_runs ()")
-    with pytest.raises(asyncpg.DuplicateTableError):
+    with pytest.raises(SchemaMismatch, match="changed by hand"):
         await PostgresStore(postgres_database).open()
     assert await connection.fetchval("SELECT to_regclass('kagzi.workflow_runs')") is None
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from kagzi.api.operations import CompleteRun, Started
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
@@ -147,3 +149,29 @@ async def test_a_sibling_lives_in_another_loop(postgres_database: str) -> None:
     await asyncio.to_thread(lambda: asyncio.run(use()))
     await store.ensure_namespace("shop")
     await store.close()
+
+
+async def test_what_the_driver_says_stays_inside(bench: Bench, connection: asyncpg.Connection) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be stored"):
+        await bench.store.get_run_by_external_id(NAMESPACE, "nul\0")
+    await connection.execute("DROP TABLE kagzi.workers CASCADE")
+    with pytest.raises(SchemaMismatch, match="changed by hand"):
+        await bench.store.list_workers(NAMESPACE)
+    await connection.execute("CREATE VIEW kagzi.workers AS SELECT 1 / 0 AS nothing")
+    with pytest.raises(SchemaMismatch):
+        await bench.store.list_workers(NAMESPACE)
+
+
+async def test_a_role_without_rights_is_told_so(postgres_database: str, connection: asyncpg.Connection) -> None:
+    await PostgresStore(postgres_database).open()
+    role = f"kagzi_{uuid4().hex}"
+    await connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'hunter2'; GRANT USAGE ON SCHEMA kagzi TO {role}")
+    parts = urlsplit(postgres_database)
+    where = parts.netloc.rpartition("@")[2]
+    store = PostgresStore(parts._replace(netloc=f"{role}:hunter2@{where}").geturl())
+    try:
+        with pytest.raises(InvalidRequest, match="grant it the rights"):
+            await store.open()
+    finally:
+        await store.close()
+        await connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

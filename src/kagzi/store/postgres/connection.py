@@ -10,18 +10,21 @@ looked up in another one, the statement says so with a hashed subquery instead o
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from kagzi.errors import InvalidRequest, KagziError, Unavailable
+from kagzi.errors import InvalidRequest, KagziError, SchemaMismatch, Unavailable
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+logger = logging.getLogger("kagzi.store.postgres")
 
 OLDEST_VERSION = 14
 CONNECT_SECONDS = 10.0
@@ -120,13 +123,29 @@ def describe(url: str) -> str:
     return f"{hosts}{parts.path}" + (f" as {user}" if user else "")
 
 
-def as_outage(error: Exception) -> KagziError | None:
-    """What callers get to see of a database that is out of reach; None if the error means something else."""
-    if isinstance(error, _OUTAGES) or (
-        isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.DataError)
-    ):
+def is_outage(error: Exception) -> bool:
+    """Whether the database was out of reach, as opposed to a statement that it refused."""
+    return isinstance(error, (*_OUTAGES, asyncpg.InterfaceError)) and not isinstance(error, BAD_VALUES)
+
+
+def translate(error: Exception) -> Exception:
+    """What callers get to see of a driver's error: neither its class nor its text, which quotes SQL and values."""
+    if is_outage(error):
         return Unavailable(f"PostgreSQL did not answer: {_reason(error)}. Trying again is safe")
-    return None
+    if isinstance(error, BAD_VALUES):
+        return InvalidRequest("a value cannot be stored in PostgreSQL; nothing was written")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return InvalidRequest(
+            "our PostgreSQL role may not do that. Let it own the schema kagzi, or grant it the rights"
+        )
+    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError | asyncpg.DuplicateTableError):
+        return SchemaMismatch(
+            "the schema kagzi in PostgreSQL is not as our migrations leave it; was it changed by hand?"
+        )
+    if isinstance(error, asyncpg.PostgresError):
+        logger.error("PostgreSQL refused a statement", exc_info=error)
+        return KagziError(f"PostgreSQL refused a statement (SQLSTATE {error.sqlstate}); the log has the details")
+    return error
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,6 @@ server that happened while we were idle.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, TypeVar
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 import asyncpg
 
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.postgres.connection import COLLISIONS, Connector, as_outage
+from kagzi.store.postgres.connection import COLLISIONS, Connector, is_outage, logger, translate
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -34,8 +33,6 @@ _COLLISION_RETRIES = 5
 _SILENCE_SECONDS = 20.0  # longer than statement_timeout, which a wait for a standby ignores
 _FIRST_BACKOFF = 0.05
 _LAST_BACKOFF = 2.0
-
-logger = logging.getLogger("kagzi.store.postgres")
 
 
 class Line:
@@ -88,14 +85,11 @@ class Line:
                 except KagziError:
                     raise
                 except Exception as error:
-                    outage = as_outage(error)
-                    if outage is None:
-                        raise
-                    broken = isinstance(error, _BROKEN) or connection.is_closed()
+                    broken = is_outage(error) and (isinstance(error, _BROKEN) or connection.is_closed())
                     if broken:
                         self._hang_up()
                     if fresh or not broken:
-                        raise outage from None
+                        raise translate(error) from None
                 finally:
                     self._busy_since = None
 

@@ -26,10 +26,10 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.postgres import duties, runs, steps, workers
 from kagzi.store.postgres.chunks import apply_chunks
-from kagzi.store.postgres.connection import BAD_VALUES, Connector
+from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
 from kagzi.store.postgres.migrations import migrate
 from kagzi.store.postgres.pool import Line, Pool, hang_up
@@ -88,6 +88,10 @@ class PostgresStore:
         connection = await self._connector.connect(**MIGRATION_SETTINGS)
         try:
             await migrate(connection)
+        except KagziError:
+            raise
+        except Exception as error:
+            raise translate(error) from None
         finally:
             await hang_up(connection)
 
@@ -127,10 +131,10 @@ class PostgresStore:
         now = self._now()
         try:
             return await self._lanes[lane].run(lambda connection: apply(connection, writes, now))
-        except BAD_VALUES:
+        except InvalidRequest as error:
             # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
             if len(writes) == 1:
-                return [InvalidRequest("a value in this write cannot be stored; nothing of it was written")]
+                return [error]
         middle = len(writes) // 2
         before = await self._apply(lane, apply, writes[:middle])
         return before + await self._apply(lane, apply, writes[middle:])
