@@ -190,6 +190,8 @@ class Attempt:
                 self._timer.cancel()
             self._timer = self._worker.loop.call_later(max(due - now, 0) / SECOND, self._due)
             return
+        # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
+        self._stop_execution()
         self._end(ParkRun(available_at=due if due is not None else now + RECHECK, inbox_seq=self.claim.inbox_seq))
 
     def _due(self) -> None:
