@@ -258,6 +258,29 @@ def test_a_result_reaches_a_waiter_in_the_process_without_a_query() -> None:
     run(main)
 
 
+def test_waiting_for_a_run_just_started_beside_a_worker_asks_nothing_and_misses_nothing() -> None:
+    async def main() -> None:
+        async with new_engine() as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]
+            polling = asyncio.create_task(engine.workers.poll(new_poll(wait=SECOND)))
+            await asyncio.sleep(0)
+            calls = count_calls(engine.store)  # type: ignore[arg-type]
+            started = await engine.workflows.start(new_start(engine))
+            waiting = asyncio.create_task(engine.workflows.wait("default", started.run_id, 60 * SECOND))
+            (claim,) = (await polling).claims
+            await engine.workers.commit(chunk(claim, complete()))
+            await waiting
+            assert calls["get_run"] == 0
+            # Another process was faster, and its notification got lost.
+            started = await engine.workflows.start(new_start(engine))
+            claim = await claim_one(other, worker_id=UNKNOWN)
+            await other.workers.commit(chunk(claim, complete()))
+            began = asyncio.get_running_loop().time()
+            assert (await engine.workflows.wait("default", started.run_id, 60 * SECOND)).output == b"42"
+            assert asyncio.get_running_loop().time() - began < 1.1
+
+    run(main)
+
+
 def test_what_a_waiter_gets_from_memory_equals_the_record_also_after_a_sleep() -> None:
     async def main() -> None:
         async with new_engine() as engine:

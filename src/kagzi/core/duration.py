@@ -33,9 +33,7 @@ _UNITS: Final[dict[str, Span]] = {
     for name in names.split()
 }
 _PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]+)\s*,?")
-_FORMS = (
-    'a number of seconds, text such as "250ms", "30s", "10m", "1.5h", "1h30m" or "2 weeks", or a timedelta'
-)
+_FORMS = 'a number of seconds, text such as "250ms", "30s", "10m", "1.5h", "1h30m" or "2 weeks", or a timedelta'
 
 
 def parse_duration(value: Duration, field: str = "duration") -> Span:

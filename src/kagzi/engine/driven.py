@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from kagzi.api.operations import (
@@ -41,12 +42,13 @@ _INPUT_BYTES: Final = 1024  # inputs up to this size are kept
 class _Start:
     """A run started by this process."""
 
-    __slots__ = ("available_at", "created_at", "start")
+    __slots__ = ("available_at", "created_at", "known_at", "start")
 
-    def __init__(self, start: StartRun, created_at: Instant) -> None:
+    def __init__(self, start: StartRun, created_at: Instant, known_at: float) -> None:
         self.start = start
         self.created_at = created_at
         self.available_at = created_at
+        self.known_at = known_at  # by the loop's clock
 
 
 class _Driven:
@@ -66,6 +68,7 @@ class Driven:
         self._loop = asyncio.get_running_loop()
         self._wakeups = wakeups
         self._started: dict[str, _Start] = {}
+        self._unknown_at = -inf  # when anything may have finished elsewhere
         self._driven: dict[str, _Driven] = {}
         self._adopters: dict[Queue, list[Adopter]] = {}
         self._by_worker: dict[str, Adopter] = {}
@@ -109,6 +112,25 @@ class Driven:
         driven = self._driven.get(run_id)
         return driven is not None and self._loop.time() - driven.active_at < _SURELY
 
+    def alive(self, run_id: str) -> bool:
+        """Whether a waiter may skip its first look: the run is driven here, or was started here just now beside a
+        worker of this process and nothing was heard of it since. Should that be wrong, the pulse finds out."""
+        if self.surely(run_id):
+            return True
+        started = self._started.get(run_id)
+        return (
+            started is not None
+            and started.known_at > max(self._unknown_at, self._loop.time() - _SURELY)
+            and self._wakeups.is_watched((started.start.namespace, started.start.task_queue))
+        )
+
+    def ended_elsewhere(self, run_id: str | None) -> None:
+        """Heard from another process; None: anything may have ended."""
+        if run_id is None:
+            self._unknown_at = self._loop.time()
+        else:
+            self._started.pop(run_id, None)
+
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
         now = self._loop.time()
         for claim in claims:
@@ -144,7 +166,7 @@ class Driven:
                 self._wakeups.heard(answer.available_at)
             self._wakeups.available((start.namespace, start.task_queue), answer.available_at)
         if immediate:
-            self._remember(answer.run_id, _Start(start, answer.available_at))
+            self._remember(answer.run_id, _Start(start, answer.available_at, self._loop.time()))
 
     def _deliver(self, births: list[tuple[StartRun, Started | None]]) -> None:
         for start, answer in births:
@@ -174,7 +196,8 @@ class Driven:
                 retry_policy=start.retry_policy,
                 history=(),
             )
-            self._drive(_Driven(claim, lease.worker_id, self._loop.time(), _Start(start, answer.started_at)))
+            now = self._loop.time()
+            self._drive(_Driven(claim, lease.worker_id, now, _Start(start, answer.started_at, now)))
             adopter.adopt(claim, answer.started_at)
 
     def _chunk_settled(self, chunk: Chunk, answer: Answer) -> None:

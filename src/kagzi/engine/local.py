@@ -120,7 +120,7 @@ class _Parts:
     ) -> None:
         self._store = store
         self.wakeups = Wakeups(store.announce, settings)
-        driven = Driven(self.wakeups)
+        self._driven = driven = Driven(self.wakeups)
         self._lanes = Lanes(store, settled=driven.settled, settings=settings, jitter=ids.jitter)
         namespaces = Namespaces(store)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
@@ -158,3 +158,11 @@ class _Parts:
         await self._store.listen(self.wakeups.wake, self.wakeups.maybe_finished, self._pulse.look_at_everything)
         # A store may also just subscribe and return; it is unsubscribed when it is closed.
         await asyncio.get_running_loop().create_future()
+
+    def _heard_finished(self, namespace: str, run_id: str) -> None:
+        self._driven.ended_elsewhere(run_id)
+        self.wakeups.maybe_finished(namespace, run_id)
+
+    def _heard_anything(self) -> None:
+        self._driven.ended_elsewhere(None)
+        self._pulse.look_at_everything()

@@ -145,6 +145,9 @@ class Wakeups:
     def watched_queues(self) -> list[Queue]:
         return list(self._by_queue)
 
+    def is_watched(self, queue: Queue) -> bool:
+        return queue in self._by_queue
+
     def wake(self, queue: Queue) -> None:
         """Something may be due in this queue; heard from another process or read from the horizon."""
         watching = self._by_queue.get(queue)

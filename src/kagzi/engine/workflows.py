@@ -128,8 +128,8 @@ class Workflows:
         run_id = check_id(run_id, "run id")
         check_number(timeout, "timeout", 0, LONGEST)
         deadline = self._loop.time() + timeout / SECOND
-        # A run driven here is alive, and its end passes by here: no need to look.
-        look = not self._driven.surely(run_id)
+        # The end of a run driven here passes by here: no need to look first.
+        look = not self._driven.alive(run_id)
         while True:
             # Subscribe before looking, so that an end in between is not missed.
             future = self._wakeups.expect(namespace, run_id)
