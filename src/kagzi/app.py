@@ -145,8 +145,11 @@ class Kagzi(Registrar):
     def handle(self, run_id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
     def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
-        read = decode if workflow is None else workflow.signature.decode_result
+        read = self._decode_plainly if workflow is None else workflow.signature.decode_result
         return Handle(self.engine, self.namespace, run_id, read)
+
+    def _decode_plainly(self, data: bytes) -> Any:
+        return decode(data if self._codec is None else self._codec.decode(data))
 
     async def find(self, id: str) -> Handle[Any]:
         """The run that was started with this id (`.options(id=...)`); NotFound if there is none."""
