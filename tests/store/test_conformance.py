@@ -25,9 +25,9 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
         return lambda now: SqliteStore(str(tmp_path / "kagzi.db"), now=now)
     if request.param == "sqlite-memory":
         return lambda now: SqliteStore(None, now=now)
-    from kagzi.store.postgres import PostgresStore
+    from kagzi.store.postgres.store import PostgresStore
 
-    url: str = request.getfixturevalue("postgres_database")
+    url: str = request.getfixturevalue("empty_database")
     return lambda now: PostgresStore(url, now=now)
 
 

@@ -145,7 +145,7 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
     if started.born and start.lease is not None:
         token, worker_id, started_at = start.lease.token, start.lease.worker_id, now
         lease_length = start.lease.length if lease_length is None else lease_length
-        lease_expires_at = now + lease_length
+        lease_expires_at = now + start.lease.length
     return (
         start.namespace,
         start.run_id,

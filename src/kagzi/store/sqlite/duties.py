@@ -9,7 +9,6 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
-from kagzi.core.step import step_name
 from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite.runs import claim_key
@@ -41,16 +40,17 @@ def recover_runs(
 
 
 def _poisoned(crashes: int) -> bytes:
-    message = f"its worker died {crashes} times in a row without recording anything new"
+    message = f"the worker driving this run died {crashes} times in a row without recording anything new"
     return Failure.of(WorkflowFailed, message).encode()
 
 
 def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now: Instant) -> list[Recovered]:
+    message = "the step ran longer than its timeout and its worker did not stop it"
+    error = Failure.of(StepTimeout, message).encode()
     revoked: dict[tuple[str, str], Recovered] = {}
     for row in connection.execute(SQL["find_overdue_steps"], (now - grace, limit)).fetchall():
         namespace, run_id, step_id, attempt, task_queue, priority, running = row
         if running:
-            error = Failure.of(StepTimeout, f"step {step_name(step_id)!r} ran longer than its timeout").encode()
             connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
         # Both kinds of rows must leave the index of timeouts, or this duty would meet them for ever.
         if (namespace, run_id) not in revoked:

@@ -20,7 +20,7 @@ EVERY_VERSION: Final = ""
 
 
 def register(connection: sqlite3.Connection, registration: Registration, now: Instant) -> None:
-    connection.execute(
+    registered = connection.execute(
         SQL["register_worker"],
         (
             registration.worker_id,
@@ -35,7 +35,8 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
             now,
         ),
     )
-    _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
+    if registered.rowcount:  # else the id belongs to another namespace
+        _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
 
 
 def heartbeat(
@@ -54,7 +55,8 @@ def heartbeat(
             kept.append(run_id)
             if has_news:
                 news.append(run_id)
-        elif run_id not in listed and poll is not None and poll <= heartbeat.heard:
+        elif poll is not None and poll <= heartbeat.heard:
+            # Not listed under this token: listing an older lease of the run says nothing about this one.
             unheard.append((namespace, run_id, task_queue, priority))
     if kept:
         connection.execute(SQL["renew_leases"], (worker_id, _json(kept), now))

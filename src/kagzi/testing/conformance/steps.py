@@ -74,10 +74,11 @@ class TestSteps:
     async def test_start_and_end_in_one_chunk_are_one_row(self, bench: Bench) -> None:
         claim = await bench.started_claim()
 
-        await bench.done(claim, bench.begun("charge"), bench.completed("charge", 1))
+        await bench.done(claim, bench.begun("charge", input=b"[1]"), bench.completed("charge", 1))
 
         (step,) = await bench.steps(claim.run_id)
         assert step.status is StepStatus.COMPLETED
+        assert step.input == b"[1]"  # as if they had come one after the other
 
     @pytest.mark.parametrize("same_batch", [True, False])
     async def test_a_completed_step_is_never_overwritten(self, bench: Bench, same_batch: bool) -> None:

@@ -247,6 +247,18 @@ class TestHeartbeats:
         await bench.claim(lost.run_id)
         await bench.done(kept, HandBackRun())
 
+    async def test_listing_an_old_lease_of_a_run_does_not_keep_a_lost_claim_of_it(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        old = await bench.started_claim()  # poll 1
+        await bench.crash(old)
+        new = await bench.claim(old.run_id)  # poll 2, whose answer is lost
+
+        answer, recovered = await bench.beat(old, heard=2)
+
+        assert answer.lost == (old.run_id,)
+        assert [each.run_id for each in recovered] == [old.run_id]
+        assert await bench.send(new, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
+
     async def test_a_claim_still_on_its_way_stays(self, bench: Bench) -> None:
         await bench.store.register(bench.registration())
         claim = await bench.started_claim()

@@ -11,15 +11,15 @@ LIMIT ?2;
 -- name: recover_run
 -- Make a run claimable again after its holder has died.
 UPDATE workflow_runs
-SET status = 'PENDING', token = NULL, lease_expires_at = NULL, crashes = ?3, crashed_seq = ?4, available_at = ?5,
-    claim_key = ?6
+SET status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, crashes = ?3,
+    crashed_seq = ?4, available_at = ?5, claim_key = ?6
 WHERE namespace = ?1 AND run_id = ?2 AND status = 'RUNNING';
 
 -- name: fail_crashed_run
 -- A run that takes every worker down with it ends here.
 UPDATE workflow_runs
-SET status = 'FAILED', token = NULL, lease_expires_at = NULL, claim_key = NULL, crashes = ?3, crashed_seq = ?4,
-    error = ?5, finished_at = ?6
+SET status = 'FAILED', token = NULL, poll = NULL, lease_expires_at = NULL, claim_key = NULL, crashes = ?3,
+    crashed_seq = ?4, error = ?5, available_at = ?6, finished_at = ?6
 WHERE namespace = ?1 AND run_id = ?2 AND status = 'RUNNING';
 
 -- name: find_overdue_steps

@@ -4,9 +4,10 @@ INSERT INTO workers (worker_id, namespace, queues, types, versions, hostname, pi
     registered_at, last_heartbeat_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'ONLINE', ?10, ?10)
 ON CONFLICT (worker_id) DO UPDATE SET
-    namespace = excluded.namespace, queues = excluded.queues, types = excluded.types, versions = excluded.versions,
+    queues = excluded.queues, types = excluded.types, versions = excluded.versions,
     hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, concurrency = excluded.concurrency,
-    status = 'ONLINE', last_heartbeat_at = excluded.last_heartbeat_at, deregistered_at = NULL;
+    status = 'ONLINE', last_heartbeat_at = excluded.last_heartbeat_at, deregistered_at = NULL
+WHERE workers.namespace = excluded.namespace;
 
 -- name: record_worker_event
 -- For people: what happened to a worker, and when.
@@ -41,7 +42,8 @@ WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 -- name: revoke_lease
 -- Take a run from its holder and make it claimable. The token goes, so that whatever the holder still sends is refused.
 UPDATE workflow_runs
-SET status = 'PENDING', token = NULL, available_at = ?3, claim_key = ?4, lease_expires_at = NULL
+SET status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, available_at = ?3, claim_key = ?4,
+    lease_expires_at = NULL
 WHERE namespace = ?1 AND run_id = ?2 AND status = 'RUNNING';
 
 -- name: leave_worker

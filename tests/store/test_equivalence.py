@@ -1,0 +1,369 @@
+"""The same operations through SQLite and PostgreSQL give the same answers and the same visible state.
+
+A seed makes a history of random operations against a handful of runs: starts with and without external ids, claims,
+chunks of every shape under good, old and made-up tokens, repeats of anything sent before, heartbeats, duties, and time
+passing. After every operation the answers are compared, and now and then everything that can be seen.
+
+Where the contract leaves something open (which of two equally old runs is claimed first) the test does not ask.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kagzi.api.operations import (
+    BirthLease,
+    CancelStep,
+    Chunk,
+    CompleteRun,
+    CompleteStep,
+    FailRun,
+    FailStep,
+    HandBackRun,
+    Operation,
+    ParkRun,
+    RetryRun,
+    StartRun,
+    StartStep,
+    Write,
+)
+from kagzi.api.workers import Heartbeat, Poll, Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import SECOND
+from kagzi.core.page import Cursor
+from kagzi.core.run import RunStatus
+from kagzi.core.step import StepKind
+from kagzi.core.worker import WorkflowType
+from kagzi.store.protocol import Store
+from kagzi.store.sqlite import SqliteStore
+from kagzi.testing.clock import VirtualClock
+
+pytestmark = pytest.mark.postgres
+
+LEASE = 30 * SECOND
+NAMESPACES = ("default", "tenant")
+QUEUES = ("a", "b")
+TYPES = ("x", "y")
+STEPS = ("s", "t", "s#2")
+OPERATIONS = 700
+
+
+@pytest.fixture
+async def stores(tmp_path: Path, empty_database: str) -> AsyncIterator[tuple[VirtualClock, tuple[Store, Store]]]:
+    from kagzi.store.postgres.store import PostgresStore
+
+    clock = VirtualClock()
+    sqlite = SqliteStore(str(tmp_path / "kagzi.db"), now=clock.now)
+    postgres = PostgresStore(empty_database, now=clock.now)
+    async with AsyncExitStack() as stack:
+        for store in (sqlite, postgres):
+            await store.open()
+            stack.push_async_callback(store.close)
+        yield clock, (sqlite, postgres)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_both_stores_agree(stores: tuple[VirtualClock, tuple[Store, Store]], seed: int) -> None:
+    clock, pair = stores
+    world = World(random.Random(seed), clock)
+    for number in range(OPERATIONS):
+        clock.advance(world.random.choice((1, 1, 1000, SECOND, 10 * SECOND)))
+        name, call = world.next_call()
+        answers = [plain(await call(store)) for store in pair]
+        assert answers[0] == answers[1], f"seed {seed}, operation {number}: {name}"
+        world.learn(name, answers[0])
+        if number % 50 == 0 or number == OPERATIONS - 1:
+            one, other = [await world.visible(store) for store in pair]
+            for what in one.keys() | other.keys():
+                assert one.get(what) == other.get(what), f"seed {seed}, after operation {number}: {name}, {what}"
+    # A history in which nothing happens would agree too.
+    assert world.seen >= set(RunStatus) - {RunStatus.SCHEDULED, RunStatus.PAUSED, RunStatus.CANCELLED}
+
+
+def plain(answer: Any) -> Any:
+    """An answer in a form that can be compared: exceptions by class, lists whose order is open sorted."""
+    if isinstance(answer, Exception):
+        return type(answer).__name__
+    if isinstance(answer, list):
+        answers = [plain(item) for item in answer]
+        return sorted(answers, key=repr) if answers and type(answer[0]).__name__ in ("Recovered", "str") else answers
+    if isinstance(answer, tuple):
+        return tuple(plain(item) for item in answer)
+    return answer
+
+
+class World:
+    """What the test knows, from which it makes up the next operation."""
+
+    def __init__(self, chance: random.Random, clock: VirtualClock) -> None:
+        self.random = chance
+        self.clock = clock
+        self.seen: set[RunStatus] = set()
+        self._ids = 0
+        self._workers = [self._new_id() for _ in range(3)]
+        self._polls = 0
+        self._runs: list[tuple[str, str]] = []
+        self._leases: list[tuple[str, str, str]] = []  # (namespace, run_id, token), newest last
+        self._sent: list[list[Write]] = []
+        self._sent_polls: list[Poll] = []
+        self._seq = 0
+        self._cursor: Cursor | None = None
+
+    def next_call(self) -> tuple[str, Any]:
+        names, weights = zip(*CALLS.items(), strict=True)
+        name: str = self.random.choices(names, weights)[0]
+        return name, getattr(self, f"_{name}")()
+
+    def learn(self, name: str, answer: Any) -> None:
+        if name in ("claim", "repeat_poll"):
+            for claim in answer.claims:
+                self._leases.append((claim.namespace, claim.run_id, claim.token))
+
+    async def visible(self, store: Store) -> dict[str, Any]:
+        state: dict[str, Any] = {}
+        for namespace in NAMESPACES:
+            runs = await store.list_runs(RunFilter(namespace=namespace), None, 100)
+            self.seen.update(run.status for run in runs)
+            state[f"listing of {namespace}"] = [run.run_id for run in runs]
+            state[f"workers of {namespace}"] = await store.list_workers(namespace)
+            for run in runs:
+                steps = await store.get_steps(namespace, run.run_id)
+                state[f"run {run.run_id}"] = run
+                state[f"order of {run.run_id}"] = [(step.step_id, step.attempt) for step in steps]
+                state |= {f"step {run.run_id}/{step.step_id}/{step.attempt}": step for step in steps}
+        horizon = await store.horizon([(namespace, queue) for namespace in NAMESPACES for queue in QUEUES])
+        # When a leftover of a finished run is swept away is each store's own business.
+        state["horizon"] = (horizon.now, horizon.due, horizon.lease, horizon.deadline, horizon.heartbeat)
+        state["finished"] = sorted(await store.finished_of(self._runs))
+        return state
+
+    # Calls.
+
+    def _start(self) -> Any:
+        return self._apply([self._new_start() for _ in range(self.random.choice((1, 1, 3)))])
+
+    def _repeat(self) -> Any:
+        if not self._sent:
+            return self._start()
+        writes = self.random.choice(self._sent[-30:])
+        return lambda store: store.apply(writes, LEASE)
+
+    def _chunks(self) -> Any:
+        writes: list[Write] = []
+        for _ in range(self.random.randint(1, 6)):
+            if self._leases:
+                writes.append(self._new_chunk())
+        return self._apply(writes) if writes else self._start()
+
+    def _claim(self) -> Any:
+        self._polls += 1
+        poll = Poll(
+            namespace=self.random.choice(NAMESPACES),
+            worker_id=self.random.choice(self._workers),
+            queues=self.random.choice((QUEUES, QUEUES[:1], QUEUES[1:])),
+            types=self.random.choice(
+                ((WorkflowType("x"), WorkflowType("y")), (WorkflowType("x", "1"), WorkflowType("y")), ())
+            ),
+            limit=100,  # runs that were let go of together are equally old: which are claimed first is open
+            number=self._polls,
+            token=self._new_id(),
+            wait=0,
+        )
+        self._sent_polls.append(poll)
+        return lambda store: store.claim(poll, LEASE)
+
+    def _repeat_poll(self) -> Any:
+        if not self._sent_polls:
+            return self._claim()
+        poll = self.random.choice(self._sent_polls[-10:])
+        return lambda store: store.claim(poll, LEASE)
+
+    def _heartbeat(self) -> Any:
+        held = {}
+        for _, run_id, token in self._leases[-20:]:
+            if self.random.random() < 0.8:
+                held[run_id] = token
+        beat = Heartbeat(
+            worker_id=self.random.choice(self._workers),
+            held=tuple(held.items()),
+            heard=self._polls - self.random.choice((0, 3, 1000)),
+            completed=self.random.randint(0, 9),
+            failed=self.random.randint(0, 9),
+        )
+
+        async def call(store: Store) -> Any:
+            answer, recovered = await store.heartbeat(beat)
+            return sorted(answer.lost), sorted(answer.news), answer.drain, answer.known, recovered
+
+        return call
+
+    def _register(self) -> Any:
+        registration = Registration(
+            worker_id=self.random.choice(self._workers),
+            namespace=self.random.choice(NAMESPACES),
+            queues=QUEUES,
+            types=(WorkflowType("x"), WorkflowType("y", "2")),
+            hostname="host",
+            pid=self.random.randint(1, 9),
+            version="1",
+            concurrency=3,
+        )
+        return lambda store: store.register(registration)
+
+    def _deregister(self) -> Any:
+        worker_id = self.random.choice(self._workers)
+        return lambda store: store.deregister(worker_id)
+
+    def _recover(self) -> Any:
+        return lambda store: store.recover_runs(100, 3, lambda crashes: (crashes - 1) * SECOND)
+
+    def _time_out_steps(self) -> Any:
+        return lambda store: store.time_out_steps(100, SECOND)
+
+    def _time_out_runs(self) -> Any:
+        return lambda store: store.time_out_runs(100)
+
+    def _expire_workers(self) -> Any:
+        return lambda store: store.expire_workers(100, 60 * SECOND)
+
+    def _prune(self) -> Any:
+        async def call(store: Store) -> Any:
+            deleted, cursor = await store.prune_runs(1000, None)
+            return deleted, cursor is None
+
+        if self.random.random() < 0.2:
+            self.clock.advance(30 * 86_400 * SECOND)
+        return call
+
+    def _list_runs(self) -> Any:
+        filter = RunFilter(
+            namespace=self.random.choice(NAMESPACES),
+            status=self.random.choice((None, None, RunStatus.PENDING, RunStatus.COMPLETED)),
+            workflow_type=self.random.choice((None, "x")),
+            task_queue=self.random.choice((None, "a")),
+            created_after=self.random.choice((None, self.clock.now() - 60 * SECOND)),
+        )
+        cursor = None
+        if self._runs and self.random.random() < 0.7:
+            cursor = Cursor(self.random.choice(self._runs)[1], backward=self.random.random() < 0.5)
+        return lambda store: store.list_runs(filter, cursor, 5)
+
+    def _get_by_external_id(self) -> Any:
+        namespace, external_id = self.random.choice(NAMESPACES), self._external_id()
+        return lambda store: store.get_run_by_external_id(namespace, external_id)
+
+    # Their parts.
+
+    def _apply(self, writes: list[Write]) -> Any:
+        self._sent.append(writes)
+        return lambda store: store.apply(writes, LEASE)
+
+    def _new_id(self) -> str:
+        self._ids += 1
+        return f"00000000-0000-7000-8000-{self._ids:012x}"
+
+    def _external_id(self) -> str:
+        return f"order-{self.random.randint(1, 12)}"
+
+    def _payload(self) -> bytes:
+        return bytes([self.random.randint(0, 255)]) * self.random.choice((0, 3, 1024, 1025, 3000))
+
+    def _new_start(self) -> StartRun:
+        choice = self.random.choice
+        namespace, run_id = choice(NAMESPACES), self._new_id()
+        later = self.random.random() < 0.2
+        lease = None
+        if not later and self.random.random() < 0.2:
+            lease = BirthLease(worker_id=choice(self._workers), token=self._new_id(), length=20 * SECOND)
+            self._leases.append((namespace, run_id, lease.token))
+        external = self.random.random() < 0.3
+        self._runs.append((namespace, run_id))
+        return StartRun(
+            namespace=namespace,
+            run_id=run_id,
+            workflow_type=choice(TYPES),
+            task_queue=choice(QUEUES),
+            version=choice(("1", "2")),
+            input=choice((b"1", b"2" * 2000)) if external else self._payload(),
+            external_id=self._external_id() if external else None,
+            priority=choice((0, 0, 1, 5, -1)),
+            delay=choice((SECOND, 20 * SECOND)) if later else 0,
+            timeout=choice((None, None, 60 * SECOND, 600 * SECOND)),
+            deadline_at=choice((None, None, self.clock.now() + 300 * SECOND)),
+            retry_policy=choice((None, b"policy")),
+            lease_length=choice((None, None, 5 * SECOND)),
+            lease=lease,
+        )
+
+    def _new_chunk(self) -> Chunk:
+        namespace, run_id, token = self.random.choice(self._leases[-8:])
+        if self.random.random() < 0.05:
+            token = self._new_id()
+        operations: list[Operation] = [self._new_step() for _ in range(self.random.randint(0, 4))]
+        if self.random.random() < 0.35:
+            operations.append(self._new_ending())
+        return Chunk(namespace=namespace, run_id=run_id, token=token, operations=tuple(operations))
+
+    def _new_step(self) -> Operation:
+        self._seq += 1
+        now = self.clock.now()
+        common: dict[str, Any] = {
+            "step_id": self.random.choice(STEPS),
+            "attempt": self.random.randint(1, 3),
+            "kind": self.random.choice((StepKind.FUNCTION, StepKind.SLEEP)),
+            "started_at": now - self._seq % 7,
+            "input": self.random.choice((None, b"in")),
+            "input_hash": self.random.randint(-(2**63), 2**63 - 1),
+        }
+        match self.random.randint(0, 5):
+            case 0:
+                return StartStep(**common, timeout_at=self.random.choice((None, now + 10 * SECOND)))
+            case 1:
+                return CancelStep(**common, finished_at=now)
+            case 2:
+                return FailStep(**common, finished_at=now, retry_at=now + SECOND, error=b"again")
+            case 3:
+                return FailStep(**common, finished_at=now, completed_seq=self._seq, error=self._payload())
+            case _:
+                return CompleteStep(**common, finished_at=now, completed_seq=self._seq, output=self._payload())
+
+    def _new_ending(self) -> Operation:
+        now = self.clock.now()
+        later = now + self.random.choice((-SECOND, SECOND, 20 * SECOND))
+        match self.random.randint(0, 6):
+            case 0:
+                return CompleteRun(output=self._payload())
+            case 1:
+                return FailRun(error=self._payload())
+            case 2:
+                keep = max(0, self._seq - self.random.randint(0, 50))
+                return RetryRun(available_at=later, keep_seq=keep, error=b"no")
+            case 3:
+                return HandBackRun(available_at=self.random.choice((None, later)))
+            case _:
+                return ParkRun(available_at=later, inbox_seq=self.random.choice((0, 0, 0, -1)))
+
+
+CALLS = {
+    "start": 20,
+    "repeat": 8,
+    "chunks": 40,
+    "claim": 20,
+    "repeat_poll": 4,
+    "heartbeat": 8,
+    "register": 2,
+    "deregister": 1,
+    "recover": 4,
+    "time_out_steps": 3,
+    "time_out_runs": 3,
+    "expire_workers": 1,
+    "prune": 1,
+    "list_runs": 5,
+    "get_by_external_id": 3,
+}
