@@ -20,6 +20,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
 from kagzi.sdk.replay.execution import Execution, Outcome, StepCall
+from kagzi.sdk.replay.loop import WorkflowTask
 
 START = 1_700_000_000 * SECOND
 
@@ -64,12 +65,17 @@ class ObservedExecution(Execution):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.requested: set[str] = set()
         self.trace: list[Any] = []
+        self.unseen: list[str] = []  # recorded events that nobody had waited for at the end
         self.marks = [0]  # how long the trace was when the event of that number (from 1) was delivered
         super().__init__(*args, **kwargs)
 
     def _request(self, call: StepCall) -> None:
         self.requested.add(call.step_id)
         super()._request(call)
+
+    def _finish(self, main: WorkflowTask) -> None:
+        self.unseen = list(self._early)
+        super()._finish(main)
 
     def mark(self, seq: int) -> None:
         if seq == len(self.marks):
@@ -209,12 +215,14 @@ class Host:
         execution.begin(self.workflow(), CODEC.encode_result)
         return execution
 
-    def evict(self, execution: Execution) -> None:
+    def evict(self, execution: ObservedExecution) -> None:
+        requested = len(execution.requested)
         self.evicting = True
         try:
             execution.evict()
         finally:
             self.evicting = False
+        demand(len(execution.requested) == requested, "steps were called while the run was let go of")
 
     def step(self, execution: ObservedExecution) -> None:
         """One thing happens, of all that could."""
@@ -230,15 +238,20 @@ class Host:
         elif self.pending:
             choices.append(self.send)
         due = execution.next_due()
-        if due is not None and (due <= self.clock or not choices or chance.random() < 0.2):
-            choices.append(lambda: self.pass_time(execution, due))
+        if due is not None and (due <= self.clock or not choices or chance.random() < 0.5):
+            choices += [lambda: self.pass_time(execution, due)] * 2
         demand(choices, "the run is stuck")
-        if self.bodies and chance.random() < 0.05:
+        if self.bodies and chance.random() < 0.15:
             self.show(execution)
         elif chance.random() < 0.02:
             execution.tick()  # with nothing due, most of the time
         else:
             chance.choice(choices)()
+        for call in self.bodies:
+            demand(
+                execution.outcome is not None or (call.future is not None and not call.future.done()),
+                f"the body of {call.step_id} runs on although nobody waits for it",
+            )
         if self.on_event is not None and execution.outcome is None:
             self.on_event(self, execution)
 

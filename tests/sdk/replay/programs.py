@@ -159,7 +159,7 @@ class Interpreter:
         try:
             value = await step(name, body, retry=retry)
         except BaseException as error:
-            self.note("raised", name, repr(error), getattr(error, "extra", "nothing") is None)
+            self.note("raised", name, repr(error), hasattr(error, "extra"))
             raise
         self.note("returned", name, repr(value))
         return value
@@ -357,8 +357,9 @@ class Interpreter:
         async def meet(number: int, node: Node) -> None:
             try:
                 await self.run(node)
-            finally:
-                self.note("arrived", number, await barrier.wait() >= 0)
+            except Exception as error:
+                self.note("late", number, repr(error))
+            self.note("arrived", number, await barrier.wait() >= 0)
 
         return repr(await asyncio.gather(*[meet(*pair) for pair in enumerate(nodes)], return_exceptions=True))
 

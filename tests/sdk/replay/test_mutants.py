@@ -1,0 +1,409 @@
+"""Break one rule at a time: the checks of `checks.py` must notice each within a bounded number of programs.
+
+The patches are planted here and nowhere else. That the same programs pass without them is shown by
+`test_random_programs`, which runs at least as many seeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kagzi.api.operations import CompleteStep
+from kagzi.core.instant import SECOND
+from kagzi.core.step import Step, StepKind
+from kagzi.sdk.replay import execution as kernel
+from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
+from tests.sdk.replay import checks
+from tests.sdk.replay.host import Host, JsonCodec
+from tests.sdk.replay.test_random_programs import VOLUME
+
+Patch = pytest.MonkeyPatch
+
+
+def two_events_in_one_drain(patch: Patch) -> None:
+    drain = WorkflowLoop.drain
+    chance = random.Random(1)
+
+    def hold(self: WorkflowLoop) -> None:
+        # While another body runs, another event will come, and its drain makes up for this one.
+        held = not self.execution.replaying and self.execution._running and chance.random() < 0.5
+        if not held:
+            drain(self)
+
+    patch.setattr(WorkflowLoop, "drain", hold)
+
+
+def number_after_the_workflow_went_on(patch: Patch) -> None:
+    submit, resolve = Execution._submit, Execution._resolve
+    held: list[Any] = []
+
+    def late_submit(self: Execution, operation: Any) -> None:
+        if isinstance(operation, CompleteStep) and operation.kind is StepKind.FUNCTION:
+            held.append(operation)
+        else:
+            submit(self, operation)
+
+    def early_resolve(self: Execution, call: StepCall, result: Any) -> None:
+        resolve(self, call, result)
+        submit(self, held.pop())
+
+    patch.setattr(Execution, "_submit", late_submit)
+    patch.setattr(Execution, "_resolve", early_resolve)
+
+
+def number_when_the_body_returns(patch: Patch) -> None:
+    """Two bodies return in one order and are delivered in the other."""
+    step_returned = Execution.step_returned
+    held: dict[Execution, tuple[StepCall, Any, int]] = {}
+
+    def returned(self: Execution, call: StepCall, value: Any) -> None:
+        if self not in held and self._running > 1 and self._awaited(call):
+            self._seq += 1
+            held[self] = (call, value, self._seq)
+            return
+        step_returned(self, call, value)
+        if self in held:
+            other, other_value, seq = held.pop(self)
+            after, self._seq = self._seq, seq - 1
+            step_returned(self, other, other_value)
+            self._seq = after
+
+    patch.setattr(Execution, "step_returned", returned)
+
+
+def commit_in_any_order(patch: Patch) -> None:
+    def send(self: Host) -> None:
+        self.random.shuffle(self.pending)
+        self.in_flight, self.pending = self.pending[:1], self.pending[1:]
+
+    patch.setattr(Host, "send", send)
+
+
+def start_bodies_at_once(patch: Patch) -> None:
+    pump = Execution._pump
+
+    def open_gate(self: Execution) -> None:
+        durable, self._durable = self._durable, 1 << 60
+        pump(self)
+        self._durable = durable
+
+    patch.setattr(Execution, "_pump", open_gate)
+
+
+def wait_for_the_newest_acknowledgement_only(patch: Patch) -> None:
+    def durable(self: Execution, operations: int) -> None:
+        self._durable = self._submitted
+        self._pump()
+
+    patch.setattr(Execution, "durable", durable)
+
+
+def end_before_the_last_events(patch: Patch) -> None:
+    commit_all = Host.commit_all
+
+    def overtaken(self: Host) -> None:
+        if self.execution is not None and self.execution.outcome is not None:
+            self.pending.clear()
+        commit_all(self)
+
+    patch.setattr(Host, "commit_all", overtaken)
+
+
+def record_after_the_end(patch: Patch) -> None:
+    finish = Execution._finish
+
+    def finished(self: Execution, main: WorkflowTask) -> None:
+        bodies = [call for call in self._waiting.values() if call.running]
+        finish(self, main)
+        for call in bodies:
+            self._submit(kernel.CancelStep(step_id=call.step_id, attempt=call.attempt, started_at=call.started_at))
+
+    patch.setattr(Execution, "_finish", finished)
+
+
+def ticks_are_no_events(patch: Patch) -> None:
+    def tick(self: Execution) -> None:
+        now = max(self._effects.now(), self.loop.now)
+        if self.loop.first_due(now) is not None:
+            self.loop.now = now
+            self.loop.fire_due()
+            self.loop.drain()
+        self._settle()
+
+    patch.setattr(Execution, "tick", tick)
+
+
+def derive_ticks_from_timestamps(patch: Patch) -> None:
+    replay = Execution._replay
+
+    def derived(self: Execution, event: Step) -> None:
+        assert event.finished_at is not None
+        while (due := self.loop.next_due()) is not None and due <= event.finished_at:
+            self.loop.now = max(self.loop.now, due)
+            self.loop.fire_due()
+            self.loop.drain()
+        if event.kind is not StepKind.SLEEP:
+            replay(self, event)
+
+    patch.setattr(Execution, "_replay", derived)
+
+
+def a_tick_fires_one_timer(patch: Patch) -> None:
+    """Live, all timers that are due fire; on replay only the one that gave the tick its name."""
+    replay = Execution._replay
+
+    def one(self: Execution, event: Step) -> None:
+        if event.kind is StepKind.SLEEP:
+            later = [timer for timer in self.loop._timers if timer.step_id != event.step_id]
+            self.loop._timers = [timer for timer in self.loop._timers if timer.step_id == event.step_id]
+            self.loop._timers, fired = [], self.loop._timers
+            self.loop.now = event.finished_at or 0
+            self._seq += 1
+            self.loop._ready.extend(fired)
+            self.loop._timers = sorted(later)
+            self.loop.drain()
+        else:
+            replay(self, event)
+
+    patch.setattr(Execution, "_replay", one)
+
+
+def a_tick_with_nothing_due_is_recorded(patch: Patch) -> None:
+    tick = Execution.tick
+
+    def always(self: Execution) -> None:
+        if self.loop.next_due() is not None and self.loop.first_due(self._effects.now()) is None:
+            now = self._next_event()
+            self._submit(
+                CompleteStep(
+                    step_id=f"@idle{self._seq}",
+                    kind=StepKind.SLEEP,
+                    completed_seq=self._seq + 1,
+                    started_at=now,
+                    finished_at=now,
+                )
+            )
+        tick(self)
+
+    patch.setattr(Execution, "tick", always)
+
+
+def time_of_the_worker(patch: Patch) -> None:
+    patch.setattr(WorkflowLoop, "time", lambda self: self.execution._effects.now() / SECOND)
+
+
+def start_time_of_the_worker(patch: Patch) -> None:
+    create = Execution.__init__
+
+    def now(self: Execution, effects: Any, **kwargs: Any) -> None:
+        create(self, effects, **{**kwargs, "started_at": effects.now()})
+
+    patch.setattr(Execution, "__init__", now)
+
+
+def replay_starts_bodies(patch: Patch) -> None:
+    replay, request, resume = Execution._replay, Execution._request, Execution._resume
+
+    def eager(self: Execution, event: Step) -> None:
+        replay(self, event)
+        self._pump()
+
+    def requested(self: Execution, call: StepCall) -> None:
+        request(self, call)
+        if self.replaying and self._awaited(call):
+            self._resume(call)
+
+    def once(self: Execution, call: StepCall) -> None:
+        if not call.running and call not in self._wanted:
+            resume(self, call)
+
+    patch.setattr(Execution, "_replay", eager)
+    patch.setattr(Execution, "_request", requested)
+    patch.setattr(Execution, "_resume", once)
+
+
+def late_results_are_recorded(patch: Patch) -> None:
+    step_returned = Execution.step_returned
+
+    def returned(self: Execution, call: StepCall, value: Any) -> None:
+        if not self._awaited(call) and not self.loop.evicting:
+            now = self._next_event()
+            self._submit(
+                CompleteStep(
+                    step_id=call.step_id,
+                    attempt=call.attempt,
+                    completed_seq=self._seq,
+                    started_at=call.started_at,
+                    finished_at=now,
+                    input_hash=call.input_hash,
+                    output=b"0",
+                )
+            )
+        step_returned(self, call, value)
+
+    patch.setattr(Execution, "step_returned", returned)
+
+
+def cancelled_bodies_are_not_told(patch: Patch) -> None:
+    """The workflow goes on, and the body keeps its place until it ends by itself."""
+
+    def cancelled(self: Execution, call: StepCall) -> None:
+        self._waiting.pop(call.step_id, None)
+        if call.running:
+            self._running -= 1
+            call.running = False
+
+    patch.setattr(Execution, "_cancelled", cancelled)
+
+
+def cancelled_bodies_are_not_waited_for(patch: Patch) -> None:
+    pump = Execution._pump
+
+    def impatient(self: Execution) -> None:
+        ending, self._ending = self._ending, 0
+        pump(self)
+        self._ending = ending
+
+    patch.setattr(Execution, "_pump", impatient)
+
+
+def values_are_not_rebuilt(patch: Patch) -> None:
+    step_returned = Execution.step_returned
+
+    def returned(self: Execution, call: StepCall, value: Any) -> None:
+        patch.setattr(JsonCodec, "decode_result", lambda _self, _data: value)
+        try:
+            step_returned(self, call, value)
+        finally:
+            patch.setattr(JsonCodec, "decode_result", decode_result)
+
+    decode_result = JsonCodec.decode_result
+    patch.setattr(Execution, "step_returned", returned)
+
+
+def errors_are_not_rebuilt(patch: Patch) -> None:
+    step_raised, decode = Execution.step_raised, kernel.Failure.decode
+
+    class Raw:
+        def __init__(self, error: BaseException) -> None:
+            self.to_exception = lambda: error
+
+    def raised(self: Execution, call: StepCall, error: BaseException) -> None:
+        patch.setattr(kernel.Failure, "decode", lambda _data: Raw(error))
+        try:
+            step_raised(self, call, error)
+        finally:
+            patch.setattr(kernel.Failure, "decode", decode)
+
+    patch.setattr(Execution, "step_raised", raised)
+
+
+def tasks_are_hashed_by_chance(patch: Patch) -> None:
+    chance = random.Random(1)
+    create = WorkflowTask.__init__
+
+    def shuffled(self: WorkflowTask, coro: Any, loop: Any, scope: Any, number: int, context: Any) -> None:
+        create(self, coro, loop, scope, chance.randrange(1 << 40), context)
+
+    patch.setattr(WorkflowTask, "__init__", shuffled)
+
+
+def tasks_are_named_by_a_counter_of_the_process(patch: Patch) -> None:
+    numbers = itertools.count()
+    create_task = WorkflowLoop.create_task
+
+    def counted(self: WorkflowLoop, coro: Any, **options: Any) -> WorkflowTask:
+        return create_task(self, coro, **{**options, "name": f"Task-{next(numbers)}"})
+
+    patch.setattr(WorkflowLoop, "create_task", counted)
+    patch.setattr(WorkflowTask, "set_name", asyncio.Task.set_name)
+
+
+def retry_before_the_failure_is_durable(patch: Patch) -> None:
+    retry = Execution._retry
+
+    def at_once(self: Execution, call: StepCall) -> None:
+        call.gate = 0
+        retry(self, call)
+
+    patch.setattr(Execution, "_retry", at_once)
+
+
+def failed_attempts_are_forgotten(patch: Patch) -> None:
+    create = Execution.__init__
+
+    def forgetful(self: Execution, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        self._attempts.clear()
+
+    patch.setattr(Execution, "__init__", forgetful)
+
+
+def evict_without_a_flag(patch: Patch) -> None:
+    class Unflagged(WorkflowLoop):
+        @property
+        def evicting(self) -> bool:  # type: ignore[override]
+            return False
+
+        @evicting.setter
+        def evicting(self, _value: bool) -> None:
+            pass
+
+    patch.setattr(kernel, "WorkflowLoop", Unflagged)
+
+
+MUTANTS: list[Callable[[Patch], None]] = [
+    two_events_in_one_drain,
+    number_after_the_workflow_went_on,
+    number_when_the_body_returns,
+    commit_in_any_order,
+    start_bodies_at_once,
+    wait_for_the_newest_acknowledgement_only,
+    end_before_the_last_events,
+    record_after_the_end,
+    ticks_are_no_events,
+    derive_ticks_from_timestamps,
+    a_tick_fires_one_timer,
+    a_tick_with_nothing_due_is_recorded,
+    time_of_the_worker,
+    start_time_of_the_worker,
+    replay_starts_bodies,
+    late_results_are_recorded,
+    cancelled_bodies_are_not_told,
+    cancelled_bodies_are_not_waited_for,
+    values_are_not_rebuilt,
+    errors_are_not_rebuilt,
+    tasks_are_hashed_by_chance,
+    tasks_are_named_by_a_counter_of_the_process,
+    retry_before_the_failure_is_durable,
+    failed_attempts_are_forgotten,
+    evict_without_a_flag,
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("kagzi.workflow")
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_noticed(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    for seed in VOLUME:
+        try:
+            checks.check_seed(seed, lives=1)
+        except Exception:
+            return
+    pytest.fail("nothing was noticed")
