@@ -108,7 +108,9 @@ class Coordinator:
 
     async def _recover_runs(self) -> bool:
         return self._changed(
-            await recover_runs.run_once(self._store, self._limit, max_crashes=self._settings.max_crashes),
+            await recover_runs.run_once(
+                self._store, self._limit, max_crashes=self._settings.max_crashes, jitter=self._jitter
+            ),
             "the lease of run %s ended; it is %s now",
         )
 
