@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ async def until(look: Callable[[], T], what: str, seconds: float = PATIENCE) -> 
 
 class WorkerProcess:
     def __init__(self, directory: Path, number: int, options: dict[str, Any]) -> None:
+        self._url: str = options["url"]
         self.log_path = directory / f"worker-{number}.log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
@@ -66,6 +68,28 @@ class WorkerProcess:
         at = self.send(signal.SIGKILL)
         self.process.wait()
         return at
+
+    async def suspend(self) -> float:
+        """SIGSTOP, but not while it holds SQLite's write lock: that would suspend everybody else, too."""
+        while True:
+            at = self.send(signal.SIGSTOP)
+            if not self._locks_database():
+                return at
+            self.send(signal.SIGCONT)
+            await asyncio.sleep(0.02)
+
+    def _locks_database(self) -> bool:
+        if not self._url.startswith("sqlite:///"):
+            return False
+        connection = sqlite3.connect(self._url.removeprefix("sqlite:///"), timeout=1.0, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+        finally:
+            connection.close()
+        return False
 
     async def ended(self, seconds: float = PATIENCE) -> int:
         """Its exit code."""

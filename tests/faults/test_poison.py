@@ -1,0 +1,76 @@
+"""Runs that kill their workers end, and harm nobody else. Counters are kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kagzi import RunStatus, WorkflowFailed
+from tests.faults.conftest import MakeSite
+from tests.faults.processes import Site
+
+
+@pytest.fixture
+def site(url: str, make_site: MakeSite) -> Site:
+    return make_site(url, lease="1s", max_crashes=4)
+
+
+@contextlib.asynccontextmanager
+async def respawning(site: Site, count: int) -> AsyncIterator[None]:
+    """That many worker processes, each replaced when it dies."""
+
+    async def keep() -> None:
+        while True:
+            worker = site.worker()
+            while worker.process.poll() is None:
+                await asyncio.sleep(0.02)
+
+    tasks = [asyncio.create_task(keep()) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_run_that_kills_its_workers_fails_and_others_go_on(site: Site) -> None:
+    async with site.program.app, respawning(site, 2):
+        poison = await site.program.deadly.start(2)
+        neighbours = [await site.program.chain.start(5, 0.005) for _ in range(10)]
+        results = await asyncio.gather(*(run.result(timeout=60) for run in neighbours))
+        assert results == [sum(range(5))] * 10
+        with pytest.raises(WorkflowFailed, match=r"died 4 times in a row") as caught:
+            await poison.result(timeout=60)
+        assert caught.value.failure is not None
+        found = await poison.get()
+        assert (found.status, found.crashes, found.executions, found.attempts) == (RunStatus.FAILED, 4, 4, 0)
+        assert len(site.ledger.lines("enter", phase=100)) == 4
+        # Later runs have workers again.
+        assert await (await site.program.chain.start(2, 0)).result(timeout=60) == 1
+    site.ledger.check_acknowledged_once()
+
+
+async def test_progress_between_crashes_forgives_them(site: Site) -> None:
+    """As many crashes as the limit allows, but never twice at the same place."""
+    async with site.program.app, respawning(site, 1):
+        run = await site.program.dies_after_each.start(4)
+        assert await run.result(timeout=90) == 4
+        found = await run.get()
+        assert (found.status, found.executions, found.attempts) == (RunStatus.COMPLETED, 5, 0)
+        assert found.crashes == 1  # in a row
+    site.ledger.check_acknowledged_once()
+
+
+async def test_waking_from_sleeps_burns_nothing(site: Site) -> None:
+    async with site.program.app:
+        await site.worker().ready()
+        run = await site.program.naps.start(3, 1.1)
+        assert await run.result(timeout=30) == 3
+        found = await run.get()
+        assert (found.attempts, found.crashes) == (0, 0)
+        assert 1 <= found.executions <= 4
+    assert [line["phase"] for line in site.ledger.lines("enter")] == [0, 1, 2]
