@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kagzi.api.operations import (
     Answer,
     Chunk,
@@ -25,14 +27,13 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.store.postgres.single import INLINE_BYTES, apply_single
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-
-INLINE_BYTES = 1024  # larger inputs and outputs of runs live in workflow_payloads
 
 _RECORD_STEPS = STATEMENTS["record_steps"]
 _RECORD_STEPS_AND_MOVE_RUNS = STATEMENTS["record_steps_and_move_runs"]
@@ -42,6 +43,8 @@ _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
 
 
 async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> list[Answer]:
+    if len(chunks) == 1 and (answer := await apply_single(connection, chunks[0], now)) is not None:
+        return [answer]
     answers: list[Answer] = [ChunkAnswer.LEASE_LOST] * len(chunks)
     waiting = list(range(len(chunks)))
     while waiting:
@@ -167,6 +170,8 @@ def fold_steps(steps: list[StepOperation]) -> list[StepOperation]:
             before.completed_seq is None
             and (step.status is not StepStatus.RUNNING or before.status is StepStatus.RUNNING)
         ):
+            if before is not None and step.input is None and before.input is not None:
+                step = msgspec.structs.replace(step, input=before.input)  # said when it began, and not again
             folded[key] = step
     return list(folded.values())
 

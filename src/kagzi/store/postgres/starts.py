@@ -9,7 +9,8 @@ from kagzi.api.operations import Answer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, Unavailable
-from kagzi.store.postgres.chunks import INLINE_BYTES, optional
+from kagzi.store.postgres.chunks import optional
+from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from kagzi.store.postgres.connection import Connection
 
+_START_RUN = STATEMENTS["start_run"]
 _START_RUNS = STATEMENTS["start_runs"]
 _STORE_INPUTS = STATEMENTS["store_inputs"]
 _FIND_STARTED_RUNS = STATEMENTS["find_started_runs"]
@@ -54,6 +56,9 @@ async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: 
 async def _insert(
     connection: Connection, starts: list[StartRun], now: Instant | None
 ) -> dict[tuple[str, str], asyncpg.Record]:
+    if len(starts) == 1 and len(starts[0].input) <= INLINE_BYTES:
+        rows = await connection.fetch(_START_RUN, now, *start_columns(starts[0]))
+        return {_key(starts[0]): row for row in rows}
     arguments = _start_columns(starts)
     large = [start for start in starts if len(start.input) > INLINE_BYTES]
     if not large:
@@ -122,6 +127,29 @@ def _started(row: asyncpg.Record, start: StartRun) -> Started:
 
 def _key(start: StartRun) -> tuple[str, str]:
     return start.namespace, start.run_id
+
+
+def start_columns(start: StartRun) -> tuple[object, ...]:
+    lease = start.lease
+    return (
+        start.namespace,
+        start.run_id,
+        start.external_id,
+        start.task_queue,
+        start.workflow_type,
+        start.version,
+        start.priority,
+        start.input,
+        start.retry_policy,
+        start.lease_length,
+        start.timeout,
+        start.deadline_at,
+        start.delay,
+        start.start_at,
+        lease and lease.length,
+        lease and lease.token,
+        lease and lease.worker_id,
+    )
 
 
 def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
