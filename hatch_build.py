@@ -18,7 +18,7 @@ COMPILER = ["grpcio-tools==1.76.*; python_version < '3.15'", "grpcio-tools>=1.85
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = sorted((ROOT / "proto").rglob("*.proto"))
-# The folders below proto/ repeat those of the package, because imports in generated code follow the paths of the protos.
+# The folders below proto/ repeat the package, because imports in generated code follow the paths of the protos.
 MODULES = [ROOT / "src" / proto.relative_to(ROOT / "proto").with_suffix("") for proto in SOURCES]
 PACKAGES = {ROOT / "src/kagzi/_proto"} | {module.parent for module in MODULES}
 MADE = [Path(f"{module}{suffix}") for module in MODULES for suffix in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")]
