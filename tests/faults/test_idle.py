@@ -1,0 +1,57 @@
+"""A worker with nothing to do costs next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import asyncpg
+import pytest
+
+from tests.faults.conftest import MakeSite
+
+MEGABYTE = 1024 * 1024
+SECONDS = 8.0
+OURS = 2  # transactions of the test's own connections
+
+
+async def test_an_idle_worker_stays_small_and_quiet(make_site: MakeSite, url: str) -> None:
+    site = make_site(url)
+    postgres = url.startswith("postgresql")
+    worker = await site.worker().ready()
+    async with site.program.app:
+        for _ in range(5):
+            await (await site.program.mixed.start(6, 0)).result(timeout=30)
+    # A connection of PostgreSQL that falls idle reports what it did up to ten seconds later.
+    await asyncio.sleep(11 if postgres else 1.5)
+    queries = await _transactions(url) if postgres else 0
+    began, cpu = time.monotonic(), worker.cpu_seconds()
+    await asyncio.sleep(SECONDS)
+    passed, cpu = time.monotonic() - began, worker.cpu_seconds() - cpu
+    assert worker.memory() < 60 * MEGABYTE, worker.memory() / MEGABYTE
+    assert cpu / passed < 0.06, cpu
+    if postgres:
+        assert (await _transactions(url) - queries - OURS) / passed <= 2
+
+
+async def _transactions(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        count = await connection.fetchval(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+        )
+    finally:
+        await connection.close()
+    assert isinstance(count, int)
+    return count
+
+
+@pytest.mark.postgres
+async def test_an_idle_client_is_quiet_too(make_site: MakeSite, postgres_database: str) -> None:
+    site = make_site(postgres_database)
+    async with site.program.app:
+        await asyncio.sleep(11)
+        queries, began = await _transactions(postgres_database), time.monotonic()
+        await asyncio.sleep(SECONDS / 2)
+        passed = time.monotonic() - began
+        assert (await _transactions(postgres_database) - queries - OURS) / passed <= 2
