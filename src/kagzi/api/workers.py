@@ -93,6 +93,7 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     news: tuple[str, ...] = ()  # runs whose inbox has grown or that were cancelled
     drain: bool = False
     known: bool = True  # False: the engine has no such live worker; register again
+    now: Instant = 0  # the database's time; 0 if there is none to tell
 
 
 class Adopter(Protocol):

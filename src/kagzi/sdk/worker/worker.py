@@ -40,6 +40,7 @@ from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.sdk.worker.slots import Slots
 from kagzi.version import __version__
 
@@ -116,6 +117,9 @@ class Worker:
         self._make_heart = heart
         self._heart: Heart | None = None
         self._held: dict[str, Attempt] = {}
+        self._lease_clock = LeaseClock()
+        self._reserved_at: dict[str, Span] = {}  # by the token of the lease
+        self._confirming: set[asyncio.Task[None]] = set()
         self._heard = 0
         self._completed = 0
         self._failed = 0
@@ -252,8 +256,10 @@ class Worker:
     async def _poll(self, poll: Poll) -> None:
         """One poll, repeated with the same number and token until it is answered: a repeat claims nothing twice."""
         failures = 0
+        sent: Span = 0
         polled: Polled | None = None
         while polled is None:
+            sent = self.monotonic()
             try:
                 polled = await self._engine.workers.poll(poll)
             except Exception as error:
@@ -264,27 +270,52 @@ class Worker:
                     logger.warning("polling failed (%d in a row): %s", failures, error)
                 await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
         self._backlog = len(polled.claims) >= poll.limit
-        leased_at = self.monotonic()
-        for claim in polled.claims:
-            self._hold(claim, polled.now, leased_at)
+        leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
+        attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
         # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
         self._heard = poll.number
-        if polled.claims:
-            self.loop.call_soon(self._begin_all, [claim.run_id for claim in polled.claims])
+        if attempts:
+            self.loop.call_soon(self._begin_all, attempts)
 
-    def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> None:
+    def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
         old = self._held.pop(claim.run_id, None)
         if old is not None:
             # Our own lease ran out and we claimed the run again before we noticed.
             old.abandon("it was claimed again")
         self.slots.take()
-        self._held[claim.run_id] = Attempt(self, claim, now, leased_at)
+        attempt = self._held[claim.run_id] = Attempt(self, claim, now, leased_at)
+        return attempt
 
-    def _begin_all(self, run_ids: list[str]) -> None:
-        for run_id in run_ids:
-            attempt = self._held.get(run_id)
-            if attempt is not None:
+    def _begin_all(self, attempts: list[Attempt]) -> None:
+        doubtful: list[Attempt] = []
+        for attempt in attempts:
+            if attempt.gone:
+                continue
+            if attempt.lease_is_safe():
                 self._begin(attempt)
+            else:
+                doubtful.append(attempt)
+        if doubtful:
+            task = self.loop.create_task(self._confirm(doubtful))
+            self._confirming.add(task)
+            task.add_done_callback(self._confirming.discard)
+
+    async def _confirm(self, attempts: list[Attempt]) -> None:
+        """These claims may have been so long on their way that they are out of date: ask before they are begun."""
+        heartbeat, at = self.heartbeat()
+        with contextlib.suppress(KagziError, TimeoutError):
+            async with asyncio.timeout(self._interval / SECOND):
+                self.renewed(heartbeat, at, await self._engine.workers.heartbeat(heartbeat))
+        self.loop.call_soon(self._begin_confirmed, attempts)
+
+    def _begin_confirmed(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            if attempt.gone:
+                continue
+            if attempt.lease_is_safe():
+                self._begin(attempt)
+            else:
+                attempt.abandon("its claim arrived too late")
 
     def _begin(self, attempt: Attempt) -> None:
         claim = attempt.claim
@@ -350,14 +381,18 @@ class Worker:
         if self._registry.find_workflow(start.workflow_type, start.version) is None:
             return None
         self.slots.reserved += 1
-        return BirthLease(worker_id=self.worker_id, token=self.ids.token(), length=start.lease_length or self._lease)
+        token = self.ids.token()
+        self._reserved_at[token] = self.monotonic()
+        return BirthLease(worker_id=self.worker_id, token=token, length=start.lease_length or self._lease)
 
     def adopt(self, claim: Claim, now: Instant) -> None:
         self.slots.reserved -= 1
-        self._hold(claim, now, self.monotonic())
-        self._begin(self._held[claim.run_id])
+        received = self.monotonic()
+        sent = self._reserved_at.pop(claim.token, received)
+        self._begin_all([self._hold(claim, now, self._lease_clock.given_at(sent, now, received))])
 
-    def decline(self, lease: BirthLease) -> None:  # noqa: ARG002
+    def decline(self, lease: BirthLease) -> None:
+        self._reserved_at.pop(lease.token, None)
         self.slots.reserved -= 1
         if self.slots.free > 0:
             self._slot_free.set()
@@ -384,6 +419,7 @@ class Worker:
         return min(self._interval, shortest // 3)
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
+        self._lease_clock.heard(at, answer.now)
         lost = set(answer.lost)
         for run_id, token in sent.held:
             attempt = self._held.get(run_id)

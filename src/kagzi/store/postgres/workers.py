@@ -67,12 +67,13 @@ async def heartbeat(
         rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens)
         let_go = {str(row["run_id"]) for row in rows}
         missing = [pair for pair in missing if pair[0] not in let_go]
-    status = await connection.fetchval(_BEAT, now, beat.worker_id, beat.completed, beat.failed)
+    worker = await connection.fetchrow(_BEAT, now, beat.worker_id, beat.completed, beat.failed)
     answer = HeartbeatAnswer(
         lost=tuple(run_id for run_id, _ in missing),
         news=tuple(run_id for run_id, row in renewed.items() if row["news"]),
-        drain=status == WorkerStatus.DRAINING,
-        known=status is not None,
+        drain=worker is not None and worker["status"] == WorkerStatus.DRAINING,
+        known=worker is not None,
+        now=0 if worker is None else worker["last_heartbeat_at"],
     )
     return answer, released
 

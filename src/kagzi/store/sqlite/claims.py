@@ -15,7 +15,10 @@ from kagzi.store.sqlite.steps import read_history
 
 def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
     run_ids = _claimed_before(connection, poll)
-    if not run_ids:
+    if run_ids:
+        # Its first answer was lost, so for the worker the lease begins now.
+        connection.execute(SQL["renew_leases"], (poll.worker_id, _json(run_ids), now))
+    else:
         run_ids = _due(connection, poll, now)
         if not run_ids:
             return Polled(now=now, claims=())

@@ -66,6 +66,7 @@ def heartbeat(
         news=tuple(news),
         drain=worker is not None and worker[1] == WorkerStatus.DRAINING,
         known=worker is not None and worker[1] != WorkerStatus.OFFLINE,
+        now=now,
     )
     return answer, [revoke(connection, run, now) for run in unheard]
 

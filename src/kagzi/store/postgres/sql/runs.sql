@@ -1,15 +1,17 @@
 -- name: claim_runs
--- Lease the due runs that have waited longest, or find again what this very poll has claimed before.
+-- Lease the due runs that have waited longest, or find again what this very poll has claimed before: its first answer
+-- was lost, so for the worker the lease begins now.
 -- Always one row with the time, even if there is no run in it. The limit is applied inside a CTE, which runs once;
 -- under IN (SELECT … LIMIT) it may run again for every row and claim more than the limit. A token claims a run
 -- once: a poll that arrives twice must not revive what was written under its token. `lease_length` is fixed with the
 -- first claim, so that heartbeats know what to renew a lease to.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), again AS MATERIALIZED (
-    SELECT r.*
-    FROM kagzi.workflow_runs AS r
+), again AS (
+    UPDATE kagzi.workflow_runs AS r SET lease_expires_at = i.now + r.lease_length
+    FROM instant AS i
     WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.token = $5::uuid AND r.namespace = $3::text
+    RETURNING r.*
 ), due AS MATERIALIZED (
     SELECT d.namespace, d.run_id, d.claim_key
     FROM unnest($7::text[]) AS q (task_queue)

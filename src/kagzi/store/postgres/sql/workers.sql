@@ -66,7 +66,7 @@ WHERE w.worker_id = $1::uuid;
 UPDATE kagzi.workers AS w
 SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = $3::bigint, failed = $4::bigint
 WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE'
-RETURNING w.status;
+RETURNING w.status, w.last_heartbeat_at;
 
 -- name: release_runs
 -- Give back everything a worker holds, burning nothing.
