@@ -13,6 +13,8 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip -qq install
 # Two stamps for one environment: the demo should not wait for type checkers and a PostgreSQL.
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
+# What the code of the wire contract is generated from when Kagzi is installed.
+WIRE := hatch_build.py $(wildcard proto/kagzi/_proto/*/*.proto)
 # Nothing is installed in an environment whose interpreter is gone, as after an upgrade of the system.
 $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 
@@ -47,7 +49,7 @@ simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)
 
 clean: ## Remove the environment and everything built or cached
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist src/kagzi/_proto .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A name on PATH is not enough: a shim of pyenv may exist and refuse to run, and Debian's Python may come without ensurepip.
@@ -63,12 +65,13 @@ $(PY):
 	echo "$(if $(PYTHON),PYTHON=$(PYTHON) is not one,None was found on PATH). Choose one with: make PYTHON=/path/to/python3" >&2; \
 	exit 1
 
+# Without build hooks: the demo has no server, so it need not wait for the compiler of the wire contract either.
 $(BASE): pyproject.toml | $(PY)
 	@echo "Installing Kagzi ..."
-	@$(PIP) --editable .
+	@HATCH_BUILD_NO_HOOKS=true $(PIP) --editable .
 	@touch $@
 
-$(DEV): pyproject.toml | $(PY)
+$(DEV): pyproject.toml $(WIRE) | $(PY)
 	@echo "Installing Kagzi and what its tests need (a minute or so the first time) ..."
 	@$(PIP) --editable '.[dev]'
 	@touch $(BASE) $@
