@@ -202,7 +202,9 @@ class Checker:
             self._check_birth(new, now, method)
             return
         if old.status.finished:
-            raise self._wrong(new.run_id, f"changed after it had ended ({method}): {_difference(old, new)}")  # (1, 18)
+            if _difference(old, new) or not _same_but_timeouts(old, new):
+                raise self._wrong(new.run_id, f"changed after it had ended ({method}): {_difference(old, new)}")  # (1)
+            return
         for field in _UNCHANGING:
             if getattr(old, field) != getattr(new, field):
                 raise self._wrong(new.run_id, f"has another {field}")
@@ -283,8 +285,12 @@ class Checker:
     # What each kind of transaction may do.
 
     def _after_apply(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
-        chunks = [write for write in args[0] if isinstance(write, Chunk) and write.run_id == new.run_id]
-        if old.status is not RunStatus.RUNNING or not any(chunk.token == old.token for chunk in chunks):
+        chunks = [
+            write
+            for write in args[0]
+            if isinstance(write, Chunk) and write.run_id == new.run_id and write.token == old.token
+        ]
+        if old.status is not RunStatus.RUNNING or not chunks:
             raise self._wrong(new.run_id, f"was changed without its lease: {_difference(old, new)}")  # (2)
         if (new.token, new.worker_id, new.executions, new.crashes) != (
             old.token,
@@ -314,6 +320,10 @@ class Checker:
 
     def _after_claim(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         poll: Poll = args[0]
+        if old.status is RunStatus.RUNNING and new.token == old.token == poll.token:
+            if new.lease_length is None or new.lease_expires_at != now + new.lease_length:
+                raise self._wrong(new.run_id, "has a lease of another length after a repeated poll")
+            return
         if old.status not in CLAIMABLE or new.status is not RunStatus.RUNNING:
             raise self._wrong(new.run_id, f"was claimed while {old.status}")  # (6)
         if old.available_at is None or old.available_at > now:
@@ -339,7 +349,7 @@ class Checker:
             if new.lease_length is None or new.lease_expires_at != now + new.lease_length:
                 raise self._wrong(new.run_id, "was renewed to another length")
         else:
-            if dict(heartbeat.held).get(new.run_id) is not None:
+            if (new.run_id, old.token) in heartbeat.held:
                 raise self._wrong(new.run_id, "was taken from its holder")
             self._check_burnt_nothing(old, new)
 
@@ -405,8 +415,8 @@ class Checker:
     def _check_recorded(self, run: RunRow, chunk: Chunk, before: RunRow) -> None:
         """What was acknowledged is there. (4)"""
         for operation in chunk.operations:
-            if not isinstance(operation, StepOperation) or run.attempts != before.attempts:
-                continue
+            if not isinstance(operation, StepOperation) or any(step.generation for step in run.steps.values()):
+                continue  # it may have been set aside since
             step = run.steps.get((operation.step_id, operation.attempt))
             if step is None or (
                 operation.completed_seq is not None
@@ -465,6 +475,14 @@ def _step(row: tuple[Any, ...]) -> StepRow:
 
 def _seq(step: StepRow) -> int:
     return step.completed_seq or 0
+
+
+def _same_but_timeouts(old: RunRow, new: RunRow) -> bool:
+    """A timeout nobody waits for any more may be forgotten even after the end."""
+    return old.steps.keys() == new.steps.keys() and all(
+        step == old.steps[key] or msgspec.structs.replace(old.steps[key], timeout_at=None) == step
+        for key, step in new.steps.items()
+    )
 
 
 def _difference(old: RunRow, new: RunRow) -> str:

@@ -130,7 +130,7 @@ class Ledger:
         visit.run_attempts = run.attempts
         if run.token != visit.token or run.status is not RunStatus.RUNNING:
             # Nothing can keep a body from beginning in the very moment in which its process wakes from a pause.
-            if False and visit.process.resumed_at != self._world.host.time():
+            if visit.process.resumed_at != self._world.host.time():
                 raise self._wrong(visit, "began under a lease that is gone")
             return
         if run.last_seq < position:

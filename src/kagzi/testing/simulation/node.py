@@ -111,13 +111,16 @@ class Node:
     async def replace_worker(self, grace: float) -> None:
         """SIGTERM to a worker whose process lives on, and a new one in its place."""
         worker = self.worker
-        if worker is not None:
+        if worker is not None and not worker.draining:
             await worker.stop(round(grace * SECOND))
             self.worker = None
-            await self._until_it_works(self._new_worker)
+            if not self.leaving:
+                await self._until_it_works(self._new_worker)
 
     async def leave(self, grace: float) -> None:
         """End in order, as after SIGTERM, and start again a little later."""
+        if self.leaving:
+            return
         self.leaving = True
         if self.worker is not None:
             await self.worker.stop(round(grace * SECOND))

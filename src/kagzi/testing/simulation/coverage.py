@@ -1,0 +1,63 @@
+"""What a batch of seeds must have seen to count: a simulation in which nothing happens finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kagzi.testing.simulation.faults import Fault
+
+_OPERATIONS = (
+    "StartRun",
+    "StartStep",
+    "CompleteStep",
+    "FailStep",
+    "CancelStep",
+    "ParkRun",
+    "HandBackRun",
+    "RetryRun",
+    "CompleteRun",
+    "FailRun",
+    "refused chunk",
+    "run given up after crashes",
+)
+_TRANSACTIONS = (
+    "apply",
+    "claim",
+    "register",
+    "heartbeat",
+    "deregister",
+    "recover_runs",
+    "time_out_steps",
+    "time_out_runs",
+    "expire_workers",
+    "prune_runs",
+    "horizon",
+    "finished_of",
+    "get_run",
+)
+_TRANSITIONS = (
+    "born PENDING",
+    "born RUNNING",
+    "PENDING to RUNNING",
+    "SLEEPING to RUNNING",
+    "RUNNING to PENDING",
+    "RUNNING to SLEEPING",
+    "RUNNING to COMPLETED",
+    "RUNNING to FAILED",
+    "RUNNING to TIMED_OUT",
+    "PENDING to TIMED_OUT",
+    "SLEEPING to TIMED_OUT",
+)
+
+REQUIRED: Final = (
+    *(f"operation: {name}" for name in _OPERATIONS),
+    *(f"store: {name}" for name in _TRANSACTIONS),
+    *(f"transition: {name}" for name in _TRANSITIONS),
+    *(f"fault: {fault}" for fault in Fault),
+)
+
+
+def missing(seen: Mapping[str, int]) -> list[str]:
+    """What has not occurred in a batch and should have."""
+    return [name for name in REQUIRED if not seen.get(name)]
