@@ -57,6 +57,7 @@ class Attempt:
         self._in_flight = 0
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_due: Instant = 0
         self._bodies: set[StepCall] = set()
 
     # Effects, called by the execution.
@@ -165,6 +166,8 @@ class Attempt:
             self.drain()
         elif execution.idle:
             self._wait(execution)
+        else:
+            self._watch_timers(execution)
         self._flush()
 
     def _final_operation(self, execution: Execution) -> Operation:
@@ -186,13 +189,28 @@ class Attempt:
         due = execution.next_due()
         now = self.now()
         if due is not None and due - now <= SHORT_WAIT and self._worker.slots.lend(self):
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._worker.loop.call_later(max(due - now, 0) / SECOND, self._due)
+            self._set_timer(due, self._due)
             return
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
         self._end(ParkRun(available_at=due if due is not None else now + RECHECK, inbox_seq=self.claim.inbox_seq))
+
+    def _watch_timers(self, execution: Execution) -> None:
+        """Timers fire beside running bodies too: a timeout around a step, a sleep beside one, a retry."""
+        due = execution.next_due()
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return  # a timer that rings too early sets itself anew, so a cancelled timeout costs nothing here
+        self._set_timer(due, self._ring)
+
+    def _set_timer(self, due: Instant, callback: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._worker.loop.call_later(max(due - self.now(), 0) / SECOND, callback)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self.resume()
 
     def _due(self) -> None:
         self._timer = None

@@ -57,13 +57,10 @@ class Bodies:
         self._alive: dict[StepCall, tuple[Attempt, Span]] = {}  # in order of start
         self._ending: dict[StepCall, Span] = {}  # cancelled or timed out: until when it may take
         self._sweeper: asyncio.TimerHandle | None = None
-        self._is_async: dict[Callable[..., Any], bool] = {}
         self._context = copy_context()
 
     def start(self, attempt: Attempt, call: StepCall) -> None:
-        is_async = self._is_async.get(call.fn)
-        if is_async is None:
-            is_async = self._is_async[call.fn] = inspect.iscoroutinefunction(call.fn)
+        is_async = _is_async(call.fn)
         info = StepInfo(
             attempt.run_id, call.step_id, call.attempt, attempt.workflow, None if is_async else threading.Event()
         )
@@ -71,7 +68,7 @@ class Bodies:
         context.run(current_step.set, info)
         loop = asyncio.get_running_loop()
         if is_async:
-            task = loop.create_task(call.fn(*call.args, **call.kwargs), context=context)
+            task = loop.create_task(_run(call), context=context)
             call.body = task
             task.add_done_callback(lambda task: self._task_done(attempt, call, task))
         else:
@@ -129,7 +126,7 @@ class Bodies:
             future: ThreadFuture[Any] = ThreadFuture()
             try:
                 future.set_result(work())
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 future.set_exception(error)
             return future
         if self._pool is None:
@@ -150,8 +147,10 @@ class Bodies:
                 attempt.body_ended(call)
         elif (error := task.exception()) is not None:
             attempt.step_raised(call, timeout_error(call) if call.body_timed_out else error)
+        elif type(result := task.result()) is Exited:
+            attempt.step_raised(call, result.error)
         else:
-            attempt.step_returned(call, task.result())
+            attempt.step_returned(call, result)
 
     def _thread_done(self, attempt: Attempt, call: StepCall, body: ThreadBody, future: ThreadFuture[Any]) -> None:
         if call.body is not body or not self._take(call):
@@ -220,6 +219,28 @@ class Bodies:
         self._take(call)
         if self._pool is not None and isinstance(call.body, ThreadBody):
             self._pool.give_up(call.body.future)
+
+
+class Exited:
+    """What became of a body that called sys.exit()."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: SystemExit) -> None:
+        self.error = error
+
+
+async def _run(call: StepCall) -> Any:
+    try:
+        return await call.fn(*call.args, **call.kwargs)
+    except SystemExit as error:
+        # A task would pass it on and end the worker, with all the other runs it holds.
+        return Exited(error)
+
+
+def _is_async(fn: Callable[..., Any]) -> bool:
+    code = getattr(fn, "__code__", None)
+    return (code is not None and bool(code.co_flags & inspect.CO_COROUTINE)) or inspect.iscoroutinefunction(fn)
 
 
 class ThreadBody:
