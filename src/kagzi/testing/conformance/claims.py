@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kagzi.api.operations import CompleteRun, HandBackRun, ParkRun
+from kagzi.api.operations import ChunkAnswer, CompleteRun, HandBackRun, ParkRun
 from kagzi.core.instant import SECOND
 from kagzi.core.run import AGEING, RunStatus
 from kagzi.core.worker import WorkflowType
@@ -19,7 +19,8 @@ class TestClaims:
 
         assert polled.now == bench.now()
         (claim,) = polled.claims
-        assert (claim.namespace, claim.run_id, claim.token) == (poll.namespace, run_id, poll.token)
+        assert (claim.namespace, claim.run_id) == (poll.namespace, run_id)
+        assert claim.token == f"{1:08x}{poll.token[8:]}"
         assert (claim.workflow_type, claim.version, claim.task_queue) == (TYPE, "3", QUEUE)
         assert (claim.external_id, claim.input, claim.retry_policy) == ("order-1", b"[1]", b"policy")
         assert (claim.started_at, claim.lease, claim.inbox_seq) == (bench.now(), LEASE, 0)
@@ -179,6 +180,31 @@ class TestPolls:
         (again,) = (await bench.polled(poll)).claims
 
         assert [step.step_id for step in again.history] == ["a"]
+
+    async def test_for_a_repeat_the_lease_begins_anew(self, bench: Bench) -> None:
+        await bench.start()
+        poll = bench.poll()
+        await bench.polled(poll)
+        bench.clock.advance(LEASE - SECOND)
+        await bench.polled(poll)
+
+        bench.clock.advance(LEASE - 1)
+        assert await bench.recover() == []
+        bench.clock.advance(1)
+        assert len(await bench.recover()) == 1
+
+    async def test_a_poll_that_comes_late_does_not_revive_an_old_lease(self, bench: Bench) -> None:
+        await bench.start()
+        poll = bench.poll()
+        (old,) = (await bench.polled(poll)).claims
+        bench.clock.advance(LEASE)
+        await bench.recover()
+
+        (new,) = (await bench.polled(poll)).claims
+
+        assert new.token != old.token
+        assert await bench.send(old, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
+        assert await bench.send(new, CompleteRun(output=b"2")) is ChunkAnswer.DONE
 
     async def test_a_repeat_does_not_return_what_was_taken_away(self, bench: Bench) -> None:
         await bench.start()
