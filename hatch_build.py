@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # 1.76 makes code for protobuf 6.31 and later, which runs under 7.x too. Later compilers would lock out users of 6.x;
@@ -24,7 +25,7 @@ PACKAGES = {ROOT / "src/kagzi/_proto"} | {module.parent for module in MODULES}
 MADE = [Path(f"{module}{suffix}") for module in MODULES for suffix in ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")]
 
 
-class WireContract(BuildHookInterface):  # type: ignore[type-arg]
+class WireContract(BuildHookInterface[BuilderConfig]):
     def dependencies(self) -> list[str]:
         return COMPILER if outdated() else []
 
@@ -41,7 +42,7 @@ def outdated() -> bool:
 
 
 def generate() -> None:
-    from grpc_tools import protoc  # type: ignore[import-not-found, unused-ignore]
+    from grpc_tools import protoc  # type: ignore[import-untyped]
 
     for package in PACKAGES:
         package.mkdir(parents=True, exist_ok=True)
