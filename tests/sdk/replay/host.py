@@ -70,7 +70,8 @@ class ObservedExecution(Execution):
         super().__init__(*args, **kwargs)
 
     def _request(self, call: StepCall) -> None:
-        self.requested.add(call.step_id)
+        if not self.loop.evicting:
+            self.requested.add(call.step_id)
         super()._request(call)
 
     def _finish(self, main: WorkflowTask) -> None:

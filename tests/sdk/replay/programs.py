@@ -114,7 +114,7 @@ _MAKERS: tuple[Callable[[Choose, int], Node], ...] = (
     lambda choose, depth: ("group", _nodes(choose, depth), choose(3) == 1),
     lambda choose, depth: ("timeout", _delay(choose), _node(choose, depth), choose(2) == 1),
     lambda choose, depth: ("race", _nodes(choose, depth), choose(3)),
-    lambda choose, depth: ("as_completed", _nodes(choose, depth)),
+    lambda choose, depth: ("as_completed", _nodes(choose, depth), choose(2) == 1),
     lambda choose, depth: ("queue", 1 + choose(3), 1 + choose(2), _node(choose, depth)),
     lambda choose, depth: ("event", _node(choose, depth), _node(choose, 0)),
     lambda choose, depth: ("lock", _nodes(choose, depth), 1 + choose(2)),
@@ -228,8 +228,8 @@ class Interpreter:
             await asyncio.wait(pending)
         return len(done)
 
-    async def do_as_completed(self, nodes: tuple[Node, ...]) -> Any:
-        tasks = [asyncio.create_task(self.run(node)) for node in nodes]
+    async def do_as_completed(self, nodes: tuple[Node, ...], coroutines: bool) -> Any:
+        tasks: list[Any] = [self.run(node) if coroutines else asyncio.create_task(self.run(node)) for node in nodes]
         count = 0
         for next_one in asyncio.as_completed(tasks):
             try:

@@ -21,7 +21,7 @@ from tests.sdk.replay import checks
 from tests.sdk.replay.host import Host, ObservedExecution
 from tests.sdk.replay.programs import Node, programs, random_program, run
 
-VOLUME = range(600)
+VOLUME = range(350)
 ROOT = Path(__file__).parents[3]
 
 

@@ -39,7 +39,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import Step, StepKind, StepStatus
-from kagzi.errors import NonDeterminismError, PayloadTooLarge
+from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.replay.loop import Evicted, WorkflowLoop, WorkflowTask, place_of_call
 
 logger = logging.getLogger("kagzi.workflow")
@@ -243,6 +243,9 @@ class Execution:
             result = call.codec.decode_result(output)
         except Exception as error:
             # The body has run and cannot be recorded; running it again would not help.
+            if isinstance(error, NotSerializable) and call.name not in str(error):
+                # An inline step is known to people by its own name, not by its function's.
+                error = NotSerializable(f"step {call.step_id}: {error}")
             self._fail(call, Failure.from_exception(error))
             return
         now = self._next_event()
@@ -438,8 +441,9 @@ class Execution:
                 self._cancelled(call)
             raise
         finally:
-            # The exception's traceback refers to this frame, and this frame to the call: break the cycle.
-            del future, call
+            # The exception's traceback refers to this frame, and this frame to the call: break the cycle. What asyncio
+            # makes of the traceback (`timeout` keeps its task, which keeps the error) must not keep the whole run.
+            del self, future, call
 
     # Inside.
 

@@ -29,7 +29,7 @@ import sys
 import sysconfig
 from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Set
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from types import CoroutineType, FrameType
@@ -167,6 +167,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
         self._cancelled_timers = 0
         self._refused = 0
+        self._ordered: dict[int, WorkflowTask] = {}
         self._salt = salt
         self._created = 0
 
@@ -238,7 +239,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in self._tasks:
                 if not task.done():
                     task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    _unwind(task.get_coro())
+                    # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
+                    asyncio.tasks._enter_task(self, task)
+                    try:
+                        _unwind(task.get_coro())
+                    finally:
+                        asyncio.tasks._leave_task(self, task)
             for generator in self._generators:
                 _unwind_generator(generator)
             self._ready.clear()
@@ -326,18 +332,36 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             coro.close()
             self.refuse()
         caller = sys._getframe(1)
-        if caller.f_code in _ENSURES and _is_unordered(caller):
-            coro.close()
-            raise NonDeterminismError(
-                "asyncio.as_completed starts coroutines in an order that differs from run to run; pass it tasks made by "
-                f"asyncio.create_task instead (at {place_of_call()})"
-            )
+        if caller.f_code in _ENSURES and (shuffled := _shuffled(caller)) is not None:
+            return self._create_in_order(coro, shuffled)
+        return self._create(coro, name, context)
+
+    def _create(self, coro: Coroutine[Any, Any, Any], name: object, context: Context | None) -> WorkflowTask:
         label = str(name) if name is not None else getattr(coro, "__name__", type(coro).__name__)
         scope = self.current_scope().child(label)
         self._created += 1
         task = WorkflowTask(coro, self, scope, self._salt + self._created, context)
         self._remember(task)
         return task
+
+    def _create_in_order(self, coro: Coroutine[Any, Any, Any], shuffled: object) -> WorkflowTask:
+        """Make a task for as_completed, which asks for them in the order of a set of coroutines: that of their addresses.
+
+        They are made all at once, in the order in which the user has listed them.
+        """
+        if id(coro) not in self._ordered:
+            if not isinstance(shuffled, Collection) or isinstance(shuffled, Set):
+                for other in shuffled if isinstance(shuffled, Set) else [coro]:
+                    if asyncio.iscoroutine(other):
+                        other.close()
+                raise NonDeterminismError(
+                    "asyncio.as_completed would start these coroutines in an order that differs from run to run; "
+                    f"pass it a list (at {place_of_call()})"
+                )
+            for other in shuffled:
+                if asyncio.iscoroutine(other) and id(other) not in self._ordered:
+                    self._ordered[id(other)] = self._create(other, None, None)
+        return self._ordered.pop(id(coro))
 
     def start(self, coro: Coroutine[Any, Any, Any], context: Context | None) -> WorkflowTask:
         """The task of the workflow function itself; its scope is the root."""
@@ -459,14 +483,14 @@ _ENSURES = {
 }
 
 
-def _is_unordered(caller: FrameType) -> bool:
-    """Whether asyncio.as_completed makes this task, out of a set of coroutines."""
+def _shuffled(caller: FrameType) -> object | None:
+    """What was passed to asyncio.as_completed, if that is what makes this task."""
     frame: FrameType | None = caller
     while frame is not None and frame.f_globals is asyncio.tasks.__dict__:
-        if frame.f_code.co_qualname.startswith(("as_completed", "_AsCompletedIterator")):
-            return True
+        if frame.f_code.co_qualname in ("as_completed", "_AsCompletedIterator.__init__"):
+            return frame.f_locals.get("fs", frame.f_locals.get("aws"))
         frame = frame.f_back
-    return False
+    return None
 
 
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
