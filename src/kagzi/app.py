@@ -20,8 +20,8 @@ from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, default_url
-from kagzi.core.duration import Duration, parse_duration
-from kagzi.core.instant import from_datetime, to_datetime
+from kagzi.core.duration import Duration, format_span, parse_duration
+from kagzi.core.instant import SECOND, from_datetime, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
@@ -42,6 +42,8 @@ logger = logging.getLogger("kagzi")
 
 DEFAULT_QUEUE = "default"
 MOST_AT_ONCE = 10_000
+SHORTEST_LEASE = SECOND // 10
+LONGEST_LEASE = 24 * 3600 * SECOND
 _LAST_WORDS_SECONDS = 5.0  # after a second signal
 
 
@@ -70,6 +72,9 @@ class Kagzi(Registrar):
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = parse_duration(lease, "lease")
+        if not SHORTEST_LEASE <= self._lease <= LONGEST_LEASE:
+            shortest, longest = format_span(SHORTEST_LEASE), format_span(LONGEST_LEASE)
+            raise InvalidRequest(f"lease must be between {shortest} and {longest}, not {lease!r:.100}")
         self._max_crashes = max_crashes
         self._engine: Engine | None = None
         self._owns_engine = True
@@ -89,7 +94,8 @@ class Kagzi(Registrar):
             raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
         self._owns_engine = engine is None
         if engine is None:
-            engine = connect(self.url or default_url(), lease=self._lease, max_crashes=self._max_crashes)
+            url = default_url() if self.url is None else self.url
+            engine = connect(url, lease=self._lease, max_crashes=self._max_crashes)
             await engine.open()
         self._engine = engine
 
@@ -310,7 +316,12 @@ class Kagzi(Registrar):
 
 
 def _optional_span(value: Duration | None, field: str) -> int | None:
-    return None if value is None else parse_duration(value, field)
+    if value is None:
+        return None
+    span = parse_duration(value, field)
+    if span == 0:
+        raise InvalidRequest(f"{field} must be longer than 0, not {value!r:.100}")
+    return span
 
 
 def _instant(moment: Any, field: str) -> int:
@@ -319,6 +330,8 @@ def _instant(moment: Any, field: str) -> int:
         to_datetime(instant)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidRequest(f"{field} must be a datetime with a time zone: {error}") from None
+    if instant < 0:
+        raise InvalidRequest(f"{field} must not lie before 1970, as {moment} does")
     return instant
 
 
