@@ -111,7 +111,7 @@ class Step(Generic[P, R]):
         self.fn = fn
         self.name = check_name(name, "step name")
         self.retry = _check_retry(retry)
-        self.timeout = STEP_TIMEOUT if timeout is None else parse_duration(timeout, "step timeout")
+        self.timeout = STEP_TIMEOUT if timeout is None else _check_timeout(timeout, "step timeout")
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
         self._id = escape(name)  # what the identity of each call is made of
 
@@ -150,7 +150,7 @@ class Step(Generic[P, R]):
         if retry is not None:
             step.retry = _check_retry(retry)
         if timeout is not None:
-            step.timeout = parse_duration(timeout, "step timeout")
+            step.timeout = _check_timeout(timeout, "step timeout")
         if key is not None:
             check_name(key, "step key")
             step._id = escape(check_name(f"{step.name}[{key}]", "step name and key together"))
@@ -196,7 +196,7 @@ class Workflow(Generic[P, R]):
         self.queue = None if queue is None else check_name(queue, "queue")
         self.retry = _check_retry(retry)
         if timeout is not None:
-            parse_duration(timeout, "workflow timeout")
+            _check_timeout(timeout, "workflow timeout")
         self.timeout = timeout
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
         self.signature = Signature(fn, name=name, codec=codec, localns=localns, verify=True)
@@ -253,7 +253,7 @@ class Workflow(Generic[P, R]):
             changes["priority"] = _check_priority(priority)
         for field, length in (("delay", delay), ("timeout", timeout)):
             if length is not None:
-                parse_duration(length, field)
+                _check_timeout(length, field) if field == "timeout" else parse_duration(length, field)
                 changes[field] = length
         for field, moment in (("start_at", start_at), ("deadline", deadline)):
             if moment is not None:
@@ -496,7 +496,7 @@ def _check_function(fn: object, what: str, name: str | None) -> str:
         raise InvalidRequest(f"@app.{what}({fn!r}) looks like a name; write @app.{what}(name={fn!r})")
     if not callable(fn) or isinstance(fn, type):
         raise InvalidRequest(f"a {what} must be a function, not {fn!r:.100}")
-    found = name if name is not None else getattr(fn, "__name__", "<unnamed>")
+    found = check_name(name, f"{what} name") if name is not None else getattr(fn, "__name__", "<unnamed>")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise InvalidRequest(f"{what} {found!r} is a generator; a {what} returns one value")
     if found.startswith("<"):
@@ -508,6 +508,13 @@ def _check_retry(retry: object) -> Retry | None:
     if retry is None or isinstance(retry, Retry):
         return retry
     raise InvalidRequest(f"retry must be a Retry, for example Retry(attempts=3), not {retry!r:.100}")
+
+
+def _check_timeout(timeout: Duration, field: str) -> Span:
+    span = parse_duration(timeout, field)
+    if span == 0:
+        raise InvalidRequest(f"{field} must be longer than 0; leave it out for the default")
+    return span
 
 
 def _check_priority(priority: object) -> int:
