@@ -1,0 +1,365 @@
+"""What callers get wrong: a typed error that names the field, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kagzi import (
+    Conflict,
+    InvalidRequest,
+    Kagzi,
+    KagziError,
+    NotFound,
+    NotSerializable,
+    PayloadTooLarge,
+    Retry,
+    Workflow,
+)
+
+NOWHERE = "00000000-0000-7000-8000-000000000000"
+NAN, INFINITY = float("nan"), float("inf")
+
+
+class Shop:
+    def __init__(self, url: str) -> None:
+        self.app = app = Kagzi(url)
+
+        @app.workflow
+        async def checkout(order: int, note: str = "") -> int:
+            return order
+
+        self.checkout: Workflow[..., int] = checkout
+
+
+@pytest.fixture
+async def shop(url: str) -> AsyncIterator[Shop]:
+    """An open app, in which nothing may have been written when the test is over."""
+    shop = Shop(url)
+    async with shop.app:
+        yield shop
+        assert (await shop.app.runs()).items == ()
+
+
+def options(**options: Any) -> Callable[[Shop], Any]:
+    return lambda shop: shop.checkout.options(**options).start(1)
+
+
+def runs(**filters: Any) -> Callable[[Shop], Any]:
+    return lambda shop: shop.app.runs(**filters)
+
+
+def name_of(field: str) -> list[tuple[Callable[[Shop], Any], str]]:
+    bad = ["", "a\0b", "\ud800", "n" * 256, 5, b"x"]
+    return [(options(**{field: value}), field) for value in bad]
+
+
+BAD_STARTS: list[tuple[Callable[[Shop], Any], str]] = [
+    *name_of("id"),
+    *name_of("queue"),
+    *name_of("version"),
+    *name_of("namespace"),
+    (options(delay=-1), "delay -1 is negative"),
+    (options(delay="-5m"), "negative"),
+    (options(delay=NAN), "delay nan"),
+    (options(delay=INFINITY), "delay inf"),
+    (options(delay=True), "delay True"),
+    (options(delay="soon"), 'text such as "250ms"'),
+    (options(delay="5 fortnights"), "unknown unit 'fortnights'"),
+    (options(delay=1e300), "1000 years"),
+    (options(delay=[1]), "delay"),
+    (options(timeout=0), "longer than 0"),
+    (options(timeout="0s"), "longer than 0"),
+    (options(timeout=-1), "negative"),
+    (options(start_at=datetime(2030, 1, 1)), "time zone"),
+    (options(start_at="tomorrow"), "time zone"),
+    (options(start_at=datetime(1, 1, 1, tzinfo=UTC)), "1970"),
+    (options(deadline=datetime(2030, 1, 1)), "time zone"),
+    (options(deadline=1_900_000_000), "time zone"),
+    (options(priority=10_000), "priority"),
+    (options(priority=1.5), "priority"),
+    (options(priority=True), "priority"),
+    (options(retry=3), "Retry(attempts=3)"),
+    (options(on_conflict="explode"), "on_conflict"),
+    (lambda shop: shop.checkout.start("not a number"), "argument 'order'"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_STARTS)))
+async def test_a_start_that_cannot_be(number: int) -> None:
+    shop = Shop("memory://")
+    async with shop.app:
+        await check_refusal(shop, *BAD_STARTS[number])
+        assert (await shop.app.runs()).items == ()
+
+
+async def test_bad_starts_leave_nothing_in_a_database(shop: Shop) -> None:
+    for start, word in BAD_STARTS:
+        await check_refusal(shop, start, word)
+
+
+async def check_refusal(shop: Shop, call: Callable[[Shop], Any], word: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await call(shop)
+    assert word in str(caught.value)
+    assert caught.value.code == "INVALID_ARGUMENT"
+
+
+async def test_the_wrong_number_of_arguments(shop: Shop) -> None:
+    for arguments in ((), (1, "x", 2)):
+        with pytest.raises(TypeError, match=r"checkout\(\)"):
+            await shop.checkout.start(*arguments)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'color'"):
+        await shop.checkout.start(1, color="red")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
+        shop.checkout.options(colour="red")  # type: ignore[call-arg]
+
+
+async def test_arguments_that_json_cannot_hold(url: str) -> None:
+    app = Kagzi(url)
+
+    @app.workflow
+    async def take(value: Any) -> None: ...
+
+    async with app:
+        for value in (object(), NAN, INFINITY, "\ud800", {1: object()}, lambda: None):
+            with pytest.raises(NotSerializable, match="argument 'value' of take"):
+                await take.start(value)
+        assert (await app.runs()).items == ()
+
+
+async def test_an_argument_that_contains_itself(shop: Shop) -> None:
+    knot: list[Any] = []
+    knot.append(knot)
+    with pytest.raises(KagziError):
+        await shop.checkout.start(knot)
+
+
+async def test_an_oversize_argument(shop: Shop) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"input of checkout is 3,145,73\d bytes; at most 2,097,152"):
+        await shop.checkout.start(1, "x" * (3 << 20))
+
+
+BAD_LISTINGS = [
+    (runs(page_size=0), "between 1 and 100"),
+    (runs(page_size=-1), "between 1 and 100"),
+    (runs(page_size=101), "between 1 and 100"),
+    (runs(page_size=2**31), "between 1 and 100"),
+    (runs(page_size="20"), "whole number"),
+    (runs(page_size=2.5), "whole number"),
+    (runs(page_size=True), "whole number"),
+    (runs(page_token="forged"), "page token"),
+    (runs(page_token="A" * 5000), "page token"),
+    (runs(page_token="\0\ud800"), "page token"),
+    (runs(page_token=7), "page token"),
+    (runs(status="EXPLODED"), "COMPLETED"),
+    (runs(workflow="a\0b"), "NUL"),
+    (runs(workflow=5), "text"),
+    (runs(queue=""), "empty"),
+    (lambda shop: shop.app.handle("nope").get(), "UUID"),
+    (lambda shop: shop.app.handle("nope").result(), "UUID"),
+    (lambda shop: shop.app.handle("nope").steps(), "UUID"),
+    (lambda shop: shop.app.handle("' OR 1=1 --").get(), "UUID"),
+    (lambda shop: shop.app.handle(NOWHERE + "\0").get(), "UUID"),
+    (lambda shop: shop.app.handle(5).get(), "UUID"),
+    (lambda shop: shop.app.handle(NOWHERE).result(timeout=-1), "negative"),
+    (lambda shop: shop.app.handle(NOWHERE).result(timeout=NAN), "nan"),
+    (lambda shop: shop.app.find("a\0b"), "NUL"),
+    (lambda shop: shop.app.find("\ud800"), "surrogate"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_LISTINGS)))
+async def test_a_question_that_cannot_be(number: int) -> None:
+    shop = Shop("memory://")
+    async with shop.app:
+        await check_refusal(shop, *BAD_LISTINGS[number])
+
+
+async def test_bad_questions_do_not_reach_a_database(shop: Shop) -> None:
+    for look, word in BAD_LISTINGS:
+        await check_refusal(shop, look, word)
+
+
+async def test_runs_that_do_not_exist(shop: Shop) -> None:
+    for look in (shop.app.handle(NOWHERE).get, shop.app.handle(NOWHERE).result, shop.app.handle(NOWHERE).steps):
+        with pytest.raises(NotFound, match=NOWHERE):
+            await look()
+    with pytest.raises(NotFound, match="'order-1'"):
+        await shop.app.find("order-1")
+
+
+async def test_a_token_of_another_listing(url: str) -> None:
+    shop = Shop(url)
+    async with shop.app:
+        for _ in range(3):
+            await shop.checkout.start(1)
+        token = (await shop.app.runs(page_size=1)).next
+        assert token is not None
+        assert len((await shop.app.runs(page_size=1, page_token=token)).items) == 1
+        with pytest.raises(InvalidRequest, match="does not belong to this listing"):
+            await shop.app.runs(page_size=1, page_token=token, status="FAILED")
+        changed = token[:-1] + ("A" if token[-1] != "A" else "B")
+        with pytest.raises(InvalidRequest, match="page token"):
+            await shop.app.runs(page_size=1, page_token=changed)
+
+
+async def test_an_id_that_is_taken(url: str) -> None:
+    shop = Shop(url)
+    async with shop.app:
+        first = await shop.checkout.options(id="order-1").start(1)
+        same = await shop.checkout.options(id="order-1").start(1)
+        assert (same.id, same.already_exists) == (first.id, True)
+        with pytest.raises(Conflict, match="order-1"):
+            await shop.checkout.options(id="order-1").start(2)
+        with pytest.raises(Conflict, match="order-1"):
+            await shop.checkout.options(id="order-1", on_conflict="fail").start(1)
+        assert len((await shop.app.runs()).items) == 1
+
+
+# Definitions and policies: before any database is there.
+
+
+def define(kind: str, **settings: Any) -> Callable[[Kagzi], Any]:
+    async def function() -> None: ...
+
+    def make(app: Kagzi) -> Any:
+        return (app.step if kind == "step" else app.workflow)(**settings)(function)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        *((define(kind, name=name), f"{kind} name") for kind in ("step", "workflow") for name in ("", "a\0b", 5)),
+        *((define(kind, name="\ud800"), "surrogate") for kind in ("step", "workflow")),
+        *((define(kind, name="n" * 256), "255") for kind in ("step", "workflow")),
+        *((define(kind, timeout=0), "longer than 0") for kind in ("step", "workflow")),
+        *((define(kind, timeout=value), "timeout") for kind in ("step", "workflow") for value in (-1, NAN, "soon", [])),
+        *((define(kind, retry=value), "retry") for kind in ("step", "workflow") for value in (3, "twice")),
+        (define("workflow", version=2), "version"),
+        (define("workflow", queue="a\0"), "queue"),
+        (lambda app: app.step(lambda: 1), "lambda"),
+        (lambda app: app.step("charge"), "name='charge'"),
+        (lambda app: app.step(5), "function"),
+        (lambda app: app.workflow(name="plain")(lambda: 1), "async def"),
+        (lambda app: app.step(app.step(name="twice")(print)), "one decorator is enough"),
+    ],
+)
+def test_a_definition_that_cannot_be(make: Callable[[Kagzi], Any], word: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        make(Kagzi("memory://"))
+    assert word in str(caught.value)
+
+
+def test_names_that_are_taken() -> None:
+    app = Kagzi("memory://")
+    for kind in ("step", "workflow"):
+        define(kind, name="same")(app)
+        with pytest.raises(InvalidRequest, match=rf"{kind} 'same'.* already .*test_bad_input\.py:\d+.*another name"):
+            define(kind, name="same")(app)
+    define("workflow", name="same", version="2")(app)
+
+
+@pytest.mark.parametrize(
+    ("policy", "word"),
+    [
+        ({"attempts": 0}, "attempts"),
+        ({"attempts": -2}, "attempts"),
+        ({"attempts": 1.5}, "attempts"),
+        ({"attempts": True}, "attempts"),
+        ({"first": -1}, "first"),
+        ({"first": NAN}, "first"),
+        ({"first": "2m", "cap": "1m"}, "longer than cap"),
+        ({"cap": INFINITY}, "cap"),
+        ({"factor": 0}, "factor"),
+        ({"factor": -1}, "factor"),
+        ({"factor": NAN}, "factor"),
+        ({"factor": INFINITY}, "factor"),
+        ({"factor": "2"}, "factor"),
+        ({"jitter": 2}, "jitter"),
+        ({"jitter": NAN}, "jitter"),
+        ({"give_up_on": 5}, "give_up_on"),
+        ({"retry_on": (int,)}, "retry_on"),
+        ({"when": 5}, "when"),
+    ],
+)
+def test_a_policy_that_cannot_be(policy: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Retry(**policy)
+    assert word in str(caught.value)
+
+
+# Opening and workers.
+
+
+async def test_an_app_that_is_not_open(url: str) -> None:
+    shop = Shop(url)
+    for attempt in (lambda: shop.checkout.start(1), shop.app.runs, lambda: shop.app.find("x")):
+        with pytest.raises(InvalidRequest, match="async with app"):
+            await attempt()
+    with pytest.raises(InvalidRequest, match="async with app"):
+        shop.app.handle(NOWHERE)
+    with pytest.raises(InvalidRequest, match="async with app"):
+        async with shop.app.worker():
+            pass
+
+
+async def test_an_app_that_is_opened_twice(url: str) -> None:
+    shop = Shop(url)
+    async with shop.app:
+        with pytest.raises(InvalidRequest, match="open already"):
+            await shop.app.open()
+        await shop.checkout.start(1)  # and it still works
+    await shop.app.close()  # closing twice is fine
+    async with shop.app:
+        assert len((await shop.app.runs()).items) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"queues": "default"}, "queues=['default']"),
+        ({"queues": []}, "at least one queue"),
+        ({"queues": None}, "list of names"),
+        ({"queues": 5}, "list of names"),
+        ({"queues": [5]}, "queue must be text"),
+        ({"queues": ["a\0"]}, "NUL"),
+        ({"queues": ["\ud800"]}, "surrogate"),
+        ({"queues": [""]}, "empty"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": -5}, "concurrency"),
+        ({"concurrency": "5"}, "concurrency"),
+        ({"concurrency": NAN}, "concurrency"),
+        ({"concurrency": True}, "concurrency"),
+        ({"concurrency": 10**6}, "concurrency"),
+        ({"threads": 0}, "threads"),
+        ({"threads": 1.5}, "threads"),
+        ({"grace": -1}, "grace"),
+        ({"grace": "a while"}, "grace"),
+    ],
+)
+async def test_a_worker_that_cannot_be(settings: dict[str, Any], word: str) -> None:
+    shop = Shop("memory://")
+    async with shop.app:
+        with pytest.raises(InvalidRequest) as caught:
+            async with shop.app.worker(**settings):
+                pass
+        assert word in str(caught.value)
+    with pytest.raises(InvalidRequest) as caught:
+        shop.app.run_worker(**settings)
+    assert word in str(caught.value)
+
+
+async def test_a_worker_without_workflows(url: str) -> None:
+    app = Kagzi(url)
+    async with app:
+        with pytest.raises(InvalidRequest, match=r"@app\.workflow"):
+            async with app.worker():
+                pass
+    with pytest.raises(InvalidRequest, match=r"@app\.workflow"):
+        app.run_worker()

@@ -1,0 +1,180 @@
+"""What authors get wrong inside workflows and steps: the run fails with an error that says where and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import socket
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+import kagzi
+from kagzi import Failure, Kagzi, Retry, RunStatus, StepStatus, WorkflowFailed
+
+NAN = float("nan")
+
+
+async def failure_of(url: str, workflow: Callable[[], Any]) -> tuple[str, str, list[StepStatus]]:
+    """How a run of this function ends: the class of the error, its message, the steps it left."""
+    app = Kagzi(url)
+    definition = app.workflow(name="mistaken", retry=Retry.none)(workflow)
+    async with app, app.worker():
+        run = await definition.start()
+        with pytest.raises(WorkflowFailed) as caught:
+            await run.result(timeout=30)
+        found = await run.get()
+        assert found.status is RunStatus.FAILED
+        failure = caught.value.failure
+        assert isinstance(failure, Failure)
+        return failure.type.rpartition(".")[2], failure.message, [step.status for step in await run.steps()]
+
+
+@pytest.mark.parametrize("value", [object(), NAN, "\ud800", {1, object()}])
+async def test_a_step_result_that_json_cannot_hold(value: object) -> None:
+    calls = []
+
+    def make() -> object:
+        calls.append(1)
+        return value
+
+    async def workflow() -> None:
+        await kagzi.run_step("label", make)
+
+    kind, message, steps = await failure_of("memory://", workflow)
+    assert kind == "NotSerializable"
+    assert "label" in message
+    assert steps == [StepStatus.FAILED]
+    assert calls == [1]  # trying again would not help
+
+
+async def test_an_oversize_step_result(url: str) -> None:
+    async def workflow() -> None:
+        await kagzi.run_step("download", lambda: "x" * (3 << 20))
+
+    kind, message, steps = await failure_of(url, workflow)
+    assert kind == "PayloadTooLarge"
+    assert "step download returned 3,145,730 bytes; at most 2,097,152" in message
+    assert "reference" in message
+    assert steps == [StepStatus.FAILED]
+
+
+async def test_a_run_result_that_cannot_be_stored(url: str) -> None:
+    async def large() -> str:
+        return "x" * (3 << 20)
+
+    kind, message, _ = await failure_of(url, large)
+    assert kind == "PayloadTooLarge"
+    assert "the result of mistaken is 3,145,730 bytes" in message
+
+    async def unknown() -> object:
+        return object()
+
+    kind, message, _ = await failure_of(url, unknown)
+    assert kind == "NotSerializable"
+    assert "the result of mistaken" in message
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+async def connects() -> None:
+    await asyncio.open_connection("127.0.0.1", 9)
+
+
+async def starts_thread() -> None:
+    await asyncio.to_thread(print)
+
+
+async def starts_process() -> None:
+    await asyncio.create_subprocess_exec("true")
+
+
+async def resolves() -> None:
+    await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+
+
+async def reads_socket() -> None:
+    with socket.socket() as open_socket:
+        open_socket.setblocking(False)
+        await asyncio.get_running_loop().sock_recv(open_socket, 1)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "text"),
+    [
+        (connects, "open_connection"),
+        (starts_thread, "to_thread"),
+        (starts_process, "create_subprocess_exec"),
+        (resolves, "getaddrinfo"),
+        (reads_socket, "sock_recv"),
+    ],
+)
+async def test_io_in_workflow_code_names_file_and_line(workflow: Callable[[], Any], text: str) -> None:
+    kind, message, _ = await failure_of("memory://", workflow)
+    assert kind == "NonDeterminismError"
+    assert "belongs in a step" in message
+    assert f"test_workflow_mistakes.py:{line_of(workflow, text)}" in message
+
+
+async def test_starting_a_run_in_workflow_code() -> None:
+    app = Kagzi("memory://")
+
+    @app.workflow
+    async def other() -> None: ...
+
+    @app.workflow(retry=Retry.none)
+    async def starter() -> None:
+        await other.start()
+
+    async with app, app.worker():
+        with pytest.raises(WorkflowFailed, match=r"other\.start\(\) was called in a workflow.*call it in a step"):
+            await starter.run()
+        assert [run.workflow_type for run in (await app.runs()).items] == ["starter"]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "word"),
+    [
+        (lambda: kagzi.run_step("a\0b", print), "InvalidRequest", "NUL"),
+        (lambda: kagzi.run_step("\ud800", print), "InvalidRequest", "surrogate"),
+        (lambda: kagzi.run_step("", print), "InvalidRequest", "empty"),
+        (lambda: kagzi.run_step("s" * 256, print), "InvalidRequest", "255"),
+        (lambda: kagzi.run_step("x", 5), "InvalidRequest", "needs a function"),  # type: ignore[arg-type]
+        (lambda: kagzi.sleep("-1s"), "InvalidRequest", "negative"),
+        (lambda: kagzi.sleep(NAN), "InvalidRequest", "nan"),
+        (lambda: kagzi.sleep("a while"), "InvalidRequest", "accepted"),
+        (lambda: kagzi.sleep_until(datetime(2030, 1, 1)), "InvalidRequest", "time zone"),
+        (lambda: kagzi.sleep_until("tomorrow"), "InvalidRequest", "datetime"),  # type: ignore[call-overload]
+        (lambda: asyncio.sleep(NAN), "ValueError", "NaN"),
+    ],
+)
+async def test_calls_in_workflow_code_that_cannot_be(call: Callable[[], Any], kind: str, word: str) -> None:
+    async def workflow() -> None:
+        await call()
+
+    found, message, steps = await failure_of("memory://", workflow)
+    assert (found, steps) == (kind, [])
+    assert word in message
+
+
+async def test_a_step_called_wrongly() -> None:
+    app = Kagzi("memory://")
+
+    @app.step
+    async def charge(cents: int) -> int:
+        return cents
+
+    @app.workflow(retry=Retry.none)
+    async def pay(how: str) -> None:
+        await {"type": lambda: charge("much"), "count": lambda: charge(1, 2)}[how]()  # type: ignore[arg-type, call-arg]
+
+    async with app, app.worker():
+        with pytest.raises(WorkflowFailed, match="argument 'cents' of charge"):
+            await pay.run("type")
+        with pytest.raises(WorkflowFailed, match=r"charge\(\) too many positional arguments"):
+            await pay.run("count")
