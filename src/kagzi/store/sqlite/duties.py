@@ -50,14 +50,13 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
     revoked: dict[tuple[str, str], Recovered] = {}
     for row in connection.execute(SQL["find_overdue_steps"], (now - grace, limit)).fetchall():
         namespace, run_id, step_id, attempt, task_queue, priority, running = row
-        if running:
-            connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
-        # Both kinds of rows must leave the index of timeouts, or this duty would meet them for ever.
+        if not running:
+            # It has to leave the index of timeouts all the same, or this duty would meet it for ever.
+            connection.execute(SQL["forget_step_timeout"], (namespace, run_id, step_id, attempt))
+            continue
+        connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
         if (namespace, run_id) not in revoked:
-            if running:
-                revoked[namespace, run_id] = revoke(connection, (namespace, run_id, task_queue, priority), now)
-            else:
-                connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+            revoked[namespace, run_id] = revoke(connection, (namespace, run_id, task_queue, priority), now)
     return list(revoked.values())
 
 

@@ -37,6 +37,11 @@ LIMIT ?2;
 UPDATE step_runs SET status = 'FAILED', finished_at = ?5, error = ?6
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND status = 'RUNNING';
 
+-- name: forget_step_timeout
+-- A step that shows as RUNNING although nobody drives its run.
+UPDATE step_runs SET timeout_at = NULL
+WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND status = 'RUNNING';
+
 -- name: find_overdue_runs
 -- Live runs past their deadline.
 SELECT namespace, run_id, task_queue, coalesce(available_at, ?1)
