@@ -34,8 +34,9 @@ class Registered(Struct, frozen=True, kw_only=True):
 class Poll(Struct, frozen=True, kw_only=True):
     """Ask for up to `limit` runs, waiting up to `wait` for the first.
 
-    `number` counts a worker's polls from 1 and `token` is fresh for each number: it becomes the token of every run
-    claimed. Repeating a poll (its answer was lost) with the same number and token returns the same runs.
+    `number` counts a worker's polls from 1 and `token` is fresh for each number: the token of every run claimed is made
+    of it and of how often that run was claimed, so that no two claims of a run share one, even if a poll arrives twice.
+    Repeating a poll (its answer was lost) with the same number and token returns the same runs.
     """
 
     namespace: str

@@ -71,7 +71,7 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
     return Claim(
         namespace=poll.namespace,
         run_id=run_id,
-        token=poll.token,
+        token=str(row["token"]),
         workflow_type=row["workflow_type"],
         version=row["version"],
         task_queue=row["task_queue"],

@@ -57,7 +57,7 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
         row[0]: Claim(
             namespace=poll.namespace,
             run_id=row[0],
-            token=poll.token,
+            token=row[13],
             workflow_type=row[1],
             version=row[2],
             task_queue=row[3],

@@ -1,16 +1,17 @@
 -- name: claim_runs
 -- Lease the due runs that have waited longest, or find again what this very poll has claimed before: its first answer
--- was lost, so for the worker the lease begins now.
--- Always one row with the time, even if there is no run in it. The limit is applied inside a CTE, which runs once;
--- under IN (SELECT … LIMIT) it may run again for every row and claim more than the limit. A token claims a run
--- once: a poll that arrives twice must not revive what was written under its token. `lease_length` is fixed with the
--- first claim, so that heartbeats know what to renew a lease to.
+-- was lost, so for the worker the lease begins now. Always one row with the time, even if there is no run in it. The
+-- limit is applied inside a CTE, which runs once; under IN (SELECT … LIMIT) it may run again for every row and claim
+-- more than the limit. The token begins with how often the run was claimed: a poll that arrives twice must not revive
+-- what was written under its first lease. `lease_length` is fixed with the first claim, so that heartbeats know what
+-- to renew a lease to.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS (
     UPDATE kagzi.workflow_runs AS r SET lease_expires_at = i.now + r.lease_length
     FROM instant AS i
-    WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.token = $5::uuid AND r.namespace = $3::text
+    WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
+      AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
     RETURNING r.*
 ), due AS MATERIALIZED (
     SELECT d.namespace, d.run_id, d.claim_key
@@ -19,7 +20,8 @@ WITH instant AS MATERIALIZED (
         SELECT r.namespace, r.run_id, r.claim_key
         FROM kagzi.workflow_runs AS r
         WHERE r.namespace = $3::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
-          AND r.claim_key <= (SELECT i.now FROM instant AS i) AND r.token IS DISTINCT FROM $5::uuid
+          AND r.claim_key <= (SELECT i.now FROM instant AS i)
+          AND substr(r.token::text, 9) IS DISTINCT FROM substr($5::uuid::text, 9)
           AND (r.workflow_type = ANY ($9::text[])
                OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
         ORDER BY r.namespace, r.task_queue, r.claim_key
@@ -30,14 +32,15 @@ WITH instant AS MATERIALIZED (
     LIMIT $8::integer
 ), claimed AS (
     UPDATE kagzi.workflow_runs AS r SET
-        status = 'RUNNING', token = $5::uuid, worker_id = $4::uuid, poll = $6::integer, claim_key = NULL,
+        status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
+        worker_id = $4::uuid, poll = $6::integer, claim_key = NULL,
         lease_length = coalesce(r.lease_length, $2::bigint),
         lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
         started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
     RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
-              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy
+              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token
 )
 SELECT i.now, c.*
 FROM instant AS i
@@ -45,7 +48,7 @@ LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
     SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
-           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy
+           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;

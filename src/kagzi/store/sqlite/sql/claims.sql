@@ -4,18 +4,18 @@ SELECT json_group_array(run_id)
 FROM (
     SELECT run_id
     FROM workflow_runs
-    WHERE worker_id = ?1 AND status = 'RUNNING' AND namespace = ?2 AND token = ?3
+    WHERE worker_id = ?1 AND status = 'RUNNING' AND namespace = ?2 AND substr(token, 9) = substr(?3, 9)
     ORDER BY available_at, run_id);
 
 -- name: find_due_runs
--- The due runs of one queue that have waited longest, as one row. A token claims a run once: a poll that comes a second
--- time, late, must not give the worker a lease whose old writes would pass for new ones.
+-- The due runs of one queue that have waited longest, as one row. What a poll has claimed and its worker let go of is not
+-- for a repeat of that poll, which comes late.
 SELECT json_group_array(json_array(claim_key, run_id))
 FROM (
     SELECT claim_key, run_id
     FROM workflow_runs
     WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key <= ?3
-      AND token IS NOT ?4
+      AND substr(token, 9) IS NOT substr(?4, 9)
       AND (workflow_type IN (SELECT value FROM json_each(?5))
            OR (workflow_type, version) IN
               (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?6)))
@@ -23,9 +23,10 @@ FROM (
     LIMIT ?7);
 
 -- name: claim_runs
--- Lease these runs. The length is kept with the run, so that heartbeats know how far to renew.
+-- Lease these runs. The length is kept with the run, so that heartbeats know how far to renew. The token begins with how
+-- often the run was claimed: a poll that comes twice must not revive what was written under its first lease.
 UPDATE workflow_runs
-SET status = 'RUNNING', token = ?3, worker_id = ?4, poll = ?5, claim_key = NULL, executions = executions + 1,
+SET status = 'RUNNING', token = printf('%08x', executions + 1) || substr(?3, 9), worker_id = ?4, poll = ?5, claim_key = NULL, executions = executions + 1,
     started_at = coalesce(started_at, ?6), lease_length = coalesce(lease_length, ?7),
     lease_expires_at = ?6 + coalesce(lease_length, ?7)
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
@@ -33,7 +34,7 @@ WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 -- name: read_claims
 -- What a worker has to know of the runs it claimed.
 SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coalesce(r.input, i.data), r.started_at,
-    r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy
+    r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
