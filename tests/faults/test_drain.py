@@ -132,6 +132,6 @@ async def test_draining_without_a_database_ends_in_bounded_time(
         await site.seen("enter", tag="a")
         await asyncio.to_thread(postgres_server.stop, "immediate")
         at = worker.send(signal.SIGTERM)
-        await worker.ended(40)
+        assert await worker.ended(40) == 0
         assert time.monotonic() - at < 25
         await asyncio.to_thread(postgres_server.start)

@@ -6,7 +6,6 @@ import asyncio
 import time
 
 import asyncpg
-import pytest
 
 from tests.faults.conftest import MakeSite
 
@@ -44,14 +43,3 @@ async def _transactions(url: str) -> int:
         await connection.close()
     assert isinstance(count, int)
     return count
-
-
-@pytest.mark.postgres
-async def test_an_idle_client_is_quiet_too(make_site: MakeSite, postgres_database: str) -> None:
-    site = make_site(postgres_database)
-    async with site.program.app:
-        await asyncio.sleep(11)
-        queries, began = await _transactions(postgres_database), time.monotonic()
-        await asyncio.sleep(SECONDS / 2)
-        passed = time.monotonic() - began
-        assert (await _transactions(postgres_database) - queries - OURS) / passed <= 2

@@ -76,7 +76,7 @@ async def _postgres_counts(url: str) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_sqlite_is_migrated_once(tmp_path: Path, count: int) -> None:
-    for repetition in range(3):
+    for repetition in range(2):
         path = tmp_path / f"{repetition}.db"
         start_at_once(f"sqlite:///{path}", count)
         connection = sqlite3.connect(path)
@@ -92,7 +92,7 @@ def test_sqlite_is_migrated_once(tmp_path: Path, count: int) -> None:
 @pytest.mark.postgres
 @pytest.mark.parametrize("count", [2, 5])
 def test_postgres_is_migrated_once(postgres_database: str, count: int) -> None:
-    for _ in range(3):
+    for _ in range(2):
         start_at_once(postgres_database, count)
         numbers, runs = asyncio.run(_postgres_counts(postgres_database))
         assert numbers == list(range(1, len(numbers) + 1))
