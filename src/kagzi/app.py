@@ -13,6 +13,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from importlib import import_module
 from typing import Any, TypeVar, overload
 
 from kagzi.api.engine import Engine
@@ -341,9 +342,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
     factory = None
     if sys.platform != "win32":
         with contextlib.suppress(ImportError):
-            import uvloop
-
-            factory = uvloop.new_event_loop
+            factory = import_module("uvloop").new_event_loop
     runner = asyncio.Runner(loop_factory=factory)
     loop = runner.get_loop()
     loop.set_default_executor(DaemonExecutor())
