@@ -23,7 +23,13 @@ class Ledger:
     def note(self, event: str, **more: Any) -> None:
         """Called by a step body: who did what, when."""
         info = kagzi.current()
-        line = {"event": event, "run": info.run_id, "step": info.step_id, "attempt": info.attempt, "pid": os.getpid()}
+        line: dict[str, Any] = {
+            "event": event,
+            "run": info.run_id,
+            "step": info.step_id,
+            "attempt": info.attempt,
+            "pid": os.getpid(),
+        }
         line |= {"at": time.monotonic(), **more}
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:

@@ -239,7 +239,7 @@ def define(kind: str, **settings: Any) -> Callable[[Kagzi], Any]:
         *((define(kind, name="\ud800"), "surrogate") for kind in ("step", "workflow")),
         *((define(kind, name="n" * 256), "255") for kind in ("step", "workflow")),
         *((define(kind, timeout=0), "longer than 0") for kind in ("step", "workflow")),
-        *((define(kind, timeout=value), "timeout") for kind in ("step", "workflow") for value in (-1, NAN, "soon", [])),
+        *((define(kind, timeout=value), "timeout") for kind in ("step", "workflow") for value in (-1, NAN, "soon", {})),
         *((define(kind, retry=value), "retry") for kind in ("step", "workflow") for value in (3, "twice")),
         (define("workflow", version=2), "version"),
         (define("workflow", queue="a\0"), "queue"),

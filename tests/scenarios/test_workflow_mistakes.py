@@ -144,7 +144,7 @@ async def test_starting_a_run_in_workflow_code() -> None:
         (lambda: kagzi.run_step("\ud800", print), "InvalidRequest", "surrogate"),
         (lambda: kagzi.run_step("", print), "InvalidRequest", "empty"),
         (lambda: kagzi.run_step("s" * 256, print), "InvalidRequest", "255"),
-        (lambda: kagzi.run_step("x", 5), "InvalidRequest", "needs a function"),  # type: ignore[arg-type]
+        (lambda: kagzi.run_step("x", 5), "InvalidRequest", "needs a function"),  # type: ignore[call-overload]
         (lambda: kagzi.sleep("-1s"), "InvalidRequest", "negative"),
         (lambda: kagzi.sleep(NAN), "InvalidRequest", "nan"),
         (lambda: kagzi.sleep("a while"), "InvalidRequest", "accepted"),
