@@ -371,7 +371,8 @@ class Execution:
         retrying = self._retrying
         while retrying and not self._awaited(retrying[0][2]):
             heappop(retrying)
-        if retrying and (due is None or retrying[0][0] < due):
+        # While a cancelled body has not ended no attempt starts, so there is nothing to wake for.
+        if retrying and not self._ending and (due is None or retrying[0][0] < due):
             due = retrying[0][0]
         return due
 
