@@ -22,6 +22,7 @@ from kagzi import (
 
 NOWHERE = "00000000-0000-7000-8000-000000000000"
 NAN, INFINITY = float("nan"), float("inf")
+BAD_LENGTHS: list[Any] = [-1, NAN, "soon", []]
 
 
 class Shop:
@@ -239,7 +240,7 @@ def define(kind: str, **settings: Any) -> Callable[[Kagzi], Any]:
         *((define(kind, name="\ud800"), "surrogate") for kind in ("step", "workflow")),
         *((define(kind, name="n" * 256), "255") for kind in ("step", "workflow")),
         *((define(kind, timeout=0), "longer than 0") for kind in ("step", "workflow")),
-        *((define(kind, timeout=value), "timeout") for kind in ("step", "workflow") for value in (-1, NAN, "soon", {})),
+        *((define(kind, timeout=value), "timeout") for kind in ("step", "workflow") for value in BAD_LENGTHS),
         *((define(kind, retry=value), "retry") for kind in ("step", "workflow") for value in (3, "twice")),
         (define("workflow", version=2), "version"),
         (define("workflow", queue="a\0"), "queue"),
