@@ -1,0 +1,433 @@
+"""Every setting of Kagzi, in one table, and how it gets its value.
+
+`Settings` is the table: a field `server_port` is the environment variable KAGZI_SERVER_PORT and the key `port` under
+`[server]` in `kagzi.toml` (or `[tool.kagzi.server]` in pyproject.toml). Whoever comes first decides:
+
+    flags of the command  >  environment  >  kagzi.toml, else [tool.kagzi]  >  the default in the table
+
+`load()` reads them and refuses what it does not know, because a misspelt setting that is silently ignored is found out
+in production. Every value remembers where it came from (`kagzi doctor` shows it); secrets may be given as the path of a
+file in a variable that ends in _FILE, and are masked wherever they are shown. docs/settings.md is made from the table
+(`python -m kagzi.cli.reference`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kagzi.core.limits import NAME_CHARACTERS, PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
+from kagzi.errors import InvalidRequest
+
+PREFIX: Final = "KAGZI_"
+FILE_NAME: Final = "kagzi.toml"
+MASK: Final = "***"
+DATA_DIRECTORY: Final = ".kagzi"
+_GROUPS: Final = ("server", "coordinator", "worker", "payload", "log")
+_SECRET_BYTES: Final = 64 * 1024
+
+_SECRET_URL: Final = {"secret": "url"}  # the password in it is one
+_MOST_SECONDS: Final = 86_400.0
+
+_Url = Annotated[str, Meta(min_length=1, max_length=10_000)]
+_Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)]
+_Port = Annotated[int, Meta(ge=0, le=65_535)]
+_Count = Annotated[int, Meta(ge=1, le=100_000)]
+_Bytes = Annotated[int, Meta(ge=1, le=64 * 1024 * 1024)]
+_Seconds = Annotated[float, Meta(ge=0.1, le=_MOST_SECONDS)]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The table: names, types, defaults, and what each of them does."""
+
+    url: Annotated[
+        _Url | None,
+        Meta(
+            description="Where runs live: a database (`sqlite:///file.db`, `postgresql://…`), or `memory://`. "
+            "For apps made without a URL, and for commands. Without it KAGZI_DB_URL is taken, and without that an "
+            "SQLite file in `.kagzi/` of the project.",
+            extra=_SECRET_URL,
+        ),
+    ] = None
+    db_url: Annotated[
+        _Url | None,
+        Meta(
+            description="The database of `kagzi server` and `kagzi migrate`. Without it KAGZI_URL is taken.",
+            extra=_SECRET_URL,
+        ),
+    ] = None
+    namespace: Annotated[_Name, Meta(description="The namespace of apps and commands that name none.")] = "default"
+    app: Annotated[
+        _Name | None,
+        Meta(description="The app of `kagzi worker`: `module:attribute` or `path.py:attribute`."),
+    ] = None
+
+    server_host: Annotated[
+        _Name,
+        Meta(
+            description="The address `kagzi server` listens on. Other machines cannot reach 127.0.0.1; any other "
+            "address needs TLS and keys, or `--insecure`."
+        ),
+    ] = "127.0.0.1"
+    server_port: Annotated[_Port, Meta(description="The port for gRPC; 0 takes a free one.")] = 50051
+    server_db_max_connections: Annotated[
+        Annotated[int, Meta(ge=7, le=1000)],
+        Meta(description="The most PostgreSQL connections a server opens. They are opened when they are needed."),
+    ] = 50
+
+    coordinator_interval_secs: Annotated[
+        _Seconds, Meta(description="How often a process looks for due work of which nobody told it.")
+    ] = 1.0
+    coordinator_batch_size: Annotated[
+        _Count, Meta(description="How many rows a background duty handles in one transaction.")
+    ] = 100
+    coordinator_max_workflows_per_tick: Annotated[
+        _Count, Meta(description="How many rows a background duty handles before the other duties have their turn.")
+    ] = 1000
+    coordinator_worker_stale_threshold_secs: Annotated[
+        _Seconds, Meta(description="A worker without a heartbeat for this long counts as lost.")
+    ] = 30.0
+
+    worker_poll_timeout_secs: Annotated[
+        _Seconds, Meta(description="How long a worker's request for work waits for some.")
+    ] = 60.0
+    worker_heartbeat_interval_secs: Annotated[
+        _Seconds | None,
+        Meta(
+            description="How often workers send heartbeats. Without it a third of "
+            "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS, which is 10 seconds."
+        ),
+    ] = None
+    worker_visibility_timeout_secs: Annotated[
+        _Seconds, Meta(description="How long a lease lasts: the runs of a dead worker go to others after this long.")
+    ] = 30.0
+
+    payload_warn_threshold_bytes: Annotated[
+        _Bytes, Meta(description="Inputs and results above this size are logged as a warning.")
+    ] = PAYLOAD_WARNING_BYTES
+    payload_max_size_bytes: Annotated[_Bytes, Meta(description="Inputs and results above this size are refused.")] = (
+        PAYLOAD_BYTES
+    )
+
+    log_format: Annotated[
+        Literal["auto", "pretty", "json"],
+        Meta(
+            description="How commands log: `pretty` for people, `json` a line each; `auto` is `pretty` on a terminal."
+        ),
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="What commands log at least.")
+    ] = "info"
+
+
+class Loaded(Struct, frozen=True):
+    """Settings, and where each of them came from."""
+
+    settings: Settings
+    sources: dict[str, str]
+
+    def shown(self) -> Iterator[tuple[str, str, str]]:
+        """Variable, value fit for showing, source; in the order of the table."""
+        for field in Settings.__struct_fields__:
+            yield variable(field), show(field, getattr(self.settings, field)), self.sources[field]
+
+
+class Flag(Struct, frozen=True):
+    """A value given on the command line; None was not given."""
+
+    name: str
+    value: object
+
+
+def load(
+    flags: Mapping[str, Flag] | None = None,
+    environ: Mapping[str, str] | None = None,
+    start: Path | None = None,
+) -> Loaded:
+    """Read every setting; `flags` by field. Raises InvalidRequest with all that is wrong, and what is accepted."""
+    problems: list[str] = []
+    given = _from_flags(flags or {})
+    for field, (source, value) in _from_environment(os.environ if environ is None else environ, problems).items():
+        given.setdefault(field, (source, value))
+    for field, (source, value) in _from_file(start or Path.cwd(), problems).items():
+        given.setdefault(field, (source, value))
+    values: dict[str, Any] = {}
+    for field, (source, value) in given.items():
+        try:
+            values[field] = _convert(field, value)
+        except ValueError:
+            problems.append(f"{_named(field, source)} must be {accepted(field)}{_not_this(field, value)}")
+    if not problems:
+        settings = Settings(**values)
+        problems += _contradictions(settings)
+        if not problems:
+            return Loaded(
+                settings,
+                {field: given[field][0] if field in given else "default" for field in Settings.__struct_fields__},
+            )
+    if len(problems) == 1:
+        raise InvalidRequest(problems[0])
+    raise InvalidRequest("\n".join([f"{len(problems)} settings cannot be used:", *(f"  {line}" for line in problems)]))
+
+
+# The table, as the rest of this module needs it.
+
+
+def variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def key(field: str) -> str:
+    """Where it stands in a file: `server.port`, or `url` without a table."""
+    group, _, rest = field.partition("_")
+    return f"{group}.{rest}" if group in _GROUPS else field
+
+
+def default(field: str) -> object:
+    return Settings.__struct_defaults__[Settings.__struct_fields__.index(field)]
+
+
+def description(field: str) -> str:
+    return next(meta.description for meta in reversed(_metas(field)) if meta.description is not None)
+
+
+def is_secret(field: str) -> bool:
+    return any(meta.extra is not None and "secret" in meta.extra for meta in _metas(field))
+
+
+def accepted(field: str) -> str:
+    """What may be given, in words."""
+    kind = _kind(field)
+    if get_origin(kind) is Literal:
+        *most, last = get_args(kind)
+        return f"{', '.join(most)} or {last}"
+    bounds = _metas(field)
+    least = next((meta.ge for meta in bounds if meta.ge is not None), None)
+    most_ = next((meta.le for meta in bounds if meta.le is not None), None)
+    longest = next((meta.max_length for meta in bounds if meta.max_length is not None), None)
+    if kind is int:
+        return f"a whole number from {least:,} to {most_:,}"
+    if kind is float:
+        return f"a number of seconds from {least:g} to {most_:,.0f}"
+    return "a URL" if is_secret(field) else f"text of 1 to {longest} characters"
+
+
+def show(field: str, value: object) -> str:
+    """A value as people may see it."""
+    if value is None:
+        return "-"
+    if is_secret(field):
+        return mask_url(str(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def mask_url(url: str) -> str:
+    """The URL without what must not be seen: the password, wherever it stands."""
+    try:
+        parts = urlsplit(url)
+        user, colon, _ = parts.netloc.rpartition("@")[0].partition(":")
+    except ValueError:
+        return MASK
+    if not parts.scheme or "://" not in url:
+        return MASK
+    login = f"{user}:{MASK}@" if colon else f"{user}@" if user else ""
+    query = re.sub(r"(?i)\b([^=&]*(?:password|secret|token|key)[^=&]*)=[^&]*", rf"\1={MASK}", parts.query)
+    # Not urlunsplit, which leaves out slashes where there is no host.
+    shown = f"{parts.scheme}://{login}{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return f"{shown}?{query}" if query else shown
+
+
+def _hint(field: str) -> Any:
+    return _HINTS[field]
+
+
+_HINTS: Final = get_type_hints(Settings, include_extras=True)
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Every part of an annotation, the innermost last."""
+    if get_origin(annotation) is Annotated:
+        inner, *metas = get_args(annotation)
+        yield from metas
+        yield from _parts(inner)
+    elif get_origin(annotation) in (Union, UnionType):
+        for option in get_args(annotation):
+            yield from _parts(option)
+    else:
+        yield annotation
+
+
+def _metas(field: str) -> list[Meta]:
+    return [part for part in _parts(_hint(field)) if isinstance(part, Meta)]
+
+
+def _kind(field: str) -> Any:
+    return next(part for part in _parts(_hint(field)) if not isinstance(part, Meta) and part is not type(None))
+
+
+# Where values come from.
+
+Given = dict[str, tuple[str, object]]  # by field: the source and the value
+
+
+def _from_flags(flags: Mapping[str, Flag]) -> Given:
+    return {field: (flag.name, flag.value) for field, flag in flags.items() if flag.value is not None}
+
+
+# What Kubernetes puts into every container beside a Service whose name begins with "kagzi".
+_KUBERNETES_NAME = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
+_KUBERNETES_VALUE = re.compile(r"^(tcp|udp|sctp)://")
+_RETIRED = re.compile(r"^KAGZI_(SCHEDULER|WATCHDOG)_(\w+)$")
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Given:
+    fields = {variable(field): field for field in Settings.__struct_fields__}
+    given: Given = {}
+    for name in sorted(name for name in environ if name.startswith(PREFIX)):
+        value = environ[name].strip()
+        if name.startswith("KAGZI_TEST_") or _KUBERNETES_VALUE.match(value) or _KUBERNETES_NAME.search(name):
+            continue
+        field = fields.get(name)
+        from_file = fields.get(name.removesuffix("_FILE")) if name.endswith("_FILE") else None
+        if field is not None:
+            if value:
+                given[field] = (name, value)
+        elif from_file is not None and is_secret(from_file):
+            if not value:
+                continue
+            if environ.get(variable(from_file), "").strip():
+                problems.append(f"{variable(from_file)} and {name} are both set; one of them has to go")
+            elif (text := _read_secret(name, value, problems)) is not None:
+                given[from_file] = (name, text)
+        else:
+            problems.append(_unknown_variable(name, fields))
+    return given
+
+
+def _unknown_variable(name: str, fields: Mapping[str, str]) -> str:
+    if retired := _RETIRED.match(name):
+        replacement = f"KAGZI_COORDINATOR_{retired[2]}"
+        return f"{name} was retired; use {replacement if replacement in fields else 'the KAGZI_COORDINATOR_* settings'}"
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.7)
+    advice = f"did you mean {close[0]}?" if close else "docs/settings.md lists all of them"
+    return f"{name} is not a setting of Kagzi; {advice}"
+
+
+def _read_secret(name: str, path: str, problems: list[str]) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_SECRET_BYTES + 1)
+        text = data.decode().strip()
+    except OSError as error:
+        problems.append(f"{name} names a file that cannot be read ({error.strerror or type(error).__name__}): {path}")
+        return None
+    except ValueError:
+        problems.append(f"{name} names a file that is not text: {path}")
+        return None
+    if not text or len(data) > _SECRET_BYTES:
+        problems.append(f"{name} names a file that is {'too large' if text else 'empty'}: {path}")
+        return None
+    return text
+
+
+def project_directory(start: Path) -> Path:
+    """The nearest directory upward that has a `.kagzi/` or a pyproject.toml, else the one we are in."""
+    for directory in (start, *start.parents):
+        if (directory / DATA_DIRECTORY).is_dir() or (directory / "pyproject.toml").is_file():
+            return directory
+    return start
+
+
+def _from_file(start: Path, problems: list[str]) -> Given:
+    """kagzi.toml or [tool.kagzi] of pyproject.toml, the nearest one between here and the project's directory."""
+    project = project_directory(start)
+    for directory in (start, *start.parents):
+        own = directory / FILE_NAME
+        if own.is_file():
+            return _flatten(_read_toml(own, problems), FILE_NAME, problems)
+        shared = directory / "pyproject.toml"
+        if shared.is_file():
+            tools = _read_toml(shared, problems).get("tool")
+            table = tools.get("kagzi") if isinstance(tools, dict) else None
+            if table is not None:
+                return _flatten(table, "pyproject.toml", problems)
+        if directory == project:
+            break
+    return {}
+
+
+def _read_toml(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror or type(error).__name__}")
+    except ValueError as error:  # malformed, or not UTF-8
+        problems.append(f"{path} is not valid TOML: {error}")
+    return {}
+
+
+def _flatten(table: object, file: str, problems: list[str]) -> Given:
+    fields = {key(field): field for field in Settings.__struct_fields__}
+    given: Given = {}
+    if not isinstance(table, dict):
+        problems.append(f"tool.kagzi in {file} must be a table")
+        return given
+    entries: list[tuple[str, object]] = []
+    for name, value in table.items():
+        if name in _GROUPS and isinstance(value, dict):
+            entries += [(f"{name}.{inner}", entry) for inner, entry in value.items()]
+        else:
+            entries.append((name, value))
+    for name, value in entries:
+        field = fields.get(name)
+        if field is not None:
+            given[field] = (file, value)
+            continue
+        close = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(fields)}"
+        problems.append(f"{name} in {file} is not a setting of Kagzi; {advice}")
+    return given
+
+
+def _convert(field: str, value: object) -> object:
+    # Text from the environment may stand for a number; a file says itself what is text.
+    converted: object = msgspec.convert(value, _hint(field), strict=not isinstance(value, str))
+    if converted is None or converted != converted:
+        raise ValueError("not a value")
+    if isinstance(converted, str) and ("\0" in converted or not converted.strip()):
+        raise ValueError("not text that can be used")
+    return converted
+
+
+def _named(field: str, source: str) -> str:
+    if source.endswith(".toml"):
+        return f"{key(field)} in {source}"
+    return source
+
+
+def _not_this(field: str, value: object) -> str:
+    return "" if is_secret(field) else f", not {value!r:.100}"
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    heartbeat, lease = settings.worker_heartbeat_interval_secs, settings.worker_visibility_timeout_secs
+    if heartbeat is not None and heartbeat >= lease:
+        yield (
+            f"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS ({heartbeat:g}) must be shorter than "
+            f"KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS ({lease:g}); a third of it is a good choice"
+        )
+    if settings.payload_warn_threshold_bytes > settings.payload_max_size_bytes:
+        yield (
+            f"KAGZI_PAYLOAD_WARN_THRESHOLD_BYTES ({settings.payload_warn_threshold_bytes:,}) must not be above "
+            f"KAGZI_PAYLOAD_MAX_SIZE_BYTES ({settings.payload_max_size_bytes:,})"
+        )

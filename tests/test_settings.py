@@ -1,0 +1,203 @@
+"""Where settings come from, who wins, and what is refused in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kagzi.errors import InvalidRequest
+from kagzi.settings import Flag, Loaded, Settings, key, load, mask_url, variable
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory whose settings are its own, whatever lies above it."""
+    (tmp_path / "pyproject.toml").write_text("[tool.other]\nx = 1\n")
+    return tmp_path
+
+
+def value(loaded: Loaded, field: str) -> tuple[object, str]:
+    return getattr(loaded.settings, field), loaded.sources[field]
+
+
+def refusal(project: Path, **environ: str) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        load(environ=environ, start=project)
+    return str(caught.value)
+
+
+def test_nothing_need_be_set(project: Path) -> None:
+    loaded = load(environ={"PATH": "/bin", "HOME": "/root"}, start=project)
+    assert loaded.settings == Settings()
+    assert set(loaded.sources.values()) == {"default"}
+    assert loaded.settings.server_host == "127.0.0.1"
+    assert loaded.settings.server_port == 50051
+
+
+def test_flags_beat_variables_beat_the_file_beats_defaults(project: Path) -> None:
+    (project / "kagzi.toml").write_text("[server]\nport = 1\nhost = '127.0.0.2'\n[log]\nlevel = 'error'\n")
+    loaded = load(
+        {"server_port": Flag("--port", 3), "server_host": Flag("--host", None)},
+        {"KAGZI_SERVER_PORT": "2", "KAGZI_LOG_LEVEL": "debug"},
+        project,
+    )
+    assert value(loaded, "server_port") == (3, "--port")
+    assert value(loaded, "log_level") == ("debug", "KAGZI_LOG_LEVEL")
+    assert value(loaded, "server_host") == ("127.0.0.2", "kagzi.toml")
+    assert value(loaded, "namespace") == ("default", "default")
+
+
+def test_pyproject_is_read_from_below_and_its_own_file_is_preferred(project: Path) -> None:
+    (project / "pyproject.toml").write_text(
+        "[tool.kagzi]\nnamespace = 'shop'\n[tool.kagzi.worker]\npoll_timeout_secs = 5\n"
+    )
+    deep = project / "src" / "shop"
+    deep.mkdir(parents=True)
+    loaded = load(environ={}, start=deep)
+    assert value(loaded, "namespace") == ("shop", "pyproject.toml")
+    assert value(loaded, "worker_poll_timeout_secs") == (5.0, "pyproject.toml")
+    (project / "kagzi.toml").write_text("namespace = 'own'\n")
+    assert value(load(environ={}, start=deep), "namespace") == ("own", "kagzi.toml")
+
+
+def test_files_above_the_project_are_not_ours(project: Path) -> None:
+    (project / "kagzi.toml").write_text("namespace = 'somebody else'\n")
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").touch()
+    assert load(environ={}, start=inner).settings.namespace == "default"
+
+
+def test_empty_variables_are_not_set(project: Path) -> None:
+    assert load(environ={"KAGZI_URL": " ", "KAGZI_SERVER_PORT": ""}, start=project).settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "accepted"),
+    [
+        ("KAGZI_SERVER_PORT", "abc", "a whole number from 0 to 65,535, not 'abc'"),
+        ("KAGZI_SERVER_PORT", "65536", "a whole number from 0 to 65,535, not '65536'"),
+        ("KAGZI_SERVER_PORT", "1.5", "a whole number"),
+        ("KAGZI_COORDINATOR_BATCH_SIZE", "0", "a whole number from 1 to 100,000"),
+        ("KAGZI_COORDINATOR_INTERVAL_SECS", "nan", "a number of seconds from 0.1 to 86,400"),
+        ("KAGZI_COORDINATOR_INTERVAL_SECS", "inf", "a number of seconds from 0.1 to 86,400"),
+        ("KAGZI_COORDINATOR_INTERVAL_SECS", "-1", "a number of seconds from 0.1 to 86,400"),
+        ("KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS", "30s", "a number of seconds from 0.1 to 86,400, not '30s'"),
+        ("KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS", "null", "a number of seconds from 0.1 to 86,400, not 'null'"),
+        ("KAGZI_LOG_FORMAT", "xml", "auto, pretty or json, not 'xml'"),
+        ("KAGZI_LOG_LEVEL", "LOUD", "debug, info, warning or error"),
+        ("KAGZI_NAMESPACE", "n" * 256, "text of 1 to 255 characters"),
+    ],
+)
+def test_a_refusal_names_the_variable_and_what_is_accepted(project: Path, name: str, text: str, accepted: str) -> None:
+    message = refusal(project, **{name: text})
+    assert message.startswith(f"{name} must be ")
+    assert accepted in message
+    assert len(message) < 300
+
+
+def test_a_refusal_of_the_file_names_key_and_file(project: Path) -> None:
+    (project / "kagzi.toml").write_text("[server]\nport = '50051x'\n[log]\nlevel = 3\n")
+    message = refusal(project)
+    assert "2 settings cannot be used" in message
+    assert "server.port in kagzi.toml must be a whole number from 0 to 65,535, not '50051x'" in message
+    assert "log.level in kagzi.toml must be debug, info, warning or error, not 3" in message
+
+
+def test_a_malformed_file_is_named(project: Path) -> None:
+    (project / "kagzi.toml").write_text("url = \n")
+    assert "kagzi.toml is not valid TOML" in refusal(project)
+    (project / "kagzi.toml").write_bytes(b"url = '\xff'")
+    assert "kagzi.toml is not valid TOML" in refusal(project)
+    (project / "kagzi.toml").unlink()
+    (project / "pyproject.toml").write_text("[tool]\nkagzi = 3\n")
+    assert "tool.kagzi in pyproject.toml must be a table" in refusal(project)
+
+
+def test_unknown_names_are_refused_with_the_nearest_one(project: Path) -> None:
+    assert "did you mean KAGZI_SERVER_PORT?" in refusal(project, KAGZI_SERVER_PROT="1")
+    assert "KAGZI_COLOUR_OF_THE_SKY is not a setting of Kagzi" in refusal(project, KAGZI_COLOUR_OF_THE_SKY="blue")
+    # Only secrets may be in files.
+    assert "KAGZI_SERVER_PORT_FILE is not a setting" in refusal(project, KAGZI_SERVER_PORT_FILE="/x")
+    (project / "kagzi.toml").write_text("[server]\nprot = 1\n[sevrer]\nport = 1\n")
+    message = refusal(project)
+    assert "server.prot in kagzi.toml is not a setting of Kagzi; did you mean server.port?" in message
+    assert "sevrer in kagzi.toml is not a setting of Kagzi" in message
+
+
+def test_retired_names_say_what_they_are_called_now(project: Path) -> None:
+    assert "use KAGZI_COORDINATOR_INTERVAL_SECS" in refusal(project, KAGZI_SCHEDULER_INTERVAL_SECS="1")
+    threshold = refusal(project, KAGZI_WATCHDOG_WORKER_STALE_THRESHOLD_SECS="1")
+    assert "use KAGZI_COORDINATOR_WORKER_STALE_THRESHOLD_SECS" in threshold
+    assert "use the KAGZI_COORDINATOR_* settings" in refusal(project, KAGZI_WATCHDOG_TEETH="sharp")
+
+
+def test_tests_and_kubernetes_are_left_alone(project: Path) -> None:
+    environ = {
+        "KAGZI_TEST_POSTGRES_URL": "postgresql://x",
+        "KAGZI_SERVER_PORT": "tcp://10.0.0.1:50051",
+        "KAGZI_SERVER_SERVICE_HOST": "10.0.0.1",
+        "KAGZI_SERVER_SERVICE_PORT": "50051",
+        "KAGZI_SERVER_SERVICE_PORT_GRPC": "50051",
+        "KAGZI_SERVER_PORT_50051_TCP": "tcp://10.0.0.1:50051",
+        "KAGZI_SERVER_PORT_50051_TCP_PROTO": "tcp",
+        "KAGZI_SERVER_PORT_50051_TCP_PORT": "50051",
+        "KAGZI_SERVER_PORT_50051_TCP_ADDR": "10.0.0.1",
+        "KAGZI_PORT": "udp://10.0.0.1:53",
+        "KAGZI_SERVICE_HOST": "10.0.0.1",
+    }
+    assert load(environ=environ, start=project).settings == Settings()
+
+
+def test_secrets_from_files(project: Path) -> None:
+    secret = project / "secret"
+    secret.write_text("postgresql://shop:hunter2@db/shop\n")
+    loaded = load(environ={"KAGZI_DB_URL_FILE": str(secret)}, start=project)
+    assert value(loaded, "db_url") == ("postgresql://shop:hunter2@db/shop", "KAGZI_DB_URL_FILE")
+    both = refusal(project, KAGZI_DB_URL_FILE=str(secret), KAGZI_DB_URL="memory://")
+    assert "KAGZI_DB_URL and KAGZI_DB_URL_FILE are both set" in both
+    assert "KAGZI_URL_FILE names a file that cannot be read (No such file" in refusal(project, KAGZI_URL_FILE="/none")
+    secret.write_text(" \n")
+    assert "KAGZI_URL_FILE names a file that is empty" in refusal(project, KAGZI_URL_FILE=str(secret))
+    secret.write_bytes(b"\xff\xfe")
+    assert "KAGZI_URL_FILE names a file that is not text" in refusal(project, KAGZI_URL_FILE=str(secret))
+
+
+def test_secrets_are_not_shown(project: Path) -> None:
+    url = "postgresql://shop:hunter2@db:5432/shop?sslmode=require&password=hunter2"
+    shown = {name: text for name, text, _ in load(environ={"KAGZI_URL": url}, start=project).shown()}
+    assert shown["KAGZI_URL"] == "postgresql://shop:***@db:5432/shop?sslmode=require&password=***"
+    assert "hunter2" not in refusal(project, KAGZI_URL=f"{url}\0")
+    assert list(shown) == [variable(field) for field in Settings.__struct_fields__]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///orders.db", "sqlite:///orders.db"),
+        ("sqlite:////var/lib/orders.db", "sqlite:////var/lib/orders.db"),
+        ("memory://", "memory://"),
+        ("postgresql://db/shop", "postgresql://db/shop"),
+        ("postgresql://me@db/shop", "postgresql://me@db/shop"),
+        ("postgresql://me:p@ss:w@db1,db2/shop", "postgresql://me:***@db1,db2/shop"),
+        ("grpc://kagzi:50051", "grpc://kagzi:50051"),
+        ("hunter2", "***"),
+        ("postgresql://[::hunter2", "***"),
+    ],
+)
+def test_masked_urls(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
+def test_settings_that_contradict_each_other(project: Path) -> None:
+    message = refusal(project, KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS="30")
+    assert "KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS (30) must be shorter than" in message
+    assert "must not be above KAGZI_PAYLOAD_MAX_SIZE_BYTES" in refusal(project, KAGZI_PAYLOAD_MAX_SIZE_BYTES="100")
+
+
+def test_every_field_has_one_variable_and_one_key() -> None:
+    fields = Settings.__struct_fields__
+    assert len({key(field) for field in fields}) == len({variable(field) for field in fields}) == len(fields)
+    assert key("server_port") == "server.port"
+    assert key("db_url") == "db_url"
