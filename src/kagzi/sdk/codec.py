@@ -29,6 +29,7 @@ from copy import copy
 from pathlib import PurePath
 from typing import Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 import msgspec
 
@@ -340,6 +341,10 @@ class Signature:
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The call as bytes. TypeError if it does not fit the function, NotSerializable for a bad value."""
+        data = self._write_arguments(args, kwargs)
+        return data if self._codec is None else self._codec.encode(data)
+
+    def _write_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         try:
             if not kwargs and self._low <= len(args) <= self._high:
                 data = _encode(args)
@@ -356,7 +361,7 @@ class Signature:
             self._refuse_confused_arguments(args, kwargs, data)
         elif self._verify:
             self._decode_plain(data)
-        return data if self._codec is None else self._codec.encode(data)
+        return data
 
     def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Typed copies of the arguments. TypeError for wrong or missing ones, InvalidRequest for bad ones."""
@@ -372,18 +377,20 @@ class Signature:
                 pass  # perhaps in one of the other forms
         return self._decode_any_form(data)
 
-    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, bool]:
+    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
         """Like `encode_arguments`, but what cannot be encoded is recorded by its repr.
 
-        The flag says whether the bytes can be decoded; if not, the body gets the arguments as they are.
+        With the bytes comes a hash of their JSON, made before the codec, which may give other bytes every time. It is 0
+        if and only if they cannot be decoded; then the body gets the arguments as they are.
         """
         try:
-            return self.encode_arguments(args, kwargs), True
+            data = self._write_arguments(args, kwargs)
         except NotSerializable:
             shown = [_safe_repr(arg) for arg in args]
             shown += [f"{key}={_safe_repr(value)}" for key, value in kwargs.items()]
             data = _encode(f"({', '.join(shown)})"[:_REPR_CHARACTERS])
-            return (data if self._codec is None else self._codec.encode(data)), False
+            return (data if self._codec is None else self._codec.encode(data)), 0
+        return (data if self._codec is None else self._codec.encode(data)), crc32(data) or 1
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.decode_arguments(data)

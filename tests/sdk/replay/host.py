@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
+from zlib import crc32
 
 from kagzi.api.operations import Operation, StepOperation
 from kagzi.core.failure import Failure
@@ -29,8 +30,9 @@ Workflow = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class JsonCodec:
-    def encode_input(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, bool]:
-        return json.dumps([args, kwargs]).encode(), True
+    def encode_input(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, int]:
+        data = json.dumps([args, kwargs]).encode()
+        return data, crc32(data)
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = json.loads(data)
@@ -38,6 +40,10 @@ class JsonCodec:
 
     def encode_result(self, value: Any) -> bytes:
         return json.dumps(value).encode()
+
+    def settle_result(self, value: Any) -> tuple[bytes, Any]:
+        data = self.encode_result(value)
+        return data, self.decode_result(data)
 
     def decode_result(self, data: bytes) -> Any:
         return json.loads(data)

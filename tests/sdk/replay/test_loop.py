@@ -718,14 +718,14 @@ def test_other_arguments_fail_in_strict_mode() -> None:
 
 def test_arguments_recorded_by_their_repr_are_not_compared(caplog: pytest.LogCaptureFixture) -> None:
     class ReprCodec:
-        def encode_input(self, args: Any, kwargs: Any) -> tuple[bytes, bool]:
-            return repr(args).encode(), False
+        def encode_input(self, args: Any, kwargs: Any) -> tuple[bytes, int]:
+            return repr(args).encode(), 0
 
         def decode_input(self, data: bytes) -> Any:
             raise AssertionError
 
-        def encode_result(self, value: Any) -> bytes:
-            return b"1"
+        def settle_result(self, value: Any) -> tuple[bytes, Any]:
+            return b"1", 1
 
         def decode_result(self, data: bytes) -> Any:
             return 1

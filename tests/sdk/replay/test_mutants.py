@@ -34,7 +34,7 @@ def two_events_in_one_drain(patch: Patch) -> None:
 
     def hold(self: WorkflowLoop) -> None:
         # While another body runs, another event will come, and its drain makes up for this one.
-        held = not self.execution.replaying and self.execution._running and chance.random() < 0.5
+        held = self.execution._live and self.execution._running and chance.random() < 0.5
         if not held:
             drain(self)
 
@@ -218,7 +218,7 @@ def replay_starts_bodies(patch: Patch) -> None:
 
     def requested(self: Execution, call: StepCall) -> None:
         request(self, call)
-        if self.replaying and self._awaited(call):
+        if not self._live and self._awaited(call):
             self._resume(call)
 
     def once(self: Execution, call: StepCall) -> None:

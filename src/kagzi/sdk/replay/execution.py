@@ -70,13 +70,16 @@ class Effects(Protocol):
 class Codec(Protocol):
     """How a function's arguments and result become bytes and come back."""
 
-    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, bool]:
-        """The arguments as bytes, and whether they can be decoded again (else they were recorded by their repr)."""
+    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
+        """The arguments as bytes, and a hash to compare them by; 0 if they were recorded by their repr and cannot be
+        decoded again."""
         ...
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
-    def encode_result(self, value: Any) -> bytes: ...
+    def settle_result(self, value: Any) -> tuple[bytes, Any]:
+        """The result as bytes, and what `decode_result` makes of them."""
+        ...
 
     def decode_result(self, data: bytes) -> Any: ...
 
@@ -120,7 +123,7 @@ class StepCall:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         input: bytes,
-        args_copied: bool,
+        input_hash: int,
     ) -> None:
         self.step_id = step_id
         self.name = name
@@ -131,9 +134,9 @@ class StepCall:
         self.args = args
         self.kwargs = kwargs
         self.input = input
-        self.args_copied = args_copied
         # The repr of an argument that cannot be written may differ from run to run, so it is not compared.
-        self.input_hash = crc32(input) if args_copied else 0
+        self.input_hash = input_hash
+        self.args_copied = input_hash != 0
         self.future: asyncio.Future[Any] | None = None
         self.attempt = 1
         self.gate = 0
@@ -166,6 +169,7 @@ class Execution:
         run_id: str,
         workflow: str,
         started_at: Instant,
+        resumed: bool = False,
         history: Iterable[Step],
         default_retry: Retry,
         payload_limit: int,
@@ -174,7 +178,7 @@ class Execution:
         self.run_id = run_id
         self.workflow = workflow
         self.outcome: Outcome | None = None
-        self.replaying = True
+        self._live = False  # bodies may start
         self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
         self._default_retry = default_retry
@@ -208,6 +212,10 @@ class Execution:
                 last = self._attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
                     self._attempts[step.step_id] = step
+        # For logs: whether workflow code now does what it has done before. The code behind an event ran before the event
+        # was durable, so that behind the last recorded one is old as well; the code before the first event is new in
+        # the first execution of a run, and known by `resumed` to be old later.
+        self.replaying = resumed or bool(self._events)
 
     # What the host calls. Each call is one event; afterwards the host looks at `outcome` and `idle`.
 
@@ -221,6 +229,7 @@ class Execution:
         while self._events and self.outcome is None and not self._main.done():
             self._replay(self._events.popleft())
         self.replaying = False
+        self._live = True
         for call in self._waiting.values():
             self._resume(call)
         self._settle()
@@ -234,13 +243,12 @@ class Execution:
             self._dropped(call)
             return
         try:
-            output = call.codec.encode_result(value)
+            output, result = call.codec.settle_result(value)
             if len(output) > self._payload_limit:
                 raise PayloadTooLarge(
                     f"step {call.step_id} returned {len(output):,} bytes; at most {self._payload_limit:,} are stored. "
                     f"Keep large data elsewhere and return a reference to it"
                 )
-            result = call.codec.decode_result(output)
         except Exception as error:
             # The body has run and cannot be recorded; running it again would not help.
             if isinstance(error, NotSerializable) and call.name not in str(error):
@@ -413,8 +421,8 @@ class Execution:
         """
         if self.loop.evicting:
             self.loop.refuse()
-        data, copied = codec.encode_input(args, kwargs)
-        if copied:
+        data, input_hash = codec.encode_input(args, kwargs)
+        if input_hash:
             # The body gets copies: it must not change the workflow's state behind its back. They are made on replay too:
             # arguments that cannot be read back raise here, every time.
             args, kwargs = codec.decode_input(data)
@@ -428,7 +436,7 @@ class Execution:
             args=args,
             kwargs=kwargs,
             input=data,
-            args_copied=copied,
+            input_hash=input_hash,
         )
         return self._await(call)
 
@@ -456,7 +464,7 @@ class Execution:
         early = self._early.pop(call.step_id, None) if self._early else None
         if early is not None:
             self._see(call, early)
-        elif not self.replaying:
+        elif self._live:
             self._resume(call)
 
     def _resume(self, call: StepCall) -> None:

@@ -333,6 +333,8 @@ class Worker:
             run_id=claim.run_id,
             workflow=claim.workflow_type,
             started_at=claim.started_at,
+            # After a crash the code before the first event is said again: perhaps nobody got as far.
+            resumed=claim.executions > 1 and not claim.crashes,
             history=claim.history,
             default_retry=self.run_retry(claim) or DEFAULT_STEP_RETRY,
             payload_limit=self.settings.payload_limit,

@@ -1,0 +1,95 @@
+"""What workflow code says is said once, however often it is executed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+import kagzi
+from kagzi import Kagzi, Retry
+from kagzi.testing import run_virtually
+
+
+class Ears(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+@pytest.fixture
+def ears() -> Iterator[Ears]:
+    handler = Ears()
+    log = logging.getLogger("kagzi")
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+def said(ears: Ears) -> list[str]:
+    return [line for line in ears.heard if line.startswith("* ")]
+
+
+def test_code_before_the_first_await_is_heard_once(ears: Ears) -> None:
+    app = Kagzi("memory://")
+
+    @app.step
+    async def work() -> int:
+        return 1
+
+    @app.workflow
+    async def talkative() -> None:
+        kagzi.logger.info("* began")
+        await kagzi.sleep("1 day")
+        kagzi.logger.info("* slept")
+        await work()
+        kagzi.logger.info("* worked")
+        await kagzi.sleep("1 day")
+        kagzi.logger.info("* ended")
+
+    async def scenario() -> int:
+        run = await talkative.start()
+        await run.result()
+        return (await run.get()).executions
+
+    assert run_virtually(app, scenario) == 3
+    assert said(ears) == ["* began", "* slept", "* worked", "* ended"]
+
+
+def test_a_workflow_without_steps_is_heard(ears: Ears) -> None:
+    app = Kagzi("memory://")
+
+    @app.workflow
+    async def short() -> None:
+        kagzi.logger.info("* all there is")
+
+    run_virtually(app, lambda: short.run())
+    assert said(ears) == ["* all there is"]
+
+
+def test_a_long_retry_repeats_nothing(ears: Ears) -> None:
+    app = Kagzi("memory://")
+
+    @app.step(retry=Retry(attempts=3, first="1h", cap="1h"))
+    async def flaky() -> int:
+        if kagzi.attempt() < 3:
+            raise ConnectionError("down")
+        return kagzi.attempt()
+
+    @app.workflow
+    async def patient() -> int:
+        kagzi.logger.info("* began")
+        attempt, _ = await asyncio.gather(flaky(), asyncio.sleep(60))
+        kagzi.logger.info("* ended")
+        return attempt
+
+    assert run_virtually(app, lambda: patient.run()) == 3
+    assert said(ears) == ["* began", "* ended"]
