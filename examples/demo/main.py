@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kagzi-demo-") as directory:
         os.environ["KAGZI_URL"] = f"sqlite:///{directory}/demo.db"
-        os.environ["KAGZI_DEMO_LEDGER"] = f"{directory}/ledger"
+        os.environ["DEMO_LEDGER"] = f"{directory}/ledger"
         sys.path.insert(0, str(HERE))
         demo = Demo(Path(directory))
         try:
@@ -181,7 +181,9 @@ class View:
             mark, colour = _MARKS.get(state, ("•", "white"))
             people = self._demo.done_by(_body(name))
             by = " and again in ".join(f"process {pid}" for pid in people)
-            tree.add(Text.assemble((f"{mark} ", colour), (name.replace("@sleep", "sleep 2 s"), "bold"), (f"  {by}", "dim")))
+            tree.add(
+                Text.assemble((f"{mark} ", colour), (name.replace("@sleep", "sleep 2 s"), "bold"), (f"  {by}", "dim"))
+            )
         if str(status) == "SLEEPING":
             tree.add(Text.assemble(("◌ ", "blue"), ("sleep 2 s", "bold"), ("  no process holds the run", "dim")))
         table.add_row(tree)

@@ -71,7 +71,7 @@ async def fulfil(order: Order) -> Receipt:
 
 def note(what: str) -> None:
     """Write down which process did what, outside of Kagzi, so that the demo can count."""
-    ledger = os.environ.get("KAGZI_DEMO_LEDGER")
+    ledger = os.environ.get("DEMO_LEDGER")
     if ledger:
         with Path(ledger).open("a") as file:
             file.write(f"{what}\t{os.getpid()}\n")

@@ -20,9 +20,9 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
-from kagzi.connect import connect, default_url
+from kagzi.connect import connect, default_url, engine_settings
 from kagzi.core.duration import Duration, format_span, parse_duration
-from kagzi.core.instant import SECOND, from_datetime, to_datetime
+from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
@@ -36,6 +36,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.settings import Settings, load
 
 R = TypeVar("R")
 
@@ -52,33 +53,43 @@ class Kagzi(Registrar):
     """A durable application.
 
     `url` says where runs live: `sqlite:///orders.db`, `postgresql://…` or `memory://`; without one it is KAGZI_URL, or
-    an SQLite file in `./.kagzi/`. Use it as `async with app:` to start runs and to host workers, or call
-    `app.run_worker()` to make this process a worker.
+    an SQLite file in `./.kagzi/`. What is not given here, `namespace` and `lease` too, comes from the settings (see
+    docs/settings.md), which are read when the app is opened. Use it as `async with app:` to start runs and to host
+    workers, or call `app.run_worker()` to make this process a worker.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        namespace: str = "default",
+        namespace: str | None = None,
         codec: Codec | None = None,
-        lease: Duration = "30s",
+        lease: Duration | None = None,
         max_crashes: int = 10,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
         super().__init__(codec=codec)
         self.url = url
-        self.namespace = check_name(namespace, "namespace")
+        self._namespace = None if namespace is None else check_name(namespace, "namespace")
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
-        self._lease = parse_duration(lease, "lease")
-        if not SHORTEST_LEASE <= self._lease <= LONGEST_LEASE:
-            shortest, longest = format_span(SHORTEST_LEASE), format_span(LONGEST_LEASE)
-            raise InvalidRequest(f"lease must be between {shortest} and {longest}, not {lease!r:.100}")
+        self._lease = None if lease is None else _lease(lease)
         self._max_crashes = max_crashes
+        self._settings: Settings | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment and kagzi.toml say, read once. What the app was given itself comes before it."""
+        if self._settings is None:
+            self._settings = load().settings
+        return self._settings
+
+    @property
+    def namespace(self) -> str:
+        return self.settings.namespace if self._namespace is None else self._namespace
 
     # Opening and closing.
 
@@ -95,8 +106,11 @@ class Kagzi(Registrar):
             raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
         self._owns_engine = engine is None
         if engine is None:
-            url = default_url() if self.url is None else self.url
-            engine = connect(url, lease=self._lease, max_crashes=self._max_crashes)
+            url = default_url(self.settings) if self.url is None else self.url
+            chosen = engine_settings(self.settings) | {"max_crashes": self._max_crashes}
+            if self._lease is not None:
+                chosen["lease"] = self._lease
+            engine = connect(url, **chosen)
             await engine.open()
         self._engine = engine
 
@@ -296,6 +310,8 @@ class Kagzi(Registrar):
             grace=parse_duration(grace, "grace"),
             adopt=adopt,
             strict=strict,
+            poll_wait=round(self.settings.worker_poll_timeout_secs * SECOND),
+            payload_limit=self.settings.payload_max_size_bytes,
         )
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
@@ -314,6 +330,14 @@ class Kagzi(Registrar):
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         return tuple(WorkflowType(name, version) for name, version in sorted(self._workflows))
+
+
+def _lease(lease: Duration) -> Span:
+    span = parse_duration(lease, "lease")
+    if not SHORTEST_LEASE <= span <= LONGEST_LEASE:
+        shortest, longest = format_span(SHORTEST_LEASE), format_span(LONGEST_LEASE)
+        raise InvalidRequest(f"lease must be between {shortest} and {longest}, not {lease!r:.100}")
+    return span
 
 
 def _optional_span(value: Duration | None, field: str) -> int | None:

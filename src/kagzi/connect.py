@@ -8,21 +8,20 @@ postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://)
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from kagzi.api.engine import Engine
 from kagzi.coordinator.coordinator import Coordinator
+from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
+from kagzi.settings import DATA_DIRECTORY, Settings, project_directory
 from kagzi.store.protocol import Store
 
 ACCEPTED = "memory://, sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/database"
-_DIRECTORY = ".kagzi"
 
 
 def connect(url: str, **settings: Any) -> Engine:
@@ -36,11 +35,27 @@ def connect(url: str, **settings: Any) -> Engine:
     return LocalEngine(_store(url), settings=chosen, coordinate=Coordinator)
 
 
-def default_url(environ: Mapping[str, str] = os.environ, start: Path | None = None) -> str:
-    """KAGZI_URL, else an SQLite file in the `.kagzi/` of the project we are in, which is made if need be."""
-    if url := environ.get("KAGZI_URL", "").strip():
+def engine_settings(settings: Settings) -> dict[str, Any]:
+    """What the settings say of an engine, as fields of `EngineSettings`."""
+    heartbeat = settings.worker_heartbeat_interval_secs
+    return {
+        "lease": round(settings.worker_visibility_timeout_secs * SECOND),
+        "heartbeat": None if heartbeat is None else round(heartbeat * SECOND),
+        "worker_stale": round(settings.coordinator_worker_stale_threshold_secs * SECOND),
+        "tick": round(settings.coordinator_interval_secs * SECOND),
+        "duty_batch": settings.coordinator_batch_size,
+        "duty_limit": settings.coordinator_max_workflows_per_tick,
+        "payload_bytes": settings.payload_max_size_bytes,
+        "payload_warning": settings.payload_warn_threshold_bytes,
+    }
+
+
+def default_url(settings: Settings, start: Path | None = None) -> str:
+    """What the settings say, else an SQLite file in the `.kagzi/` of the project we are in, which is made if need
+    be."""
+    if url := settings.url or settings.db_url:
         return url
-    directory = _project(start or Path.cwd()) / _DIRECTORY
+    directory = project_directory(start or Path.cwd()) / DATA_DIRECTORY
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         ignore = directory / ".gitignore"
@@ -112,11 +127,3 @@ def _postgres(url: str) -> Store:
             raise
         raise MissingDependency('Postgres support is not installed. Run: pip install "kagzi[postgres]"') from error
     return PostgresStore(url)
-
-
-def _project(start: Path) -> Path:
-    """The nearest directory upward that has a `.kagzi/` or a pyproject.toml, else the one we are in."""
-    for directory in (start, *start.parents):
-        if (directory / _DIRECTORY).is_dir() or (directory / "pyproject.toml").is_file():
-            return directory
-    return start

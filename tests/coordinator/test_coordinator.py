@@ -160,7 +160,7 @@ def test_a_silent_worker_is_offline_after_its_time() -> None:
 def test_history_is_pruned_past_its_retention(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         # Two months of looking once a second would be a long test.
-        settings = EngineSettings(duty_limit=2, tick=3600 * SECOND, duty_interval=3600 * SECOND)
+        settings = EngineSettings(duty_batch=2, duty_limit=2, tick=3600 * SECOND, duty_interval=3600 * SECOND)
         async with new_engine(coordinate=True, settings=settings) as engine:
             for _ in range(5):
                 await engine.workflows.start(new_start(engine))
@@ -185,7 +185,7 @@ def _count(connection: Any) -> int:
 
 def test_a_duty_with_more_to_do_than_it_may_goes_on_at_once() -> None:
     async def main() -> None:
-        settings = EngineSettings(duty_limit=3, lease=5 * SECOND)
+        settings = EngineSettings(duty_batch=3, duty_limit=6, lease=5 * SECOND)
         async with new_engine(coordinate=True, settings=settings) as engine:
             for _ in range(10):
                 await engine.workflows.start(new_start(engine))

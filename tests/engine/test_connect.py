@@ -11,6 +11,7 @@ from kagzi.connect import connect, default_url
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, MissingDependency
+from kagzi.settings import Settings
 from kagzi.store.sqlite import SqliteStore
 from tests.engine.support import new_start
 
@@ -118,8 +119,9 @@ def test_postgres_is_chosen_by_both_schemes() -> None:
 # Where the database is when nobody says.
 
 
-def test_the_environment_decides_first(tmp_path: Path) -> None:
-    assert default_url({"KAGZI_URL": " memory:// "}, tmp_path) == "memory://"
+def test_the_settings_decide_first(tmp_path: Path) -> None:
+    assert default_url(Settings(url="memory://", db_url="sqlite:///x.db"), tmp_path) == "memory://"
+    assert default_url(Settings(db_url="sqlite:///x.db"), tmp_path) == "sqlite:///x.db"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,19 +129,19 @@ def test_else_a_file_in_the_project(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()
     deep = tmp_path / "src" / "shop"
     deep.mkdir(parents=True)
-    url = default_url({}, deep)
+    url = default_url(Settings(), deep)
     assert url == f"sqlite:///{tmp_path}/.kagzi/kagzi.db"
     assert (tmp_path / ".kagzi" / ".gitignore").read_text() == "*\n"
     assert stat.S_IMODE((tmp_path / ".kagzi").stat().st_mode) == 0o700
     (deep / ".kagzi").mkdir()
-    assert default_url({}, deep) == f"sqlite:///{deep}/.kagzi/kagzi.db"
+    assert default_url(Settings(), deep) == f"sqlite:///{deep}/.kagzi/kagzi.db"
 
 
 async def test_strange_directories_work(tmp_path: Path) -> None:
     strange = tmp_path / "50% off? #1"
     strange.mkdir()
     (strange / "pyproject.toml").touch()
-    engine = connect(default_url({}, strange))
+    engine = connect(default_url(Settings(), strange))
     assert isinstance(engine, LocalEngine)
     async with engine:
         pass
@@ -150,4 +152,4 @@ def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None
     (tmp_path / "pyproject.toml").touch()
     (tmp_path / ".kagzi").touch()
     with pytest.raises(InvalidRequest, match="set KAGZI_URL"):
-        default_url({}, tmp_path)
+        default_url(Settings(), tmp_path)

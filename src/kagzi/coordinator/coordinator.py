@@ -47,7 +47,8 @@ class Coordinator:
         self._store = store
         self._wakeups = wakeups
         self._settings = settings
-        self._limit = settings.duty_limit
+        self._limit = settings.duty_batch
+        self._batches = max(1, settings.duty_limit // settings.duty_batch)
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self._sleeper: asyncio.Future[None] | None = None
@@ -94,7 +95,10 @@ class Coordinator:
         # From here on a horizon may ask for the next tick.
         duty.due = self._loop.time() + duty.every
         try:
-            more = await duty.tick()
+            more, batches = True, 0
+            while more and batches < self._batches:
+                more = await duty.tick()
+                batches += 1
         except Exception as error:
             duty.failures += 1
             if duty.failures == 1 or not isinstance(error, KagziError):
@@ -133,7 +137,9 @@ class Coordinator:
         return len(lost) >= self._limit
 
     async def _prune(self) -> bool:
-        deleted, self._prune_from = await prune_history.run_once(self._store, self._limit, self._prune_from)
+        # Most of what this one looks at stays, so it may look at more at once.
+        limit = self._settings.duty_limit
+        deleted, self._prune_from = await prune_history.run_once(self._store, limit, self._prune_from)
         if deleted:
             log.info("%d finished runs were past their retention and are deleted", deleted)
         return self._prune_from is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.limits import PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
 from kagzi.errors import InvalidRequest
 
 _MINUTE = 60 * SECOND
@@ -31,12 +31,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     watch_kept: Span = 10 * SECOND  # how long a worker that does not poll is remembered
 
     # Duties.
-    duty_limit: int = 1000  # rows a duty handles in one transaction
+    duty_batch: int = 100  # rows a duty handles in one transaction
+    duty_limit: int = 1000  # rows it handles before the other duties have their turn
     duty_interval: Span = _MINUTE  # each duty runs this often even if nothing seems due
     step_grace: Span = 5 * SECOND  # the worker enforces a step's timeout; this long after it, the engine does
     prune_interval: Span = 10 * _MINUTE
 
     payload_bytes: int = PAYLOAD_BYTES
+    payload_warning: int = PAYLOAD_WARNING_BYTES
     # Page tokens carry a position and are bound to their listing, not secrets: whoever makes one up sees only
     # what the filter shows anyway. A fixed key lets every process on a database read the tokens of the
     # others.

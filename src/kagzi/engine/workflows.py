@@ -13,7 +13,7 @@ from kagzi.api.operations import Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAYLOAD_WARNING_BYTES, check_name, check_page_size
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
 from kagzi.core.page import Cursor, Page, sign, verify
 from kagzi.core.run import Run
 from kagzi.core.step import Step
@@ -48,6 +48,7 @@ class Workflows:
         self._namespaces = namespaces
         self._check = StartCheck(settings)
         self._secret = settings.page_secret
+        self._payload_warning = settings.payload_warning
         self._loop = asyncio.get_running_loop()
 
     def start(self, start: StartRun) -> Awaitable[Started]:
@@ -58,7 +59,7 @@ class Workflows:
             future.set_exception(error)
             future.exception()
             return future
-        if weight > PAYLOAD_WARNING_BYTES:
+        if weight > self._payload_warning:
             log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight)
         if start.namespace not in self._namespaces:
             return self._loop.create_task(self._start_in_new_namespace(start, weight))

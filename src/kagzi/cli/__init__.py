@@ -1,0 +1,1 @@
+"""The `kagzi` command. Nothing here is imported by `import kagzi`."""
