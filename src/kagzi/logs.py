@@ -1,0 +1,149 @@
+"""How commands log: readable on a terminal, a JSON document a line everywhere else.
+
+Only `kagzi …` commands call `configure`. A program that uses Kagzi as a library keeps whatever logging it has: Kagzi
+then only logs to the loggers below `kagzi`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal, TextIO
+
+import msgspec
+
+from kagzi.core.instant import to_datetime
+from kagzi.errors import InvalidRequest
+from kagzi.sdk.context import current
+
+# What a record may say of the run it is about, besides its message.
+FIELDS: Final = (
+    "namespace",
+    "workflow",
+    "run_id",
+    "step_id",
+    "attempt",
+    "worker_id",
+    "trace_id",
+    "span_id",
+    "request_id",
+)
+# Too talkative below a warning for anybody who did not ask for them.
+_OTHERS: Final = ("asyncio", "grpc", "uvicorn.access")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COLOURS: Final = {
+    logging.DEBUG: "2",
+    logging.INFO: "32",
+    logging.WARNING: "33",
+    logging.ERROR: "31",
+    logging.CRITICAL: "31",
+}
+
+
+def configure(
+    format: Literal["auto", "pretty", "json"],
+    level: Literal["debug", "info", "warning", "error"],
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """Send everything at this level or above to a stream, standard error by default."""
+    stream = stream or sys.stderr
+    pretty = format == "pretty" or (format == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(PrettyFormatter(colour=wants_colour(stream, environ)) if pretty else JsonFormatter())
+    handler.addFilter(Correlated())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    number = getattr(logging, level.upper())
+    root.setLevel(number)
+    for name in _OTHERS:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """As everybody does it: NO_COLOR, then FORCE_COLOR, then whether somebody is looking."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    if environ.get("CLICOLOR") == "0" or environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+class Correlated(logging.Filter):
+    """Says of each record which run and step it was logged in, also where users' own code logged it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "run_id"):
+            try:
+                info = current()
+            except InvalidRequest:
+                return True
+            record.run_id, record.workflow = info.run_id, info.workflow
+            if info.step_id is not None:
+                record.step_id, record.attempt = info.step_id, info.attempt
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _text(record.getMessage()),
+        }
+        line |= _fields(record)
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = {
+                "type": record.exc_info[0].__name__,
+                "message": _text(str(record.exc_info[1])),
+                "stack": _text(self.formatException(record.exc_info)),
+            }
+        return msgspec.json.encode(line).decode()
+
+
+class PrettyFormatter(logging.Formatter):
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = _moment(record).astimezone().strftime("%H:%M:%S")
+        level = self._paint(f"{record.levelname.lower():7}", _COLOURS.get(record.levelno, "0"))
+        name = self._paint(record.name, "2")
+        # Whatever was logged must not move the cursor or repaint the screen of whoever reads it.
+        message = _CONTROL.sub(lambda found: repr(found[0])[1:-1], _text(record.getMessage()))
+        fields = "".join(f" {key}={value}" for key, value in _fields(record).items() if str(value) not in message)
+        line = f"{at} {level} {name}: {message}{self._paint(fields, '2') if fields else ''}"
+        if record.exc_info and record.exc_info[0] is not None:
+            line += "\n" + _text(self.formatException(record.exc_info))
+        return line
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
+
+
+def _moment(record: logging.LogRecord) -> datetime:
+    return to_datetime(int(record.created * 1_000_000))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    found = {name: getattr(record, name, None) for name in FIELDS}
+    return {
+        name: value if isinstance(value, int) else _text(str(value))
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _text(text: str) -> str:
+    """Half a surrogate pair is no reason to lose a line."""
+    return text.encode("utf-8", "backslashreplace").decode()
