@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from kagzi.core.instant import Instant, Span
 
 
+@runtime_checkable
 class Clock(Protocol):
     def now(self) -> Instant:
         """Microseconds since 1970 by the wall clock."""

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from kagzi.clock import SystemClock
+from kagzi.clock import Clock, SystemClock
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, Instant, from_datetime, to_datetime
 from kagzi.core.step import escape
@@ -72,8 +72,16 @@ def cancelled() -> bool:
 
 def now() -> datetime:
     """The time of the last event this workflow has seen; outside of a workflow, the time."""
-    execution = _execution()
-    return to_datetime(_clock.now() if execution is None else execution.loop.now)
+    return to_datetime(_now())
+
+
+def _now() -> Instant:
+    loop = _get_running_loop()
+    if isinstance(loop, WorkflowLoop):
+        return loop.now
+    # A loop on virtual time carries its clock, so that tests see one time inside and outside of workflows.
+    clock = getattr(loop, "clock", None)
+    return clock.now() if isinstance(clock, Clock) else _clock.now()
 
 
 def random() -> Random:
@@ -124,7 +132,7 @@ async def sleep_until(first: str | datetime, second: datetime | None = None, /) 
         raise InvalidRequest(f"sleep_until: {error}") from None
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
-        await asyncio.sleep(max(0.0, (due_at - _clock.now()) / SECOND))
+        await asyncio.sleep(max(0.0, (due_at - _now()) / SECOND))
         return
     await _sleep_until(loop, name, due_at)
 
