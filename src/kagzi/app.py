@@ -44,6 +44,7 @@ logger = logging.getLogger("kagzi")
 
 DEFAULT_QUEUE = "default"
 MOST_AT_ONCE = 10_000
+MOST_CRASHES = 1_000_000
 SHORTEST_LEASE = SECOND // 10
 LONGEST_LEASE = 24 * 3600 * SECOND
 _LAST_WORDS_SECONDS = 5.0  # after a second signal
@@ -75,7 +76,7 @@ class Kagzi(Registrar):
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = None if lease is None else _lease(lease)
-        self._max_crashes = max_crashes
+        self._max_crashes = None if max_crashes is None else _crashes(max_crashes)
         self._settings: Settings | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
@@ -330,6 +331,12 @@ class Kagzi(Registrar):
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         return tuple(WorkflowType(name, version) for name, version in sorted(self._workflows))
+
+
+def _crashes(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CRASHES:
+        raise InvalidRequest(f"max_crashes must be a whole number from 1 to {MOST_CRASHES:,}, not {value!r:.100}")
+    return value
 
 
 def _lease(lease: Duration) -> Span:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -56,6 +57,24 @@ async def test_a_url_that_names_no_database(
     monkeypatch.chdir(tmp_path)
     await refused(url, InvalidRequest, word)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lease": "1ms"}, "lease must be between 100ms and 1d, not '1ms'"),
+        ({"lease": "2 days"}, "lease must be between"),
+        ({"lease": "soon"}, "lease 'soon'"),
+        ({"max_crashes": 0}, "max_crashes must be a whole number from 1 to"),
+        ({"max_crashes": 2.5}, "max_crashes"),
+        ({"max_crashes": True}, "max_crashes"),
+        ({"max_crashes": "3"}, "max_crashes"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_where_they_are_written(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        Kagzi("memory://", **settings)
+    assert words in str(caught.value)
 
 
 async def test_nobody_listens_there() -> None:

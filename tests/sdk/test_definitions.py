@@ -177,6 +177,7 @@ async def test_wrong_arguments_fail_before_the_start() -> None:
         {"queue": ""},
         {"version": 2},
         {"priority": 10_000},
+        {"priority": -1},
         {"priority": 1.5},
         {"delay": "soon"},
         {"delay": -1},

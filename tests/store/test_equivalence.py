@@ -292,7 +292,7 @@ class World:
             version=choice(("1", "2")),
             input=choice((b"1", b"2" * 2000)) if external else self._payload(),
             external_id=self._external_id() if external else None,
-            priority=choice((0, 0, 1, 5, -1)),
+            priority=choice((0, 0, 1, 5, 1000)),
             delay=choice((SECOND, 20 * SECOND)) if later else 0,
             timeout=choice((None, None, 60 * SECOND, 600 * SECOND)),
             deadline_at=choice((None, None, self.clock.now() + 300 * SECOND)),

@@ -44,7 +44,8 @@ FOLLOWS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 }
 
 # One priority level is worth this much waiting time in the claim order: a run of priority 3 is claimed as if it had
-# become due three minutes earlier, so nothing starves.
+# become due three minutes earlier, so nothing starves. There is no priority below 0: it would put the key of a run that
+# is due into the future, and the key is also what says that a run is due.
 AGEING: Final[Span] = 60_000_000
 PRIORITY_LIMIT: Final = 1000
 

@@ -9,8 +9,8 @@ from typing import Final
 from kagzi.api.operations import Chunk, CompleteRun, FailRun, RetryRun, StartRun, StepOperation
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
-from kagzi.core.duration import LONGEST
-from kagzi.core.instant import NEVER, SECOND
+from kagzi.core.duration import LONGEST, format_span
+from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.limits import check_name, check_payload, check_text
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
@@ -42,6 +42,28 @@ def check_number(value: object, field: str, least: int, most: int) -> int:
         raise InvalidRequest(f"{field} must be a whole number, not {value!r:.60}")
     if not least <= value <= most:
         raise InvalidRequest(f"{field} must be between {least:,} and {most:,}, not {value!r:.60}")
+    return value
+
+
+def check_span(value: object, field: str, least: Span, most: Span) -> Span:
+    """A length of time, refused in the words people use for one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{field} must be a length of time in whole microseconds, not {value!r:.60}")
+    if value < least <= 1:
+        raise InvalidRequest(
+            f"{field} must {'be longer than 0' if least else 'not be negative'}, not {format_span(value)}"
+        )
+    if not least <= value <= most:
+        longest = "1000 years" if most == LONGEST else format_span(most)
+        raise InvalidRequest(f"{field} must be from {format_span(least)} to {longest}, not {format_span(value)}")
+    return value
+
+
+def check_instant(value: object, field: str) -> Instant:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{field} must be a moment in whole microseconds since 1970, not {value!r:.60}")
+    if not 0 <= value <= NEVER:
+        raise InvalidRequest(f"{field} must lie between the years 1970 and 9999")
     return value
 
 
@@ -86,17 +108,17 @@ class StartCheck:
         if start.external_id is not None:
             check_name(start.external_id, "id")
         if start.priority:
-            check_number(start.priority, "priority", -PRIORITY_LIMIT, PRIORITY_LIMIT)
+            check_number(start.priority, "priority", 0, PRIORITY_LIMIT)
         if start.delay:
-            check_number(start.delay, "delay", 0, LONGEST)
+            check_span(start.delay, "delay", 0, LONGEST)
         if start.start_at is not None:
-            check_number(start.start_at, "start_at", 0, NEVER)
+            check_instant(start.start_at, "start_at")
         if start.timeout is not None:
-            check_number(start.timeout, "timeout", 1, LONGEST)
+            check_span(start.timeout, "timeout", 1, LONGEST)
         if start.deadline_at is not None:
-            check_number(start.deadline_at, "deadline", 0, NEVER)
+            check_instant(start.deadline_at, "deadline")
         if start.lease_length is not None:
-            check_number(start.lease_length, "heartbeat timeout", _SHORTEST_LEASE, _LONGEST_LEASE)
+            check_span(start.lease_length, "heartbeat timeout", _SHORTEST_LEASE, _LONGEST_LEASE)
         if start.retry_policy is not None:
             check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
         payload: object = start.input
@@ -153,7 +175,7 @@ def check_poll(poll: Poll) -> None:
     check_types(poll.types)
     check_number(poll.limit, "limit", 1, _CONCURRENCY)
     check_number(poll.number, "poll number", 1, 2**31 - 1)
-    check_number(poll.wait, "wait", 0, LONGEST)
+    check_span(poll.wait, "wait", 0, LONGEST)
 
 
 def check_heartbeat(heartbeat: Heartbeat) -> None:
@@ -193,9 +215,9 @@ def check_filter(filter: RunFilter) -> None:
     if filter.status is not None and not isinstance(filter.status, RunStatus):
         raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {filter.status!r:.60}")
     if filter.created_after is not None:
-        check_number(filter.created_after, "created_after", 0, NEVER)
+        check_instant(filter.created_after, "created_after")
     if filter.created_before is not None:
-        check_number(filter.created_before, "created_before", 0, NEVER)
+        check_instant(filter.created_before, "created_before")
 
 
 def _check_step_id(step_id: str) -> None:

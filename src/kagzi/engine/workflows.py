@@ -18,7 +18,7 @@ from kagzi.core.page import Cursor, Page, sign, verify
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.engine.batcher import Lanes
-from kagzi.engine.checks import StartCheck, check_filter, check_id, check_number, check_token
+from kagzi.engine.checks import StartCheck, check_filter, check_id, check_number, check_span, check_token
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
@@ -127,7 +127,7 @@ class Workflows:
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        check_number(timeout, "timeout", 0, LONGEST)
+        check_span(timeout, "timeout", 0, LONGEST)
         deadline = self._loop.time() + timeout / SECOND
         # The end of a run driven here passes by here: no need to look first.
         look = not self._driven.alive(run_id)

@@ -518,8 +518,8 @@ def _check_timeout(timeout: Duration, field: str) -> Span:
 
 
 def _check_priority(priority: object) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_LIMIT:
-        raise InvalidRequest(f"priority must be a whole number within ±{PRIORITY_LIMIT}, not {priority!r:.100}")
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= PRIORITY_LIMIT:
+        raise InvalidRequest(f"priority must be a whole number from 0 to {PRIORITY_LIMIT}, not {priority!r:.100}")
     return priority
 
 

@@ -46,7 +46,7 @@ def _draw(random: Random, number: int, seconds: float) -> Order:
         expected=RunStatus.COMPLETED,
         id=f"order-{number}" if random.random() < 0.6 else None,
         delay=random.choice((0.2, 2.0, 6.0)) if random.random() < 0.2 else None,
-        priority=random.choice((0, 0, 0, 1, 5, -3)),
+        priority=random.choice((0, 0, 0, 1, 5, 30)),
         queue=random.choice(("default", "default", "other")),
         wait=random.random() < 0.5,
     )
