@@ -71,6 +71,7 @@ class Driven:
         self._unknown_at = -inf  # when anything may have finished elsewhere
         self._driven: dict[str, _Driven] = {}
         self._adopters: dict[Queue, list[Adopter]] = {}
+        self._ended: list[tuple[str, str, Run | None]] = []
         self._by_worker: dict[str, Adopter] = {}
         self._reserved: dict[str, Adopter] = {}  # by the token of the lease
 
@@ -141,6 +142,7 @@ class Driven:
 
     def settled(self, writes: list[Write], answers: list[Answer]) -> None:
         births: list[tuple[StartRun, Started | None]] = []
+        self._ended = []
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, Chunk):
                 self._chunk_settled(write, answer)
@@ -148,6 +150,10 @@ class Driven:
                 self._start_settled(write, answer, births)
             elif write.lease is not None:
                 births.append((write, None))
+        if self._ended:
+            # After the callbacks of this batch's own futures, in which workers free the slots of these runs: whoever
+            # starts another run when it has its result should find the slot free.
+            self._loop.call_soon(self._tell, self._ended)
         if births:
             # In a callback of its own, because a worker drives runs outside of any task.
             self._loop.call_soon(self._deliver, births)
@@ -200,6 +206,10 @@ class Driven:
             self._drive(_Driven(claim, lease.worker_id, now, _Start(start, answer.started_at, now)))
             adopter.adopt(claim, answer.started_at)
 
+    def _tell(self, ended: list[tuple[str, str, Run | None]]) -> None:
+        for namespace, run_id, run in ended:
+            self._wakeups.finished(namespace, run_id, run)
+
     def _chunk_settled(self, chunk: Chunk, answer: Answer) -> None:
         if answer is ChunkAnswer.DONE:
             last = chunk.operations[-1]
@@ -223,7 +233,7 @@ class Driven:
             run = None
             if driven is not None and self._wakeups.expected(chunk.namespace, chunk.run_id):
                 run = self._finished_run(driven, last)
-            self._wakeups.finished(chunk.namespace, chunk.run_id, run)
+            self._ended.append((chunk.namespace, chunk.run_id, run))
         elif driven is not None:
             at = last.available_at if isinstance(last, ParkRun | RetryRun | HandBackRun) else None
             if driven.started is not None and at is not None:
