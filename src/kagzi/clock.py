@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from kagzi.core.instant import Instant, Span
@@ -26,13 +27,12 @@ class SystemClock:
     time.monotonic() stands still during suspension, and a worker would wake believing that its lease is fresh.
     """
 
-    def __init__(self) -> None:
-        self._boot = getattr(time, "CLOCK_BOOTTIME", None)
-
     def now(self) -> Instant:
         return time.time_ns() // 1000
 
     def monotonic(self) -> Span:
-        if self._boot is not None:
-            return time.clock_gettime_ns(self._boot) // 1000
-        return time.monotonic_ns() // 1000
+        return _monotonic_ns() // 1000
+
+
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+_monotonic_ns = time.monotonic_ns if _BOOTTIME is None else partial(time.clock_gettime_ns, _BOOTTIME)

@@ -51,7 +51,10 @@ class Attempt:
         self.leased_at = leased_at  # by the worker's monotonic clock, when the lease was last known to be asked for
         self.gone = False
         self.execution: Execution | None = None
+        self.loop = worker.loop
         self._worker = worker
+        self._monotonic = worker.monotonic
+        self._safe_span = claim.lease * 5 // 6
         self._clock_offset = now - worker.monotonic()
         self._outbox: list[Operation] = []
         self._in_flight = 0
@@ -81,7 +84,7 @@ class Attempt:
         self._worker.bodies.cancel(call)
 
     def now(self) -> Instant:
-        return self._clock_offset + self._worker.monotonic()
+        return self._clock_offset + self._monotonic()
 
     def jitter(self) -> float:
         return self._worker.ids.jitter()
@@ -129,7 +132,7 @@ class Attempt:
 
     def lease_is_safe(self) -> bool:
         """Whether the lease surely still holds: a margin of a sixth is left for what is under way."""
-        return self._worker.monotonic() < self.leased_at + self.claim.lease * 5 // 6
+        return self._monotonic() < self.leased_at + self._safe_span
 
     def lease_holds(self) -> bool:
         """Whether the lease can still be ours, as far as this worker knows."""

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -66,11 +67,11 @@ class Bodies:
         )
         context = self._context.copy()
         context.run(current_step.set, info)
-        loop = asyncio.get_running_loop()
+        loop = attempt.loop
         if is_async:
             task = loop.create_task(_run(call), context=context)
             call.body = task
-            task.add_done_callback(lambda task: self._task_done(attempt, call, task))
+            task.add_done_callback(partial(self._task_done, attempt, call))
         else:
             self._start_thread(loop, attempt, call, context, info)
         self._alive[call] = (attempt, self._monotonic())

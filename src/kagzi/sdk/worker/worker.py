@@ -357,7 +357,8 @@ class Worker:
     # What attempts call.
 
     def commit(self, chunk: Chunk) -> asyncio.Future[ChunkAnswer]:
-        return asyncio.ensure_future(self._commit(chunk))
+        answer = self._commit(chunk)
+        return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
 
     def finished(self, last: Operation) -> None:
         if isinstance(last, CompleteRun):
