@@ -61,8 +61,8 @@ WORKLOADS: Mapping[str, Workload] = {
             "runs/s",
             True,
             "one_step",
-            full=Sizes(seconds=4, callers=200, slots=200, warmup=200),
-            quick=Sizes(seconds=1.5, callers=200, slots=200, warmup=50),
+            full=Sizes(seconds=4, callers=200, slots=400, warmup=200),
+            quick=Sizes(seconds=1.5, callers=200, slots=400, warmup=50),
         ),
         Workload(
             "w2",
