@@ -523,19 +523,19 @@ class Execution:
                 f"with; workflow code must call a step with the same arguments on every replay"
             )
             if self._strict:
-                call.future.set_exception(NonDeterminismError(message))
+                _raise_in(call, NonDeterminismError(message))
                 return
             logger.warning(message)
         if event.status is StepStatus.COMPLETED:
             try:
                 result = call.codec.decode_result(event.output or b"null")
             except Exception as error:
-                call.future.set_exception(error)
+                _raise_in(call, error)
             else:
                 call.future.set_result(result)
         else:
             self._note_final_failure(event.completed_seq or 0)
-            call.future.set_exception(Failure.decode(event.error or b"").to_exception())
+            _raise_in(call, Failure.decode(event.error or b"").to_exception())
 
     def _awaited(self, call: StepCall) -> bool:
         return call.future is not None and not call.future.done()
@@ -586,8 +586,7 @@ class Execution:
             )
         )
         self._waiting.pop(call.step_id, None)
-        assert call.future is not None
-        call.future.set_exception(Failure.decode(data).to_exception())
+        _raise_in(call, Failure.decode(data).to_exception())
         self.loop.drain()
 
     def _resolve(self, call: StepCall, result: Any) -> None:
@@ -665,6 +664,7 @@ class Execution:
             self.outcome = Outcome(None, failure, keep_seq)
         elif (error := main.exception()) is not None:
             self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+            _forget_tracebacks(main, error)
         else:
             try:
                 output = self._encode_result(main.result())
@@ -681,6 +681,26 @@ class Execution:
             if call.running:
                 self._effects.cancel_body(call)
         self.evict()
+
+
+def _raise_in(call: StepCall, error: Exception) -> None:
+    # The traceback will refer to this very call stack, so nothing on it may refer to the exception.
+    future, call.future = call.future, None
+    assert future is not None
+    future.set_exception(error)
+
+
+def _forget_tracebacks(main: WorkflowTask, error: BaseException | None) -> None:
+    """The error is data by now. Its tracebacks hold all frames of the run, and often themselves."""
+    try:
+        main.result()  # the task keeps the traceback for itself until somebody asks
+    except BaseException:
+        pass
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _allows(policy: Retry, attempt: int) -> bool:

@@ -205,6 +205,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     except BaseException as error:
                         self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
+            handle = None  # tracebacks of tasks refer to this frame, which must not refer to the task
             _set_running_loop(host)
             sys.set_asyncgen_hooks(*hooks)
 
