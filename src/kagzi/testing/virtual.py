@@ -8,7 +8,7 @@ schedules that no real loop can produce.
 >>> loop.run_until_complete(asyncio.sleep(86400))
 
 There are no sockets, threads or subprocesses here. A loop with nothing ready and no timer would wait for ever, so it
-raises `Deadlock`.
+raises `Deadlock`; one that never comes to rest would keep time from passing, so it raises `Livelock`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from kagzi.core.instant import SECOND
 from kagzi.testing.clock import VirtualClock
 
 
+_MOST_ROUNDS = 20_000
+
+
 class Deadlock(Exception):
     """Everything waits and no timer is set: without the outside world nothing can ever happen again."""
+
+
+class Livelock(Exception):
+    """Callbacks follow upon callbacks without end, and time stands still."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -46,11 +53,16 @@ class _Leap:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
+        self._restless = 0
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
             raise Deadlock("nothing is ready and no timer is set")
+        self._restless += 1
+        if self._restless > _MOST_ROUNDS:
+            raise Livelock(f"{_MOST_ROUNDS:,} rounds of callbacks, and time has not moved")
         if timeout > 0:
+            self._restless = 0
             # Up to the next whole microsecond: a timer must not be looked at before it is due, or the loop would spin.
             self._clock.advance(-int(-timeout * SECOND // 1))
         return []

@@ -124,6 +124,7 @@ class Checker:
         self.runs: dict[str, RunRow] = {}
         self.live = 0
         self.transitions: Counter[str] = Counter()
+        self.revoked: dict[str, Instant] = {}  # when a run was last taken from a holder whose lease was good
         self._external: dict[tuple[str, str], str] = {}
         self._judges: dict[str, Callable[[RunRow, RunRow, Instant, tuple[Any, ...]], None]] = {
             "apply": self._after_apply,
@@ -320,7 +321,7 @@ class Checker:
 
     def _after_claim(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         poll: Poll = args[0]
-        if old.status is RunStatus.RUNNING and new.token == old.token == poll.token:
+        if old.status is RunStatus.RUNNING and new.token == old.token and _of_poll(new.token, poll):
             if new.lease_length is None or new.lease_expires_at != now + new.lease_length:
                 raise self._wrong(new.run_id, "has a lease of another length after a repeated poll")
             return
@@ -328,7 +329,7 @@ class Checker:
             raise self._wrong(new.run_id, f"was claimed while {old.status}")  # (6)
         if old.available_at is None or old.available_at > now:
             raise self._wrong(new.run_id, f"was claimed {(old.available_at or 0) - now} µs before its time")  # (7)
-        if new.token != poll.token or new.worker_id != poll.worker_id or new.token == old.token:
+        if not _of_poll(new.token, poll) or new.worker_id != poll.worker_id or new.token == old.token:
             raise self._wrong(new.run_id, "was claimed under a token that is not fresh")
         if new.namespace != poll.namespace or new.task_queue not in poll.queues:
             raise self._wrong(new.run_id, f"was claimed by a worker of {poll.namespace}, {poll.queues}")  # (15)
@@ -373,6 +374,7 @@ class Checker:
 
     def _after_step_timeouts(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if new.status is not old.status or old.status is RunStatus.RUNNING:
+            self.revoked[new.run_id] = now
             if new.status is not RunStatus.PENDING or new.token is not None:
                 raise self._wrong(new.run_id, f"was not taken from its holder: {_difference(old, new)}")
             if not any(
@@ -385,6 +387,7 @@ class Checker:
     def _after_deadlines(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if new.status is not RunStatus.TIMED_OUT or old.deadline_at is None or old.deadline_at > now:
             raise self._wrong(new.run_id, "timed out before its deadline")
+        self.revoked[new.run_id] = now
 
     def _check_burnt_nothing(self, old: RunRow, new: RunRow) -> None:
         counters = (new.attempts, new.crashes, new.executions) == (old.attempts, old.crashes, old.executions)
@@ -439,7 +442,7 @@ class Checker:
     def _check_claims(self, poll: Poll, polled: Polled) -> None:
         for claim in polled.claims:
             run = self.runs[claim.run_id]
-            if run.token != claim.token or claim.token != poll.token or run.worker_id != poll.worker_id:
+            if run.token != claim.token or not _of_poll(claim.token, poll) or run.worker_id != poll.worker_id:
                 raise self._wrong(claim.run_id, "was given to a worker that does not hold it")
             seqs = [step.completed_seq for step in claim.history if step.completed_seq is not None]
             if len(seqs) != run.last_seq:
@@ -466,6 +469,10 @@ class WatchedStore:
 
         setattr(self, method, call)
         return call
+
+
+def _of_poll(token: str | None, poll: Poll) -> bool:
+    return token is not None and token[8:] == poll.token[8:]
 
 
 def _step(row: tuple[Any, ...]) -> StepRow:

@@ -129,9 +129,7 @@ class Ledger:
             raise self._wrong(visit, "began before its run was there")
         visit.run_attempts = run.attempts
         if run.token != visit.token or run.status is not RunStatus.RUNNING:
-            # Nothing can keep a body from beginning in the very moment in which its process wakes from a pause.
-            if visit.process.resumed_at != self._world.host.time():
-                raise self._wrong(visit, "began under a lease that is gone")
+            self._check_gone(visit)
             return
         if run.last_seq < position:
             raise self._wrong(visit, f"began although event {position} is not durable, only {run.last_seq} are")
@@ -142,6 +140,16 @@ class Ledger:
             before = run.steps.get((visit.step_id, visit.attempt - 1))
             if before is None or before.status is not StepStatus.FAILED:
                 raise self._wrong(visit, f"is attempt {visit.attempt}, and the failure before it is not durable")
+
+    def _check_gone(self, visit: Visit) -> None:
+        """A body may begin without its lease for two reasons only."""
+        world = self._world
+        if visit.process.resumed_at == world.host.time():
+            return  # nothing can keep it from beginning in the very moment in which its process wakes from a pause
+        revoked_at = world.checker.revoked.get(visit.run_id)
+        if revoked_at is not None and world.clock.now() - revoked_at < world.settings.lease:
+            return  # a timeout took the run from a good lease; the next heartbeat tells
+        raise self._wrong(visit, "began under a lease that is gone")
 
     def _wrong(self, visit: Visit, what: str) -> Violation:
         return self._world.violation(

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Only these may be repeated by the network, late and unasked. The others are reads, or a claim: a poll that comes a
-# second time, after its runs were recovered, claims them under a token that is not fresh.
-_REPEATABLE = frozenset({"apply", "heartbeat", "register"})
-_NEVER_LATE = frozenset({"claim"})
+# Only these may be repeated by the network, late and unasked; the others are reads, or duties that repeat themselves.
+_REPEATABLE = frozenset({"apply", "claim", "heartbeat", "register"})
 
 
 class Network:
@@ -64,7 +62,7 @@ class Network:
         if chance < weather.drop:
             self._world.happened(Fault.DROP, f"{process.name} {method}")
             self._refuse(loop, future, f"{method} was lost on its way")
-        elif chance < weather.drop + weather.late and method not in _NEVER_LATE:
+        elif chance < weather.drop + weather.late:
             self._world.happened(Fault.LATE, f"{process.name} {method}")
             self._refuse(loop, future, f"{method} got no answer in time")
             self._host.call_later(self._random.uniform(0.5, 6.0), self._arrive, loop, None, method, args)
@@ -300,7 +298,7 @@ class Link:
             self._world.happened(Fault.DROP, f"{self._process.name} {method}")
             return future
         self._host.call_later(self._world.network.latency(), self._arrive, self._node, loop, future, method, call)
-        if method not in ("deregister", "poll") and self._random.random() < weather.repeat:
+        if method != "deregister" and self._random.random() < weather.repeat:
             self._world.happened(Fault.REPEAT, f"{self._process.name} {method}")
             after = self._random.uniform(0.0, 6.0)
             self._host.call_later(after, self._arrive, self._node, loop, None, method, call)

@@ -27,7 +27,7 @@ from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.orders import Order, draw_orders
 from kagzi.testing.simulation.process import Process
-from kagzi.testing.virtual import Deadlock, VirtualLoop
+from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
 # After healing, everything has to end within this many seconds.
 PATIENCE = 400.0
@@ -114,8 +114,8 @@ class World:
                 self.host.call_later(self.until, self._heal)
                 try:
                     self.host.run_forever()
-                except Deadlock:
-                    self.failed(Violation("everything waits for something that never comes"))
+                except (Deadlock, Livelock) as stuck:
+                    self.failed(Violation(str(stuck)))
                 if self.failure is None:
                     try:
                         judge_endings(self)
