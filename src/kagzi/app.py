@@ -22,6 +22,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, default_url, engine_settings
 from kagzi.core.duration import Duration, format_span, parse_duration
+from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import Page
@@ -196,6 +197,11 @@ class Kagzi(Registrar):
             raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
         filter = RunFilter(namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue)
         return await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
+
+    async def health(self) -> Health:
+        """How well the database, its migrations, the background duties and the workers are: `health.status` is
+        healthy, degraded or unhealthy, `health.components` say why."""
+        return await self.engine.health()
 
     # Workers.
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from kagzi.api.workers import WorkerService
 from kagzi.api.workflows import WorkflowService
+from kagzi.core.health import Health
 
 
 class Engine(Protocol):
@@ -20,6 +21,10 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+    async def health(self) -> Health:
+        """How well the installation is. What is wrong with it is the answer and not an exception."""
+        ...
 
     def sibling(self) -> Engine:
         """The same engine for another thread with its own event loop: own connections, no background duties.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kagzi.clock import Clock, SystemClock
+from kagzi.core.health import Health
+from kagzi.engine import health
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
@@ -88,6 +90,14 @@ class LocalEngine:
             finally:
                 await self.store.close()
 
+    async def health(self) -> Health:
+        _ = self._opened
+        return await health.check(self.store, self.settings)
+
+    def silence(self) -> float:
+        """For how many seconds the database has not answered the regular look at it. Asks nothing."""
+        return self._opened.silence()
+
     def sibling(self) -> LocalEngine:
         return LocalEngine(
             self.store.sibling(), clock=self._clock, ids=self._ids, settings=self.settings, background=False
@@ -126,6 +136,7 @@ class _Parts:
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self._supervisor = Supervisor(ids.jitter)
+        self.silence: Callable[[], float] = lambda: 0.0
         if background:
             duties = None
             if coordinate is not None:
@@ -141,6 +152,7 @@ class _Parts:
             )
             self._supervisor.start("pulse", self._pulse.run)
             if duties is not None:
+                self.silence = self._pulse.silence
                 self._supervisor.start("coordinator", duties.run)
 
     async def close(self) -> None:

@@ -59,6 +59,7 @@ class Pulse:
         self._quiet = 0  # checks in a row that found nothing
         self._checked = 0  # where the round through the waiters goes on
         self._failures = 0
+        self._heard_at = self._loop.time()
         self._sleeper: asyncio.Future[None] | None = None
         wakeups.look_soon = self.look_soon
         wakeups.check_soon = self.check_soon
@@ -85,6 +86,10 @@ class Pulse:
             self.look_soon()
         if self._wakeups.expected_runs():
             self.check_soon(0.0)
+
+    def silence(self) -> float:
+        """Seconds since the database last answered, or since it should have been asked again."""
+        return max(0.0, self._loop.time() - self._heard_at - self._tick)
 
     async def run(self) -> None:
         while True:
@@ -121,6 +126,7 @@ class Pulse:
             return
         self._looked_at = self._loop.time()
         horizon = await self._store.horizon(queues)
+        self._heard_at = self._loop.time()
         self._look_at = min(self._look_at, self._loop.time() + self._tick)
         self._wakeups.read(horizon)
         if self._on_horizon is not None:

@@ -24,8 +24,11 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker
+from kagzi.store.migrate import Migration
 
 Queue = tuple[str, str]  # (namespace, task queue)
+
+MOST_SURVEYED = 100_000
 
 
 class Horizon(Struct, frozen=True, kw_only=True):
@@ -37,6 +40,19 @@ class Horizon(Struct, frozen=True, kw_only=True):
     step_timeout: Instant | None  # the earliest timeout of a step that shows as RUNNING
     deadline: Instant | None  # the earliest deadline of a live run
     heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """How much there is of everything in all namespaces, for people."""
+
+    now: Instant
+    pending: int  # this and sleeping: of the first MOST_SURVEYED that wait
+    sleeping: int
+    running: int
+    oldest_due_at: Instant | None  # since when the run that has waited longest could have been claimed
+    workers_online: int
+    workers_draining: int
+    schema: int  # the newest migration this database has
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -52,6 +68,11 @@ class Recovered(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     lanes: int  # how many batches may be in flight at once
 
+    @property
+    def schema_version(self) -> int:
+        """The number of the newest migration this version of Kagzi knows."""
+        ...
+
     def lane_of(self, write: Write) -> int:
         """Which lane a write belongs to: all writes of one run under a lease go to one lane, in order."""
         ...
@@ -61,6 +82,10 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+    async def missing_migrations(self) -> tuple[Migration, ...]:
+        """What `open` would apply. Changes nothing, and needs no open store."""
+        ...
 
     def sibling(self) -> Store:
         """The same database with connections of its own, for another event loop in another thread."""
@@ -103,6 +128,8 @@ class Store(Protocol):
         ...
 
     async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
+
+    async def survey(self) -> Survey: ...
 
     # Namespaces and workers.
 

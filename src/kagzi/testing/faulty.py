@@ -20,6 +20,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import Chunk, ChunkAnswer, Started, StartRun
 from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.health import Health
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
@@ -109,6 +110,9 @@ class FaultyEngine:
     async def close(self) -> None:
         if self._engine is not None:
             await self._engine.close()
+
+    async def health(self) -> Health:
+        return await self._transport.carry("health", lambda engine: engine.health())
 
     def sibling(self) -> Engine:
         """The same: there is one event loop wherever this is used."""

@@ -5,6 +5,7 @@ Any number of processes may start at once on an empty database: one of them migr
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
@@ -22,7 +23,7 @@ SETTINGS = {
 
 
 async def migrate(connection: Connection) -> None:
-    known = load_migrations("kagzi.store.postgres")
+    known = known_migrations()
     # Usually there is nothing to do, and then there is nothing to lock.
     if await connection.fetchval(STATEMENTS["migrations_exist"]) and not await _missing(connection, known):
         return
@@ -37,6 +38,19 @@ async def migrate(connection: Connection) -> None:
             await connection.execute(
                 STATEMENTS["record_migration"], migration.number, migration.name, migration.checksum
             )
+
+
+async def missing_migrations(connection: Connection) -> tuple[Migration, ...]:
+    """What this database lacks."""
+    known = known_migrations()
+    if not await connection.fetchval(STATEMENTS["migrations_exist"]):
+        return known
+    return await _missing(connection, known)
+
+
+@cache
+def known_migrations() -> tuple[Migration, ...]:
+    return load_migrations("kagzi.store.postgres")
 
 
 async def _missing(connection: Connection, known: tuple[Migration, ...]) -> tuple[Migration, ...]:

@@ -27,19 +27,22 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker
 from kagzi.errors import InvalidRequest, KagziError
+from kagzi.store.migrate import Migration
 from kagzi.store.postgres import duties, runs, steps, workers
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
-from kagzi.store.postgres.migrations import migrate
+from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations
 from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.starts import apply_starts
+from kagzi.store.postgres.survey import survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Horizon, Queue, Recovered
+from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
+R = TypeVar("R")
 T = TypeVar("T", StartRun, Chunk)
 Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
 
@@ -84,10 +87,21 @@ class PostgresStore:
             return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
         return 0
 
+    @property
+    def schema_version(self) -> int:
+        return len(known_migrations())
+
     async def open(self) -> None:
+        await self._on_its_own(migrate)
+
+    async def missing_migrations(self) -> tuple[Migration, ...]:
+        return await self._on_its_own(missing_migrations)
+
+    async def _on_its_own(self, work: Callable[[Connection], Awaitable[R]]) -> R:
+        """Do work about the schema on a connection made for it, which is given time."""
         connection = await self._connector.connect(**MIGRATION_SETTINGS)
         try:
-            await migrate(connection)
+            return await work(connection)
         except KagziError:
             raise
         except Exception as error:
@@ -171,6 +185,10 @@ class PostgresStore:
     async def horizon(self, queues: Sequence[Queue]) -> Horizon:
         now = self._now()
         return await self._pool.run(lambda connection: runs.read_horizon(connection, queues, now))
+
+    async def survey(self) -> Survey:
+        now = self._now()
+        return await self._pool.run(lambda connection: survey(connection, now))
 
     # Namespaces and workers.
 

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from kagzi.errors import MissingDependency
 from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
+from kagzi.store.sqlite.trouble import translate
 
 OLDEST_SQLITE: Final = (3, 35, 0)  # UPDATE … FROM, RETURNING
 _STRICT_SINCE: Final = (3, 37, 0)
@@ -48,6 +51,21 @@ def check_version(version: tuple[int, ...]) -> None:
             f"this Python comes with SQLite {'.'.join(map(str, version))}; Kagzi needs 3.35 or newer. "
             "Use a newer Python or system, or a PostgreSQL database (postgresql://…)"
         )
+
+
+def missing_migrations(path: str | None) -> tuple[Migration, ...]:
+    """What a database lacks, without touching it."""
+    if path is None or not Path(path).exists():
+        return _known()
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            return plan_migrations(_known(), _applied(connection))
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def known_migrations() -> tuple[Migration, ...]:
+    return _known()
 
 
 @cache

@@ -14,10 +14,13 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker
-from kagzi.store.protocol import Horizon, Queue, Recovered
+from kagzi.store.migrate import Migration
+from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
 from kagzi.store.sqlite import batch, claims, duties, steps, workers
 from kagzi.store.sqlite import runs as read_runs
+from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
+from kagzi.store.sqlite.schema import known_migrations, missing_migrations
 
 
 class SqliteStore:
@@ -49,6 +52,13 @@ class SqliteStore:
         if self._opened:
             self._opened = False
             await self._database.close()
+
+    @property
+    def schema_version(self) -> int:
+        return len(known_migrations())
+
+    async def missing_migrations(self) -> tuple[Migration, ...]:
+        return await asyncio.to_thread(missing_migrations, self._database.path)
 
     def sibling(self) -> SqliteStore:
         """Shares the connections: they have threads of their own already, and one writer is what SQLite
@@ -94,6 +104,10 @@ class SqliteStore:
     async def horizon(self, queues: Sequence[Queue]) -> Horizon:
         now = self._now
         return await self._database.read(lambda connection: read_runs.horizon(connection, queues, now()))
+
+    async def survey(self) -> Survey:
+        now = self._now
+        return await self._database.read(lambda connection: read_survey.survey(connection, now()))
 
     # Namespaces and workers.
 

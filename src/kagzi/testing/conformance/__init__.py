@@ -18,7 +18,7 @@ its contract alone, so they say nothing about tables.
 import pytest
 
 # The tests are imported, not collected from their own files, so pytest has to be asked for its messages.
-_NOUNS = ("bench", "chunks", "claims", "duties", "listing", "runs", "steps", "wakeups", "workers")
+_NOUNS = ("bench", "chunks", "claims", "duties", "listing", "runs", "steps", "survey", "wakeups", "workers")
 pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
 
 from kagzi.testing.conformance.bench import Bench  # noqa: E402
@@ -34,6 +34,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
+from kagzi.testing.conformance.survey import TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
 from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noqa: E402
 
@@ -53,8 +54,10 @@ __all__ = [
     "TestRetention",
     "TestRunRetries",
     "TestRuns",
+    "TestSchema",
     "TestStepTimeouts",
     "TestSteps",
+    "TestSurvey",
     "TestWakeups",
     "TestWorkers",
 ]

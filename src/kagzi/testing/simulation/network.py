@@ -21,7 +21,9 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import Horizon, Queue, Recovered, Store
+from kagzi.store.migrate import Migration
+from kagzi.store.protocol import Horizon, Queue, Recovered, Store, Survey
+from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.process import Process, ProcessLoop
@@ -166,6 +168,13 @@ class StorePort:
     async def close(self) -> None:
         """The database lives on."""
 
+    @property
+    def schema_version(self) -> int:
+        return len(known_migrations())
+
+    async def missing_migrations(self) -> tuple[Migration, ...]:
+        return ()
+
     def sibling(self) -> Store:
         return StorePort(self._network, self._process)
 
@@ -203,6 +212,10 @@ class StorePort:
     async def horizon(self, queues: Sequence[Queue]) -> Horizon:
         horizon: Horizon = await self._ask("horizon", tuple(queues))
         return horizon
+
+    async def survey(self) -> Survey:
+        survey: Survey = await self._ask("survey")
+        return survey
 
     async def ensure_namespace(self, namespace: str) -> None:
         await self._ask("ensure_namespace", namespace)

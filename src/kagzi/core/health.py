@@ -1,0 +1,43 @@
+"""How well an installation is: three levels, for each part and for the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+
+class HealthStatus(StrEnum):
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"  # it works, and somebody should look at it
+    UNHEALTHY = "unhealthy"  # it does not work
+
+
+_ORDER = (HealthStatus.HEALTHY, HealthStatus.DEGRADED, HealthStatus.UNHEALTHY)
+
+
+class ComponentHealth(Struct, frozen=True):
+    name: str
+    status: HealthStatus
+    message: str
+
+
+class Health(Struct, frozen=True):
+    """`components` are database, migrations, coordinator and workers; those that cannot be seen are left out."""
+
+    components: tuple[ComponentHealth, ...]
+    checked_at: Instant | None = None  # by the database's clock; None if it did not answer
+
+    @property
+    def status(self) -> HealthStatus:
+        return worst(component.status for component in self.components)
+
+    def component(self, name: str) -> ComponentHealth | None:
+        return next((component for component in self.components if component.name == name), None)
+
+
+def worst(statuses: Iterable[HealthStatus]) -> HealthStatus:
+    return max(statuses, key=_ORDER.index, default=HealthStatus.HEALTHY)

@@ -1,0 +1,103 @@
+"""How well the database, its schema, the background duties and the workers are.
+
+Everything is read from the database, so it is true of the whole installation and not only of this process: a lease that
+ended a minute ago and was not taken back tells that no coordinator runs anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kagzi.core.duration import format_span
+from kagzi.core.health import ComponentHealth, Health, HealthStatus
+from kagzi.core.instant import SECOND, Span
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import KagziError
+from kagzi.store.protocol import Horizon, Store, Survey
+
+PATIENCE: Final[Span] = 5 * SECOND
+SLOW_ANSWER: Final[Span] = SECOND
+# Duties run the moment something is due; later than this, they have trouble, or nobody runs them.
+LATE_DUTY: Final[Span] = 10 * SECOND
+LOST_DUTY: Final[Span] = 60 * SECOND
+# A run that is due and not claimed.
+LATE_RUN: Final[Span] = 30 * SECOND
+LOST_RUN: Final[Span] = 300 * SECOND
+
+_HEALTHY, _DEGRADED, _UNHEALTHY = HealthStatus.HEALTHY, HealthStatus.DEGRADED, HealthStatus.UNHEALTHY
+
+
+async def check(store: Store, settings: EngineSettings) -> Health:
+    """Never raises for what is wrong with the database: that is the answer."""
+    loop = asyncio.get_running_loop()
+    asked = loop.time()
+    try:
+        async with asyncio.timeout(PATIENCE / SECOND):
+            survey = await store.survey()
+            taken = round((loop.time() - asked) * SECOND)
+            horizon = await store.horizon(())
+    except TimeoutError:
+        return Health((_component("database", _UNHEALTHY, f"no answer within {format_span(PATIENCE)}"),))
+    except KagziError as error:
+        return Health((_component("database", _UNHEALTHY, str(error)),))
+    return Health(
+        (
+            database(taken),
+            migrations(survey, store.schema_version),
+            coordinator(horizon, settings),
+            workers(survey),
+        ),
+        checked_at=survey.now,
+    )
+
+
+def database(taken: Span) -> ComponentHealth:
+    status = _DEGRADED if taken > SLOW_ANSWER else _HEALTHY
+    return _component("database", status, f"answered in {format_span(taken)}")
+
+
+def migrations(survey: Survey, known: int) -> ComponentHealth:
+    if survey.schema < known:
+        return _component("migrations", _UNHEALTHY, f"at {survey.schema:04} of {known:04}; run: kagzi migrate")
+    if survey.schema > known:
+        newer = f"at {survey.schema:04}, newer than the {known:04} of this process; upgrade Kagzi here"
+        return _component("migrations", _DEGRADED, newer)
+    return _component("migrations", _HEALTHY, f"at {known:04}, the newest")
+
+
+def coordinator(horizon: Horizon, settings: EngineSettings) -> ComponentHealth:
+    """Whether somebody does the duties: how long the one that is most overdue has been so."""
+    overdue = {
+        "a lease that ended": (horizon.lease, 0),
+        "a step past its timeout": (horizon.step_timeout, settings.step_grace),
+        "a run past its deadline": (horizon.deadline, 0),
+        "a worker not heard of": (horizon.heartbeat, settings.worker_stale),
+    }
+    lags = {what: horizon.now - at - grace for what, (at, grace) in overdue.items() if at is not None}
+    what, lag = max(lags.items(), key=lambda item: item[1], default=("", 0))
+    if lag < LATE_DUTY:
+        return _component("coordinator", _HEALTHY, "nothing is overdue")
+    message = f"{what} has not been seen to for {format_span(lag)}"
+    if lag < LOST_DUTY:
+        return _component("coordinator", _DEGRADED, message)
+    return _component("coordinator", _UNHEALTHY, f"{message}: no server, worker or app seems to be running")
+
+
+def workers(survey: Survey) -> ComponentHealth:
+    online = f"{survey.workers_online} online" + (
+        f", {survey.workers_draining} draining" if survey.workers_draining else ""
+    )
+    waited = 0 if survey.oldest_due_at is None else survey.now - survey.oldest_due_at
+    if waited < LATE_RUN:
+        return _component("workers", _HEALTHY, online)
+    message = f"{online}; the oldest due run has been waiting for {format_span(waited)}"
+    if survey.workers_online:
+        return _component("workers", _DEGRADED, f"{message}: is there a worker for its queue and workflow?")
+    if waited < LOST_RUN:
+        return _component("workers", _DEGRADED, message)
+    return _component("workers", _UNHEALTHY, f"{message}; start one with: kagzi worker")
+
+
+def _component(name: str, status: HealthStatus, message: str) -> ComponentHealth:
+    return ComponentHealth(name, status, message)

@@ -1,0 +1,119 @@
+"""Health tells the truth, in three levels."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from kagzi import Kagzi
+from kagzi.connect import connect
+from kagzi.core.health import Health, HealthStatus, worst
+from kagzi.core.instant import SECOND
+from kagzi.engine import health
+from kagzi.engine.local import LocalEngine
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import Unavailable
+from kagzi.store.protocol import Horizon, Survey
+from kagzi.store.sqlite import SqliteStore
+
+NOW = 1_000_000 * SECOND
+SURVEY = Survey(
+    now=NOW,
+    pending=0,
+    sleeping=0,
+    running=0,
+    oldest_due_at=None,
+    workers_online=0,
+    workers_draining=0,
+    schema=3,
+)
+HORIZON = Horizon(**{field: None for field in Horizon.__struct_fields__} | {"now": NOW, "due": {}})
+SETTINGS = EngineSettings()
+
+
+def test_the_worst_part_decides() -> None:
+    assert worst([]) is HealthStatus.HEALTHY
+    assert worst([HealthStatus.DEGRADED, HealthStatus.HEALTHY]) is HealthStatus.DEGRADED
+    assert worst([HealthStatus.DEGRADED, HealthStatus.UNHEALTHY]) is HealthStatus.UNHEALTHY
+
+
+@pytest.mark.parametrize(
+    ("schema", "status", "words"),
+    [(3, "healthy", "newest"), (2, "unhealthy", "kagzi migrate"), (4, "degraded", "upgrade")],
+)
+def test_migrations(schema: int, status: str, words: str) -> None:
+    found = health.migrations(replace(SURVEY, schema=schema), 3)
+    assert found.status == status
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
+    ("field", "age", "status"),
+    [
+        ("lease", -5, "healthy"),
+        ("lease", 9, "healthy"),
+        ("lease", 11, "degraded"),
+        ("lease", 61, "unhealthy"),
+        ("deadline", 11, "degraded"),
+        ("step_timeout", 12, "healthy"),  # the worker's own business for the first five seconds
+        ("step_timeout", 16, "degraded"),
+        ("heartbeat", 35, "healthy"),
+        ("heartbeat", 41, "degraded"),
+        ("heartbeat", 3600, "unhealthy"),
+    ],
+)
+def test_the_coordinator_by_what_is_overdue(field: str, age: int, status: str) -> None:
+    found = health.coordinator(replace(HORIZON, **{field: NOW - age * SECOND}), SETTINGS)
+    assert found.status == status
+
+
+@pytest.mark.parametrize(
+    ("online", "waited", "status"),
+    [(0, None, "healthy"), (0, 29, "healthy"), (0, 31, "degraded"), (0, 301, "unhealthy"), (2, 301, "degraded")],
+)
+def test_workers_by_what_waits_for_them(online: int, waited: int | None, status: str) -> None:
+    oldest = None if waited is None else NOW - waited * SECOND
+    assert health.workers(replace(SURVEY, workers_online=online, oldest_due_at=oldest)).status == status
+
+
+async def test_an_app_that_is_well() -> None:
+    app = Kagzi("memory://")
+    async with app:
+        found = await app.health()
+    assert found.status is HealthStatus.HEALTHY
+    assert [component.name for component in found.components] == ["database", "migrations", "coordinator", "workers"]
+    assert found.checked_at is not None
+
+
+class Broken(SqliteStore):
+    error: Exception | None = None
+
+    async def survey(self) -> Survey:
+        if self.error is not None:
+            raise self.error
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+
+async def test_what_is_wrong_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE", SECOND // 20)
+    store = Broken(None)
+    async with LocalEngine(store) as engine:
+        silent = await engine.health()
+        store.error = Unavailable("gone")
+        gone = await engine.health()
+    for found, words in ((silent, "no answer within 50ms"), (gone, "gone")):
+        assert found.status is HealthStatus.UNHEALTHY
+        assert found == Health((health._component("database", HealthStatus.UNHEALTHY, words),))
+
+
+async def test_a_schema_that_lacks_something_is_left_alone(tmp_path: Path) -> None:
+    engine = connect(f"sqlite:///{tmp_path / 'new.db'}")
+    assert isinstance(engine, LocalEngine)
+    assert len(await engine.store.missing_migrations()) == engine.store.schema_version
+    assert list(tmp_path.iterdir()) == []
+    async with engine:
+        assert await engine.store.missing_migrations() == ()
