@@ -62,7 +62,9 @@ def check_point(program: Node, point: Point) -> None:
     durable = sum(row.completed_seq is not None for row in point.rows.values())
     marks = [*point.marks, len(point.trace)]
     # Steps whose last attempt cannot be followed by another end as soon as the run goes on; nothing else may happen.
-    replayed = execution.trace[: execution.marks[durable + 1]] if len(execution.marks) > durable + 1 else execution.trace
+    replayed = (
+        execution.trace[: execution.marks[durable + 1]] if len(execution.marks) > durable + 1 else execution.trace
+    )
     seen = point.trace[: marks[durable + 1]]
     demand(replayed == seen, f"replay saw\n{replayed}\nand not\n{seen}")
     done = {row.step_id for row in point.rows.values() if row.completed_seq is not None}

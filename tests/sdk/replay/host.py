@@ -367,9 +367,7 @@ def current() -> ObservedExecution:
     return execution
 
 
-def step(
-    name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None
-) -> Coroutine[Any, Any, Any]:
+def step(name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Coroutine[Any, Any, Any]:
     """Call a step from a workflow under test."""
     return current().call_step(name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={})
 

@@ -1,8 +1,9 @@
 """Random workflow programs.
 
-A program is a tree of tuples, and `run` is its interpreter: an ordinary workflow function that uses asyncio in every way
-we promise is durable. It notes all it sees (values, errors, times, the order of its own doings) in a trace. Programs are
-made from a source of choices, which is hypothesis (small ones, and they shrink) or a seeded generator (many).
+A program is a tree of tuples, and `run` is its interpreter: an ordinary workflow function that uses asyncio in every
+way we promise is durable. It notes all it sees (values, errors, times, the order of its own doings) in a trace.
+Programs are made from a source of choices, which is hypothesis (small ones, and they shrink) or a seeded generator
+(many).
 """
 
 from __future__ import annotations

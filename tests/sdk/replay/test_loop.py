@@ -19,7 +19,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.errors import StepTimeout
 from kagzi.sdk.replay.loop import Evicted
-from tests.sdk.replay.host import START, Host, Rows, current, describe, step
+from tests.sdk.replay.host import START, Crashed, Host, Rows, current, describe, step
 
 Workflow = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -109,7 +109,7 @@ def test_what_touches_the_world_belongs_in_a_step(workflow: Workflow) -> None:
     found = failure(workflow)
     assert found.type == "kagzi.errors.NonDeterminismError"
     assert "belongs in a step" in found.message
-    assert f"{__file__}:{workflow.__code__.co_firstlineno + 1}" in found.message or f"{__file__}:" in found.message  # type: ignore[attr-defined]
+    assert f"{__file__}:" in found.message
     assert f"in {workflow.__name__}" in found.message  # type: ignore[attr-defined]
 
 
@@ -293,7 +293,7 @@ def test_endless_sleeps_and_impossible_ones() -> None:
         task = asyncio.create_task(asyncio.sleep(math.inf))
         await asyncio.sleep(1)
         task.cancel()
-        with pytest.raises(ValueError, match="(?i)nan"):
+        with pytest.raises(ValueError, match=r"(?i)nan"):
             await asyncio.sleep(math.nan)
         return task.cancelling()
 
@@ -305,7 +305,7 @@ def test_cancelled_timers_do_not_pile_up() -> None:
         loop: Any = asyncio.get_running_loop()
         for _ in range(5_000):
             async with asyncio.timeout(1000):
-                pass
+                await asyncio.sleep(0)
         return len(loop._timers)
 
     assert int(result(workflow)) < 2_000
@@ -504,8 +504,8 @@ def test_a_run_goes_without_the_collector() -> None:
             host = Host(workflow, crash_after=crash_after)
             try:
                 host.live()
-            except Exception as error:
-                assert type(error).__name__ == "Crashed"
+            except Crashed:
+                pass
             assert host.execution is not None
             alive = weakref.ref(host.execution)
             host.bodies.clear()
@@ -519,9 +519,7 @@ def test_a_run_goes_without_the_collector() -> None:
 def test_durable_calls_after_the_end_raise() -> None:
     host, execution = parked(lambda: asyncio.sleep(1000))
     with pytest.raises(Evicted):
-        execution.call_step(
-            name="late", fn=value(), codec=None, policy=None, timeout=None, args=(), kwargs={}
-        )
+        execution.call_step(name="late", fn=value(), codec=None, policy=None, timeout=None, args=(), kwargs={})
     execution.tick()
     execution.durable(1)
     assert not host.pending
@@ -773,9 +771,7 @@ async def two_failing() -> Any:
             current().trace.append((name, loop.now))
             return type(error).__name__
 
-    return await asyncio.gather(
-        asyncio.create_task(call("a"), name="one"), asyncio.create_task(call("b"), name="two")
-    )
+    return await asyncio.gather(asyncio.create_task(call("a"), name="one"), asyncio.create_task(call("b"), name="two"))
 
 
 @pytest.mark.parametrize("retry_at", [None, START + 60 * SECOND])
@@ -845,8 +841,9 @@ def test_a_cancelled_step_is_not_tried_again() -> None:
 
 def test_show_after_the_end_says_nothing() -> None:
     async def workflow() -> None:
-        asyncio.create_task(charge())
+        background = asyncio.create_task(charge())
         await asyncio.sleep(1)
+        del background
 
     host = Host(workflow)
     execution = host.begin()
@@ -872,5 +869,3 @@ def test_a_result_that_is_too_large_fails_the_step_for_good() -> None:
             return type(error).__name__
 
     assert result(workflow) == '"PayloadTooLarge"'
-
-

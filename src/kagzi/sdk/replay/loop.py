@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kagzi.workflow")
 
 _FEW = 1024  # lists of this length are not worth looking through for what has ended
-# A coroutine that catches every BaseException and goes on is refused this many durable calls; then they are let to wait.
+# A coroutine that catches every BaseException and goes on is refused this many durable calls; then it may wait.
 _MOST_REFUSALS = 1_000
 # How often a coroutine is told to end.
 _MOST_ROUNDS = 8
@@ -143,7 +143,7 @@ class WorkflowTask(asyncio.Task[Any]):
             caller = sys._getframe(1)
             if (
                 cancelled
-                and caller.f_code is asyncio.TaskGroup._on_task_done.__code__  # type: ignore[attr-defined]
+                and caller.f_code is asyncio.TaskGroup._on_task_done.__code__
                 and caller.f_locals["self"]._exiting
             ):
                 self.uncancel()
@@ -185,6 +185,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def drain(self) -> None:
         """Run callbacks until none is ready."""
+        handle: Handle | None = None
         ready = self._ready
         host = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
@@ -205,7 +206,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     except BaseException as error:
                         self.call_exception_handler({"message": "a callback failed", "exception": error})
         finally:
-            handle = None  # tracebacks of tasks refer to this frame, which must not refer to the task
+            del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
             _set_running_loop(host)
             sys.set_asyncgen_hooks(*hooks)
 
@@ -274,7 +275,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def report_unseen_errors(self) -> None:
         """Log the errors of tasks that nobody has asked for, when the run ends."""
         for task in self._tasks:
-            if task.done() and task._log_traceback:  # type: ignore[attr-defined]
+            if task.done() and task._log_traceback:
                 self.call_exception_handler(
                     {"message": f"task {task.get_name()} failed and nobody looked", "exception": task.exception()}
                 )
@@ -319,7 +320,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.refuse()
         return asyncio.Future(loop=self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self,
         coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any],
         *,
@@ -346,7 +347,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def _create_in_order(self, coro: Coroutine[Any, Any, Any], shuffled: object) -> WorkflowTask:
-        """Make a task for as_completed, which asks for them in the order of a set of coroutines: that of their addresses.
+        """Make a task for as_completed, which asks for them in the order of a set of coroutines, that of their ids.
 
         They are made all at once, in the order in which the user has listed them.
         """
@@ -409,14 +410,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._tasks = [
                 task
                 for task in self._tasks
-                if not task.done() or task._log_traceback  # type: ignore[attr-defined]
+                if not task.done() or task._log_traceback
             ]
             self._task_limit = max(_FEW, 2 * len(self._tasks))
 
     def _remember_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators.append(generator)
         if len(self._generators) > self._generator_limit:
-            self._generators = [one for one in self._generators if one.ag_frame is not None]
+            self._generators = [
+                one
+                for one in self._generators
+                if one.ag_frame is not None  # type: ignore[attr-defined]
+            ]
             self._generator_limit = max(_FEW, 2 * len(self._generators))
 
 
@@ -476,7 +481,9 @@ def _close_unstarted(holder: Any) -> None:
                     value.close()
 
 
-_HOLDERS = frozenset({list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))})
+_HOLDERS = frozenset(
+    {list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))}
+)
 _ENSURES = {
     function.__code__
     for function in (asyncio.ensure_future, getattr(asyncio.tasks, "_ensure_future", None))
@@ -523,11 +530,12 @@ def _forbid(method: str, what: str) -> Callable[..., NoReturn]:
 _FORBIDDEN = {
     "a thread": ("run_in_executor", "set_default_executor", "call_soon_threadsafe", "shutdown_default_executor"),
     "network I/O": (
-        "getaddrinfo getnameinfo create_connection create_server start_tls sendfile create_unix_connection "
-        "create_unix_server create_datagram_endpoint connect_accepted_socket sock_recv sock_recv_into sock_recvfrom "
-        "sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile add_reader remove_reader "
-        "add_writer remove_writer"
-    ).split(),
+        *("getaddrinfo", "getnameinfo", "create_connection", "create_server", "start_tls", "sendfile"),
+        *("create_unix_connection", "create_unix_server", "create_datagram_endpoint", "connect_accepted_socket"),
+        *("sock_recv", "sock_recv_into", "sock_recvfrom", "sock_recvfrom_into", "sock_sendall", "sock_sendto"),
+        *("sock_connect", "sock_accept", "sock_sendfile"),
+        *("add_reader", "remove_reader", "add_writer", "remove_writer"),
+    ),
     "a subprocess": ("subprocess_shell", "subprocess_exec", "connect_read_pipe", "connect_write_pipe"),
     "a signal handler": ("add_signal_handler", "remove_signal_handler"),
     "running a loop": ("run_forever", "run_until_complete", "stop", "close", "shutdown_asyncgens"),
