@@ -271,3 +271,29 @@ def test_inline_steps_use_the_codec_of_the_app_that_runs_the_workflow() -> None:
 
     assert inside(execution, main) == "abc!"
     assert execution.calls[0]["input"] == b']"cba"['
+
+
+async def test_a_workflow_function_awaits_plain_steps_outside_of_kagzi() -> None:
+    app = App()
+
+    @app.step
+    def pack(sku: str) -> str:
+        return f"box with {sku}"
+
+    @app.step
+    async def ship(sku: str) -> str:
+        return f"shipped {pack(sku)}"  # in a body a step is a function
+
+    @app.workflow
+    async def one(sku: str) -> str:
+        return await pack(sku)
+
+    @app.workflow
+    async def both(sku: str) -> list[str]:
+        return await asyncio.gather(pack(sku), ship(sku), one(sku), asyncio.create_task(one(sku)))
+
+    assert pack("pen") == "box with pen"
+    assert await both.fn("pen") == ["box with pen", "shipped box with pen", "box with pen", "box with pen"]
+    assert pack("pen") == "box with pen", "and afterwards it is a function again"
+    with pytest.raises(InvalidRequest, match="is a workflow"):
+        await one("pen")

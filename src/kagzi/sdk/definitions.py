@@ -16,6 +16,7 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
+from contextvars import ContextVar
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -118,6 +119,8 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         execution = current()
         if execution is None:
+            if _in_plain_workflow.get():
+                return _call_plainly(self.fn, args, kwargs)
             plain: Call[R] = self.fn(*args, **kwargs)
             return plain
         return execution.call_step(
@@ -165,7 +168,8 @@ class Step(Generic[P, R]):
 class Workflow(Generic[P, R]):
     """A workflow: `.start(...)` makes a run of it; called inside another workflow it is part of that one.
 
-    `fn` is the function itself, for tests that need no durability.
+    `fn` is the function itself, for tests that need no durability: `await checkout.fn(order)` calls the functions of
+    its steps, `def` ones too.
     """
 
     fn: Callable[..., Coroutine[Any, Any, R]]
@@ -190,7 +194,8 @@ class Workflow(Generic[P, R]):
         localns: Mapping[str, Any] | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self.fn = fn
+        self.fn = _plain_workflow(fn)
+        self._fn = fn
         self.name = check_name(name, "workflow name")
         self.version = check_name(version, "workflow version")
         self.queue = None if queue is None else check_name(queue, "queue")
@@ -219,6 +224,9 @@ class Workflow(Generic[P, R]):
         """Inside a workflow: do what this one does, as part of the same run."""
         execution = current()
         if execution is None:
+            if _in_plain_workflow.get():
+                context = self.signature.context_class
+                return self.fn(*args, **kwargs) if context is None else self.fn(context("", self.name), *args, **kwargs)
             raise InvalidRequest(
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
@@ -285,8 +293,8 @@ class Workflow(Generic[P, R]):
     def _call(self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         context = self.signature.context_class
         if context is not None:
-            return self.fn(context(execution.run_id, execution.workflow), *args, **kwargs)
-        return self.fn(*args, **kwargs)
+            return self._fn(context(execution.run_id, execution.workflow), *args, **kwargs)
+        return self._fn(*args, **kwargs)
 
     def _refuse_inside(self, method: str) -> None:
         if current() is not None:
@@ -483,9 +491,30 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     )
 
 
+# Set while a workflow function is called as the plain coroutine function it is (`workflow.fn`). It awaits every step, so
+# there, and only there, calling a `def` step gives something to await. A body sees its own steps as functions again.
+_in_plain_workflow: ContextVar[bool] = ContextVar("kagzi_in_plain_workflow", default=False)
+
+
+def _plain_workflow(fn: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R]]:
+    @functools.wraps(fn)
+    async def plain(*args: Any, **kwargs: Any) -> R:
+        token = _in_plain_workflow.set(True)
+        try:
+            return await fn(*args, **kwargs)
+        finally:
+            _in_plain_workflow.reset(token)
+
+    return plain
+
+
 async def _call_plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    result = fn(*args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+    token = _in_plain_workflow.set(False)
+    try:
+        result = fn(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+    finally:
+        _in_plain_workflow.reset(token)
 
 
 def _check_function(fn: object, what: str, name: str | None) -> str:
