@@ -44,7 +44,9 @@ async def main() -> Greeting:
     async with app, app.worker():
         run = await greet.options(id="greet-ada").start(1)
         greeting = await run.result(timeout=30)
-        print(f"{greeting.text} ({greeting.letters} letters; {'found' if run.already_exists else 'started'} run {run.id})")
+        print(
+            f"{greeting.text} ({greeting.letters} letters; {'found' if run.already_exists else 'started'} run {run.id})"
+        )
         return greeting
 
 

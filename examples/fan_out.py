@@ -1,6 +1,6 @@
 """Fan out, fan in: parallel steps with gather and TaskGroup, a limit, and the first of several to finish.
 
-    python examples/fan_out.py
+python examples/fan_out.py
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Starting the same thing twice starts it once: give the run an id of your own.
 
-    python examples/idempotent_start.py
+python examples/idempotent_start.py
 """
 
 import asyncio

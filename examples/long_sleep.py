@@ -10,7 +10,6 @@ from datetime import timedelta
 
 import kagzi
 from kagzi import Kagzi, RunStatus
-from kagzi.core.instant import to_datetime
 
 app = Kagzi()
 
@@ -37,7 +36,7 @@ async def main() -> None:
         while (record := await run.get()).status not in (RunStatus.SLEEPING, RunStatus.COMPLETED):
             await asyncio.sleep(0.05)
         if record.available_at is not None and record.status is RunStatus.SLEEPING:
-            print(f"run {run.id} sleeps until {to_datetime(record.available_at):%Y-%m-%d %H:%M} UTC; this process may end")
+            print(f"run {run.id} sleeps until {record.available_at:%Y-%m-%d %H:%M} UTC; this process may end")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What happens when steps fail: policies, errors that give up at once, timeouts, and errors caught by the workflow.
 
-    python examples/retries_and_errors.py
+python examples/retries_and_errors.py
 """
 
 import asyncio

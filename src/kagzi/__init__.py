@@ -14,8 +14,7 @@ from kagzi.app import Kagzi
 from kagzi.core.failure import Failure
 from kagzi.core.page import Page
 from kagzi.core.retry import Retry
-from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import Step as StepRecord
+from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.errors import (
     Conflict,
@@ -53,6 +52,7 @@ from kagzi.sdk.context import (
 )
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.records import RunRecord, StepRecord
 from kagzi.version import __version__
 
 __all__ = [
@@ -74,8 +74,8 @@ __all__ = [
     "PayloadTooLarge",
     "Retry",
     "RetryAfter",
-    "Run",
     "RunInfo",
+    "RunRecord",
     "RunStatus",
     "SchemaMismatch",
     "Step",

@@ -26,7 +26,7 @@ from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import Page
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.ids import IdSource, RandomIds
@@ -34,6 +34,7 @@ from kagzi.sdk.codec import Codec, decode
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.records import RunRecord, run_record
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
@@ -77,7 +78,7 @@ class Kagzi(Registrar):
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = None if lease is None else _lease(lease)
-        self._max_crashes = None if max_crashes is None else _crashes(max_crashes)
+        self._max_crashes = _crashes(max_crashes)
         self._settings: Settings | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
@@ -135,32 +136,50 @@ class Kagzi(Registrar):
         """What `workflow.start(...)` does."""
         engine = self.engine
         namespace = options.namespace or self.namespace
-        started = await engine.workflows.start(
-            StartRun(
-                namespace=namespace,
-                run_id=self._ids.run_id(),
-                workflow_type=workflow.name,
-                task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
-                version=options.version or workflow.version,
-                input=workflow.signature.encode_arguments(args, kwargs),
-                external_id=options.id,
-                priority=options.priority,
-                delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
-                start_at=None if options.start_at is None else _instant(options.start_at, "start_at"),
-                timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
-                deadline_at=None if options.deadline is None else _instant(options.deadline, "deadline"),
-                retry_policy=None if options.retry is None else options.retry.encode(),
-            )
+        start = StartRun(
+            namespace=namespace,
+            run_id=self._ids.run_id(),
+            workflow_type=workflow.name,
+            task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
+            version=options.version or workflow.version,
+            input=workflow.signature.encode_arguments(args, kwargs),
+            external_id=options.id,
+            priority=options.priority,
+            delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
+            start_at=None if options.start_at is None else _instant(options.start_at, "start_at"),
+            timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
+            deadline_at=None if options.deadline is None else _instant(options.deadline, "deadline"),
+            retry_policy=None if options.retry is None else options.retry.encode(),
         )
-        if started.already_exists and options.on_conflict == "fail":
-            raise Conflict(f"there is a run with the id {options.id!r} already: {started.run_id}")
+        try:
+            started = await engine.workflows.start(start)
+            run_id, already_exists = started.run_id, started.already_exists
+        except Conflict:
+            if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
+                raise
+            run_id, already_exists = same, True
+        if already_exists and options.on_conflict == "fail":
+            raise Conflict(f"there is a run with the id {options.id!r} already: {run_id}")
         return Handle(
             engine,
             namespace,
-            started.run_id,
+            run_id,
             workflow.signature.decode_result,
-            already_exists=started.already_exists,
+            self._read_payload,
+            already_exists=already_exists,
         )
+
+    async def _find_same(self, engine: Engine, start: StartRun, codec: Codec) -> str | None:
+        """The run that has this start's id, if it differs only in the bytes the codec made of the same input."""
+        if start.external_id is None:
+            return None
+        run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
+        if run.workflow_type != start.workflow_type:
+            return None
+        with contextlib.suppress(Exception):  # another key, or no codec at all: then it is another input
+            if codec.decode(run.input) == codec.decode(start.input):
+                return run.run_id
+        return None
 
     @overload
     def handle(self, run_id: str) -> Handle[Any]: ...
@@ -168,10 +187,11 @@ class Kagzi(Registrar):
     def handle(self, run_id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
     def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
-        read = self._decode_plainly if workflow is None else workflow.signature.decode_result
-        return Handle(self.engine, self.namespace, run_id, read)
+        decode_result = self._read_payload if workflow is None else workflow.signature.decode_result
+        return Handle(self.engine, self.namespace, run_id, decode_result, self._read_payload)
 
-    def _decode_plainly(self, data: bytes) -> Any:
+    def _read_payload(self, data: bytes) -> Any:
+        """Any payload of this app as plain data."""
         return decode(data if self._codec is None else self._codec.decode(data))
 
     async def find(self, id: str) -> Handle[Any]:
@@ -188,7 +208,7 @@ class Kagzi(Registrar):
         queue: str | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
         page_token: str | None = None,
-    ) -> Page[Run]:
+    ) -> Page[RunRecord]:
         """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours."""
         try:
             wanted = None if status is None else RunStatus(status)
@@ -196,7 +216,8 @@ class Kagzi(Registrar):
             names = ", ".join(RunStatus)
             raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
         filter = RunFilter(namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue)
-        return await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
+        page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
+        return Page(tuple([run_record(run, self._read_payload) for run in page.items]), page.next, page.prev)
 
     async def health(self) -> Health:
         """How well the database, its migrations, the background duties and the workers are: `health.status` is

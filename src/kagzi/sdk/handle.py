@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kagzi.api.engine import Engine
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import Step
 from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
+from kagzi.sdk.records import RunRecord, StepRecord, run_record, step_record
 
 R = TypeVar("R", covariant=True)
 
@@ -28,7 +28,7 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 class Handle(Generic[R]):
     """A run that was started or found. `already_exists` says that a run with this id was there before the start."""
 
-    __slots__ = ("_decode", "_engine", "already_exists", "id", "namespace")
+    __slots__ = ("_decode", "_engine", "_read", "already_exists", "id", "namespace")
 
     def __init__(
         self,
@@ -36,11 +36,13 @@ class Handle(Generic[R]):
         namespace: str,
         run_id: str,
         decode: Callable[[bytes], R],
+        read: Callable[[bytes], Any],
         *,
         already_exists: bool = False,
     ) -> None:
         self._engine = engine
-        self._decode = decode
+        self._decode = decode  # the result, to its type
+        self._read = read  # any payload of the run, to plain data
         self.namespace = namespace
         self.id = run_id
         self.already_exists = already_exists
@@ -48,16 +50,17 @@ class Handle(Generic[R]):
     def __repr__(self) -> str:
         return f"Handle({self.id!r})"
 
-    async def get(self) -> Run:
+    async def get(self) -> RunRecord:
         """Everything the engine knows about the run at this moment."""
-        return await self._engine.workflows.get(self.namespace, self.id)
+        return run_record(await self._engine.workflows.get(self.namespace, self.id), self._read)
 
     async def status(self) -> RunStatus:
-        return (await self.get()).status
+        return (await self._engine.workflows.get(self.namespace, self.id)).status
 
-    async def steps(self) -> tuple[Step, ...]:
+    async def steps(self) -> tuple[StepRecord, ...]:
         """Every recorded attempt of every step so far."""
-        return await self._engine.workflows.steps(self.namespace, self.id)
+        steps = await self._engine.workflows.steps(self.namespace, self.id)
+        return tuple([step_record(step, self._read) for step in steps])
 
     async def result(self, timeout: Duration | None = None) -> R:
         """Wait for the run and return what its workflow returned.

@@ -1,0 +1,144 @@
+"""Runs and steps as people look at them: moments are datetimes in UTC, payloads are data, errors are `Failure`s.
+
+The engine's own records (`core.run.Run`, `core.step.Step`) hold microseconds and bytes; each has one function here that
+makes it readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step, StepKind, StepStatus
+
+Read: TypeAlias = Callable[[bytes], Any]
+
+
+class _Record(Struct, frozen=True, kw_only=True):
+    # As they are stored, because most who look at a record do not look at its payloads.
+    _input: bytes | None
+    _output: bytes | None
+    _read: Read
+
+    @property
+    def input(self) -> Any:
+        """The arguments as plain JSON data: a list, or a dict where some were given by name. None if not recorded."""
+        return None if self._input is None else self._read(self._input)
+
+    @property
+    def output(self) -> Any:
+        """The result as plain JSON data; None if there is none (yet)."""
+        return None if self._output is None else self._read(self._output)
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if not name.startswith("_")]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class RunRecord(_Record, frozen=True, kw_only=True):
+    """Everything that is known about a run at one moment."""
+
+    namespace: str
+    run_id: str
+    external_id: str | None
+    task_queue: str
+    workflow_type: str
+    version: str
+    status: RunStatus
+    priority: int
+    attempts: int
+    executions: int
+    crashes: int
+    created_at: datetime
+    available_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    worker_id: str | None
+    failure: Failure | None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the first claim to the end; None while there is no end."""
+        return _between(self.started_at, self.finished_at)
+
+
+class StepRecord(_Record, frozen=True, kw_only=True):
+    """One attempt of one step, or one sleep that has ended.
+
+    `completed_seq` numbers what the workflow has seen; a failed attempt that is tried again has none.
+    """
+
+    step_id: str
+    name: str
+    kind: StepKind
+    status: StepStatus
+    attempt: int
+    completed_seq: int | None
+    started_at: datetime
+    finished_at: datetime | None
+    retry_at: datetime | None
+    failure: Failure | None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """How long it took; None while it is running."""
+        return _between(self.started_at, self.finished_at)
+
+
+def run_record(run: Run, read: Read) -> RunRecord:
+    return RunRecord(
+        namespace=run.namespace,
+        run_id=run.run_id,
+        external_id=run.external_id,
+        task_queue=run.task_queue,
+        workflow_type=run.workflow_type,
+        version=run.version,
+        status=run.status,
+        priority=run.priority,
+        attempts=run.attempts,
+        executions=run.executions,
+        crashes=run.crashes,
+        created_at=to_datetime(run.created_at),
+        available_at=_moment(run.available_at),
+        started_at=_moment(run.started_at),
+        finished_at=_moment(run.finished_at),
+        deadline_at=_moment(run.deadline_at),
+        worker_id=run.worker_id,
+        failure=Failure.decode(run.error) if run.error else None,
+        _input=run.input,
+        _output=run.output,
+        _read=read,
+    )
+
+
+def step_record(step: Step, read: Read) -> StepRecord:
+    return StepRecord(
+        step_id=step.step_id,
+        name=step.name,
+        kind=step.kind,
+        status=step.status,
+        attempt=step.attempt,
+        completed_seq=step.completed_seq,
+        started_at=to_datetime(step.started_at),
+        finished_at=_moment(step.finished_at),
+        retry_at=_moment(step.retry_at),
+        failure=Failure.decode(step.error) if step.error else None,
+        _input=step.input,
+        _output=step.output,
+        _read=read,
+    )
+
+
+def _moment(instant: Instant | None) -> datetime | None:
+    return None if instant is None else to_datetime(instant)
+
+
+def _between(began: datetime | None, ended: datetime | None) -> timedelta | None:
+    return None if began is None or ended is None else ended - began
