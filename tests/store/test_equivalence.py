@@ -235,7 +235,7 @@ class World:
     def _prune(self) -> Any:
         async def call(store: Store) -> Any:
             deleted, cursor = await store.prune_runs(1000, None)
-            return deleted, cursor is None
+            return deleted, cursor is None, await store.prune_workers(1000)
 
         if self.random.random() < 0.2:
             self.clock.advance(30 * 86_400 * SECOND)

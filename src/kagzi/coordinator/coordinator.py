@@ -142,7 +142,9 @@ class Coordinator:
         deleted, self._prune_from = await prune_history.run_once(self._store, limit, self._prune_from)
         if deleted:
             log.info("%d finished runs were past their retention and are deleted", deleted)
-        return self._prune_from is not None
+        if self._prune_from is not None:
+            return True
+        return await prune_history.prune_workers(self._store, limit) >= limit
 
     def _changed(self, runs: list[Recovered], message: str) -> bool:
         for run in runs:

@@ -176,6 +176,11 @@ class Store(Protocol):
         `limit` of them, and returns how many were deleted and where to go on (None: the end was reached)."""
         ...
 
+    async def prune_workers(self, limit: int) -> int:
+        """Delete workers that have been OFFLINE for longer than their namespace's retention, and events of workers
+        that old; returns how many rows, at most `limit`."""
+        ...
+
     # Wake-ups across processes. Hints only: everything works, more slowly, without them.
 
     async def listen(

@@ -235,6 +235,10 @@ class PostgresStore:
         now = self._now()
         return await self._pool.run(lambda connection: duties.prune_runs(connection, limit, after, now))
 
+    async def prune_workers(self, limit: int) -> int:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.prune_workers(connection, limit, now))
+
     # Wake-ups.
 
     async def listen(

@@ -26,6 +26,7 @@ _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
 _LIST_WORKERS = STATEMENTS["list_workers"]
 _EXPIRE_WORKERS = STATEMENTS["expire_workers"]
+_PRUNE_WORKERS = STATEMENTS["prune_workers"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
 
 _LISTED = 1000
@@ -128,3 +129,9 @@ def recovered_of(row: asyncpg.Record) -> Recovered:
         status=RunStatus(row["status"]),
         available_at=row["available_at"] or 0,
     )
+
+
+async def prune_workers(connection: Connection, limit: int, now: Instant | None) -> int:
+    rows = await connection.fetch(_PRUNE_WORKERS, now, limit)
+    deleted: int = rows[0]["deleted"]
+    return deleted

@@ -161,6 +161,13 @@ class SqliteStore:
             return 0, cursor
         return await self._database.write(lambda connection: duties.delete_runs(connection, expired)), cursor
 
+    async def prune_workers(self, limit: int) -> int:
+        now = self._now
+        gone, old = await self._database.read(lambda connection: workers.find_gone_workers(connection, limit, now()))
+        if not gone and not old:
+            return 0
+        return await self._database.write(lambda connection: workers.delete_workers(connection, gone, old))
+
     # Wake-ups.
 
     async def listen(

@@ -153,3 +153,21 @@ def _record(connection: sqlite3.Connection, namespace: str, worker_id: str, even
 
 def _json(value: Sequence[str]) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def find_gone_workers(
+    connection: sqlite3.Connection, limit: int, now: Instant
+) -> tuple[list[tuple[str]], list[tuple[int]]]:
+    """Workers and events that may go, no more than `limit` together."""
+    workers = connection.execute(SQL["find_gone_workers"], (now, limit)).fetchall()
+    events = connection.execute(SQL["find_old_worker_events"], (now, limit - len(workers))).fetchall()
+    return workers, events
+
+
+def delete_workers(connection: sqlite3.Connection, workers: list[tuple[str]], events: list[tuple[int]]) -> int:
+    deleted = 0
+    for worker in workers:
+        deleted += connection.execute(SQL["delete_worker"], worker).rowcount
+    for event in events:
+        deleted += connection.execute(SQL["delete_worker_event"], event).rowcount
+    return deleted

@@ -358,6 +358,36 @@ class TestRetention:
 
         assert await bench.store.prune_runs(1, cursor) == (0, None)
 
+    async def test_workers_go_when_they_have_been_gone_for_thirty_days(self, bench: Bench) -> None:
+        stopped, lost, alive = bench.new_id(), bench.new_id(), bench.new_id()
+        for worker_id in (stopped, lost, alive):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+        bench.clock.advance(60 * SECOND)
+        await bench.beat(worker_id=alive)
+        await bench.store.deregister(stopped)
+        assert await bench.store.expire_workers(100, 30 * SECOND) == [lost]
+        bench.clock.advance(30 * DAY - 1)
+        # Only the three events of the registrations are old enough.
+        assert await bench.store.prune_workers(100) == 3
+        assert len(await bench.store.list_workers(NAMESPACE)) == 3
+        bench.clock.advance(1)
+
+        assert await bench.store.prune_workers(100) == 4
+
+        assert [worker.worker_id for worker in await bench.store.list_workers(NAMESPACE)] == [alive]
+        assert await bench.store.prune_workers(100) == 0
+
+    async def test_no_more_workers_and_events_go_than_the_limit(self, bench: Bench) -> None:
+        for _ in range(3):
+            worker_id = bench.new_id()
+            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.deregister(worker_id)
+        bench.clock.advance(30 * DAY)
+
+        # Three workers with two events each.
+        assert [await bench.store.prune_workers(4) for _ in range(4)] == [4, 4, 1, 0]
+        assert await bench.store.list_workers(NAMESPACE) == []
+
 
 class TestHorizon:
     async def test_nothing_in_sight(self, bench: Bench) -> None:

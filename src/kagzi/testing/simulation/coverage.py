@@ -32,6 +32,7 @@ _TRANSACTIONS = (
     "time_out_runs",
     "expire_workers",
     "prune_runs",
+    "prune_workers",
     "horizon",
     "finished_of",
     "get_run",

@@ -257,6 +257,10 @@ class StorePort:
         pruned: tuple[int, Cursor | None] = await self._ask("prune_runs", limit, after)
         return pruned
 
+    async def prune_workers(self, limit: int) -> int:
+        deleted: int = await self._ask("prune_workers", limit)
+        return deleted
+
     async def listen(
         self,
         on_work: Callable[[Queue], None],

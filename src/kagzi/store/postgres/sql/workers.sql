@@ -129,3 +129,35 @@ WITH instant AS MATERIALIZED (
     SELECT l.namespace, l.worker_id, 'LOST', i.now FROM lost AS l CROSS JOIN instant AS i
 )
 SELECT worker_id FROM lost;
+
+-- name: prune_workers
+-- Workers that have been gone for longer than their namespace keeps what is over, and what happened that long ago: no more
+-- than the limit together. There are as many rows as processes were started meanwhile, so an index would cost more than
+-- it saves.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), gone AS MATERIALIZED (
+    SELECT w.worker_id
+    FROM kagzi.workers AS w
+    LEFT JOIN kagzi.namespaces AS n ON n.namespace = w.namespace
+    CROSS JOIN instant AS i
+    WHERE w.status = 'OFFLINE'
+      AND coalesce(w.deregistered_at, w.last_heartbeat_at)
+          <= i.now - coalesce(n.retention_days, 30) * 86400000000::bigint
+    LIMIT $2::integer
+    FOR UPDATE OF w SKIP LOCKED
+), old AS MATERIALIZED (
+    SELECT e.event_id
+    FROM kagzi.worker_events AS e
+    LEFT JOIN kagzi.namespaces AS n ON n.namespace = e.namespace
+    CROSS JOIN instant AS i
+    WHERE e.at <= i.now - coalesce(n.retention_days, 30) * 86400000000::bigint
+    ORDER BY e.event_id
+    LIMIT $2::integer - (SELECT count(*) FROM gone)
+    FOR UPDATE OF e SKIP LOCKED
+), workers AS (
+    DELETE FROM kagzi.workers AS w USING gone AS g WHERE w.worker_id = g.worker_id
+), events AS (
+    DELETE FROM kagzi.worker_events AS e USING old AS o WHERE e.event_id = o.event_id
+)
+SELECT ((SELECT count(*) FROM gone) + (SELECT count(*) FROM old))::integer AS deleted;

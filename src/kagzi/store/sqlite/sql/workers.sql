@@ -66,3 +66,30 @@ SELECT worker_id, namespace FROM workers
 WHERE status <> 'OFFLINE' AND last_heartbeat_at <= ?1
 ORDER BY last_heartbeat_at, worker_id
 LIMIT ?2;
+
+-- name: find_gone_workers
+-- Workers that have been gone for longer than their namespace keeps what is over. There are as many rows as processes were
+-- started meanwhile, so an index would cost more than it saves.
+SELECT w.worker_id
+FROM workers AS w
+LEFT JOIN namespaces AS n ON n.namespace = w.namespace
+WHERE w.status = 'OFFLINE'
+  AND coalesce(w.deregistered_at, w.last_heartbeat_at) <= ?1 - coalesce(n.retention_days, 30) * 86400000000
+LIMIT ?2;
+
+-- name: delete_worker
+-- Remove a worker, unless it has come back since it was looked at.
+DELETE FROM workers WHERE worker_id = ?1 AND status = 'OFFLINE';
+
+-- name: find_old_worker_events
+-- What happened to workers longer ago than their namespace keeps what is over.
+SELECT e.event_id
+FROM worker_events AS e
+LEFT JOIN namespaces AS n ON n.namespace = e.namespace
+WHERE e.at <= ?1 - coalesce(n.retention_days, 30) * 86400000000
+ORDER BY e.event_id
+LIMIT ?2;
+
+-- name: delete_worker_event
+-- Remove an event.
+DELETE FROM worker_events WHERE event_id = ?1;
