@@ -17,15 +17,20 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
 from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
     Chunk,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     HandBackRun,
     ParkRun,
+    RepeatRun,
     RetryRun,
     Started,
     StartRun,
     StepOperation,
+    TerminateRun,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.core.run import Run, RunStatus
@@ -208,6 +213,8 @@ OURS: dict[str, str] = {
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64",
+    "CancelWorkflowRequest": "50 grace_us ?int64",
+    "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",
     "StartWorkflowsResponse": "1 results *StartResult",
     "StartResult": "1 started |StartWorkflowResponse, 2 error |ErrorDetail",
@@ -229,7 +236,7 @@ OURS: dict[str, str] = {
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",
     "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64",
-    "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64",
+    "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string",
     "PollTasksRequest": (
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "
         "6 number int64, 7 token string, 8 wait_us int64"
@@ -239,7 +246,7 @@ OURS: dict[str, str] = {
         "1 run_id string, 2 token string, 3 workflow_type string, 4 version string, 5 task_queue string, "
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
-        "15 history *StepRecord, 16 history_page_token string"
+        "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
@@ -252,13 +259,14 @@ OURS: dict[str, str] = {
     "CommitBatchResponse": "1 results *ChunkResult",
     "Chunk": (
         "1 run_id string, 2 token string, 3 steps *StepRecord, 4 park |ParkRun, 5 hand_back |HandBackRun, "
-        "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun"
+        "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun, 9 end_cancelled |EndCancelledRun"
     ),
     "ParkRun": "1 available_at_us int64, 2 inbox_seq int64",
     "HandBackRun": "1 available_at_us ?int64",
     "RetryRun": "1 available_at_us int64, 2 keep_seq int64, 3 error bytes",
     "CompleteRun": "1 output bytes",
     "FailRun": "1 error bytes",
+    "EndCancelledRun": "1 error bytes",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",
 }
 
@@ -474,6 +482,20 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (RetryRun, "RetryRun", {}),
     (CompleteRun, "CompleteRun", {}),
     (FailRun, "FailRun", {}),
+    (EndCancelledRun, "EndCancelledRun", {}),
+    (CancelRun, "CancelWorkflowRequest", {}),
+    (TerminateRun, "TerminateWorkflowRequest", {}),
+    # The queue and the due time are for whoever wakes the workers, at the other end.
+    (
+        CancelAnswer,
+        "CancelWorkflowResponse",
+        {"run_id": FROM_THE_CALL, "effective": "cancelled", "task_queue": FROM_THE_CALL, "available_at": FROM_THE_CALL},
+    ),
+    (
+        RepeatRun,
+        "RetryWorkflowRequest",
+        {"run_id": "new_run_id", "of_run_id": "run_id", "keep_steps": "from_scratch"},
+    ),
     (Worker, "Worker", {}),
     (WorkflowType, "WorkflowType", {}),
 ]

@@ -1,6 +1,7 @@
 """Operations: everything that changes a run, as frozen records, and the answers they get.
 
-A write is either a `StartRun` or a `Chunk`. A chunk holds operations of one run made under one lease, in their order;
+A write is a `Chunk`, or something asked for outside of a lease: `StartRun`, `CancelRun`, `TerminateRun`, `RepeatRun`.
+A chunk holds operations of one run made under one lease, in their order;
 it is applied whole or, if the lease is gone, not at all (the one exception: a `ParkRun`, always last, may be declined
 because there is news, while everything before it stays). A chunk that arrives twice changes nothing the second time
 and gets the same answer, because a lease's token stays on the run until somebody else takes or clears it.
@@ -17,7 +18,7 @@ from typing import ClassVar, TypeAlias
 from msgspec import Struct
 
 from kagzi.core.instant import Instant, Span
-from kagzi.core.run import RunStatus
+from kagzi.core.run import CANCEL_GRACE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
 
 
@@ -47,7 +48,8 @@ class StartStep(StepOperation, frozen=True, kw_only=True, gc=False):
 
 
 class CompleteStep(StepOperation, frozen=True, kw_only=True, gc=False):
-    """A step returned, or (kind SLEEP) a tick fired the timers due by `finished_at`. An event: has a `completed_seq`."""
+    """A step returned, or (kind SLEEP) a tick fired the timers due by `finished_at`, or (kind SIGNAL) the workflow was
+    told to end. An event: has a `completed_seq`."""
 
     status = StepStatus.COMPLETED
 
@@ -91,6 +93,7 @@ class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False):
     """The workflow function failed and its own policy allows another try: attempts + 1, from `keep_seq` on anew.
 
     Events numbered above `keep_seq` are set aside as an old generation: they stay visible, replay no longer sees them.
+    If somebody has asked for the run to be cancelled, it does not wait for `available_at`.
     """
 
     status = RunStatus.PENDING
@@ -108,6 +111,14 @@ class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False):
 
 class FailRun(RunOperation, frozen=True, kw_only=True, gc=False):
     status = RunStatus.FAILED
+
+    error: bytes
+
+
+class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False):
+    """The workflow function was told to end and has ended with that very CancelledError."""
+
+    status = RunStatus.CANCELLED
 
     error: bytes
 
@@ -171,5 +182,50 @@ class Started(Struct, frozen=True, kw_only=True):
     available_at: Instant = 0
 
 
-Write: TypeAlias = StartRun | Chunk
-Answer: TypeAlias = "Started | ChunkAnswer | Exception"
+class CancelRun(Struct, frozen=True, kw_only=True):
+    """Ask a run to end. One that never executed ends CANCELLED at once. Any other is woken and told, and may clean up
+    for `grace` from now on; then it ends, cleaned up or not. Repeating it changes nothing."""
+
+    namespace: str
+    run_id: str
+    grace: Span = CANCEL_GRACE
+
+
+class TerminateRun(Struct, frozen=True, kw_only=True):
+    """End a run CANCELLED at once, whatever it is doing. It cleans nothing up."""
+
+    namespace: str
+    run_id: str
+    reason: str = ""
+
+
+class CancelAnswer(Struct, frozen=True, kw_only=True):
+    """Answer to CancelRun and TerminateRun.
+
+    `effective` is True if the run is CANCELLED or has been told to end, by this request or by an earlier one, and False
+    if it had finished otherwise: that is final. `status` is where it stands now.
+    """
+
+    run_id: str
+    effective: bool
+    status: RunStatus
+    task_queue: str = ""
+    available_at: Instant = 0
+
+
+class RepeatRun(Struct, frozen=True, kw_only=True):
+    """Insert a run like `of_run_id`, which has finished and does not change: same type, version, queue and input. The
+    id of the old one (`external_id`) stays with it. The caller makes `run_id`, so repeating this is harmless.
+
+    With `keep_steps` the new run begins with what the old one has recorded, up to its first final failure or to its
+    cancellation; without, from scratch. The answer is `Started`, NotFound, or Conflict for a run that has not finished.
+    """
+
+    namespace: str
+    run_id: str
+    of_run_id: str
+    keep_steps: bool
+
+
+Write: TypeAlias = StartRun | Chunk | CancelRun | TerminateRun | RepeatRun
+Answer: TypeAlias = "Started | ChunkAnswer | CancelAnswer | Exception"

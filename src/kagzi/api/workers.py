@@ -68,6 +68,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     inbox_seq: int
     retry_policy: bytes | None
     history: tuple[Step, ...]  # every row of the run except old generations, events in order of completed_seq
+    cancel_requested: bool = False  # the workflow is to be told, unless its history says that it was
+    origin_run_id: str | None = None  # the run that this one continues: chance inside the workflow is drawn from its id
 
 
 class Polled(Struct, frozen=True, kw_only=True):
@@ -91,7 +93,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()  # runs that are no longer yours
-    news: tuple[str, ...] = ()  # runs whose inbox has grown or that were cancelled
+    news: tuple[str, ...] = ()  # runs whose inbox has grown
+    cancelled: tuple[str, ...] = ()  # of those, the runs that are to be told to end
     drain: bool = False
     known: bool = True  # False: the engine has no such live worker; register again
     now: Instant = 0  # the database's time; 0 if there is none to tell
@@ -122,6 +125,14 @@ class Adopter(Protocol):
         ...
 
     def claimed(self) -> None: ...
+
+    def cancel(self, run_id: str) -> None:
+        """Somebody has asked for this run to end, if it is held here: tell its workflow."""
+        ...
+
+    def lose(self, run_id: str) -> None:
+        """This run has ended elsewhere: drop it."""
+        ...
 
 
 class WorkerService(Protocol):

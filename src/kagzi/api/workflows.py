@@ -1,4 +1,4 @@
-"""What a client asks of the engine: start, get, list, wait."""
+"""What a client asks of the engine: start, get, list, wait, cancel, repeat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from kagzi.api.operations import Started, StartRun
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
@@ -45,4 +45,14 @@ class WorkflowService(Protocol):
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         """The run when it has finished, or as it is once the timeout has passed."""
+        ...
+
+    async def cancel(self, cancel: CancelRun) -> CancelAnswer:
+        """Durable when it answers; see CancelRun. NotFound if there is no such run."""
+        ...
+
+    async def terminate(self, terminate: TerminateRun) -> CancelAnswer: ...
+
+    async def repeat(self, repeat: RepeatRun) -> Started:
+        """A new run like a finished one; see RepeatRun. NotFound, or Conflict while that one has not finished."""
         ...

@@ -49,6 +49,9 @@ FOLLOWS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 AGEING: Final[Span] = 60_000_000
 PRIORITY_LIMIT: Final = 1000
 
+# How long a run that is told to end may clean up, unless the request says otherwise.
+CANCEL_GRACE: Final[Span] = 30_000_000
+
 
 class Run(Struct, frozen=True, kw_only=True):
     """What is known about a run, as the engine shows it. Instants are microseconds (see `core.instant`)."""

@@ -5,17 +5,21 @@ A step's identity is text: the path of its scope, its name, and its occurrence w
 unambiguously. Identity never contains a global position: adding, removing or reordering other steps leaves it alone.
 
 Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired,
-which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. Rows set aside by a retry of the run
+which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. That somebody asked for the run to be
+cancelled is a row, too (kind SIGNAL, `@cancel`), once its workflow has been told. Rows set aside by a retry of the run
 end in `~` and their generation.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
 from kagzi.core.instant import Instant
+
+CANCEL: Final = "@cancel"
 
 
 class StepKind(StrEnum):

@@ -39,6 +39,7 @@ class Horizon(Struct, frozen=True, kw_only=True):
     lease: Instant | None  # the earliest end of a lease
     step_timeout: Instant | None  # the earliest timeout of a step that shows as RUNNING
     deadline: Instant | None  # the earliest deadline of a live run
+    cancel: Instant | None  # the earliest end of the time that a cancelled run has to clean up
     heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
 
 
@@ -165,6 +166,10 @@ class Store(Protocol):
 
     async def time_out_runs(self, limit: int) -> list[Recovered]:
         """Live runs past their deadline: TIMED_OUT, token cleared."""
+        ...
+
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+        """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""
         ...
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:

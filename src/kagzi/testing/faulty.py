@@ -17,7 +17,16 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from kagzi.api.engine import Engine
-from kagzi.api.operations import Chunk, ChunkAnswer, Started, StartRun
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    Chunk,
+    ChunkAnswer,
+    RepeatRun,
+    Started,
+    StartRun,
+    TerminateRun,
+)
 from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.health import Health
@@ -146,6 +155,15 @@ class FaultyWorkflows:
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         return await self._carry("wait", lambda engine: engine.workflows.wait(namespace, run_id, timeout))
+
+    async def cancel(self, cancel: CancelRun) -> CancelAnswer:
+        return await self._carry("cancel", lambda engine: engine.workflows.cancel(cancel))
+
+    async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
+        return await self._carry("terminate", lambda engine: engine.workflows.terminate(terminate))
+
+    async def repeat(self, repeat: RepeatRun) -> Started:
+        return await self._carry("repeat", lambda engine: engine.workflows.repeat(repeat))
 
 
 class FaultyWorkers:

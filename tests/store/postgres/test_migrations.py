@@ -5,8 +5,10 @@ import asyncio
 import asyncpg
 import pytest
 
+from kagzi.api.operations import CancelAnswer, CancelRun
 from kagzi.errors import SchemaMismatch
 from kagzi.store.migrate import load_migrations
+from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
@@ -62,3 +64,30 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
 
     await connection.execute("DROP TABLE kagzi.step_runs")
     await PostgresStore(postgres_database).open()
+
+
+async def test_a_database_of_the_first_version_is_brought_up_to_date(
+    postgres_database: str, connection: asyncpg.Connection
+) -> None:
+    first = load_migrations("kagzi.store.postgres")[0]
+    await connection.execute(STATEMENTS["create_schema"])
+    await connection.execute(STATEMENTS["create_migrations"])
+    await connection.execute(first.sql)
+    await connection.execute(STATEMENTS["record_migration"], first.number, first.name, first.checksum)
+    await connection.execute(
+        "INSERT INTO kagzi.workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, created_at,"
+        " started_at, available_at, claim_key, input) VALUES ('default', $1, 'orders', 'checkout', '1', 'SLEEPING', 1,"
+        " 1, 9, 9, 'x')",
+        "00000000-0000-7000-8000-000000000001",
+    )
+
+    store = PostgresStore(postgres_database, now=lambda: 5)
+    await store.open()
+    try:
+        cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
+        (answer,) = await store.apply([cancel], 1)
+        assert isinstance(answer, CancelAnswer)
+        assert answer.effective
+        assert (await store.horizon([])).cancel == 7
+    finally:
+        await store.close()

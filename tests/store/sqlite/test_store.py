@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kagzi.api.operations import ChunkAnswer, CompleteRun, Started
+from kagzi.api.operations import CancelAnswer, CancelRun, ChunkAnswer, CompleteRun, Started
 from kagzi.core.run import RunStatus
 from kagzi.errors import InvalidRequest, MissingDependency, SchemaMismatch, Unavailable
 from kagzi.store.sqlite import SqliteStore, connection, schema
@@ -127,14 +127,41 @@ class TestMigrating:
             schema.check_version((3, 34, 1))
 
     async def test_a_migration_that_fails_leaves_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (initial,) = schema._known()
+        initial, *others = schema._known()
         broken = type(initial)(1, "initial", "x", initial.sql + "\nCREATE TABLE workers (x);")
-        monkeypatch.setattr(schema, "_known", lambda: (broken,))
+        monkeypatch.setattr(schema, "_known", lambda: (broken, *others))
         with pytest.raises(Unavailable):
             await SqliteStore(str(path)).open()
         monkeypatch.undo()
 
         await _open_and_close(path)
+
+    async def test_a_database_of_the_first_version_is_brought_up_to_date(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = schema._known()[:1]
+        monkeypatch.setattr(schema, "_known", lambda: first)
+        await _open_and_close(path)
+        with sqlite3.connect(path) as old:
+            old.execute(
+                "INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, created_at,"
+                " started_at, available_at, claim_key, input) VALUES ('default', ?, 'orders', 'checkout', '1',"
+                " 'SLEEPING', 1, 1, 9, 9, x'00')",
+                ("00000000-0000-7000-8000-000000000001",),
+            )
+        old.close()
+        monkeypatch.undo()
+
+        store = SqliteStore(str(path), now=lambda: 5)
+        await store.open()
+        try:
+            cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
+            (answer,) = await store.apply([cancel], 1)
+            assert isinstance(answer, CancelAnswer)
+            assert answer.effective
+            assert (await store.horizon([])).cancel == 7
+        finally:
+            await store.close()
 
     async def test_tables_are_made_without_strict_where_sqlite_does_not_know_it(
         self, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +184,7 @@ class TestMigrating:
         assert [process.wait(60) for process in processes] == [0] * 5
 
         with sqlite3.connect(path) as other:
-            assert other.execute("SELECT count(*) FROM schema_migrations").fetchone() == (1,)
+            assert other.execute("SELECT count(*) FROM schema_migrations").fetchone() == (len(schema._known()),)
         other.close()
 
 

@@ -17,6 +17,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     HandBackRun,
     Operation,
@@ -220,7 +221,7 @@ def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
         available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[attr-defined]
         keep.append(move.keep_seq if isinstance(move, RetryRun) else None)
         outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
-        errors.append(move.error if isinstance(move, FailRun | RetryRun) else None)
+        errors.append(move.error if isinstance(move, FailRun | RetryRun | EndCancelledRun) else None)
     return (
         None if for_all else [place for place, _, _ in moves],
         None if for_all else [run.namespace for _, run, _ in moves],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kagzi.core.cancel import cancelled_unclean
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
@@ -22,6 +23,7 @@ _LAST_EVENTS = STATEMENTS["last_events"]
 _RECOVER_RUNS = STATEMENTS["recover_runs"]
 _TIME_OUT_STEPS = STATEMENTS["time_out_steps"]
 _TIME_OUT_RUNS = STATEMENTS["time_out_runs"]
+_END_CANCELLED_RUNS = STATEMENTS["end_cancelled_runs"]
 _PRUNE_RUNS = STATEMENTS["prune_runs"]
 
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -75,6 +77,11 @@ async def time_out_steps(connection: Connection, limit: int, grace: Span, now: I
 async def time_out_runs(connection: Connection, limit: int, now: Instant | None) -> list[Recovered]:
     error = Failure.of(WorkflowTimedOut, "the run passed its deadline")
     rows = await connection.fetch(_TIME_OUT_RUNS, now, limit, error.encode())
+    return [recovered_of(row) for row in rows]
+
+
+async def end_cancelled_runs(connection: Connection, limit: int, now: Instant | None) -> list[Recovered]:
+    rows = await connection.fetch(_END_CANCELLED_RUNS, now, limit, cancelled_unclean())
     return [recovered_of(row) for row in rows]
 
 

@@ -85,6 +85,8 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
         inbox_seq=row["inbox_seq"],
         retry_policy=row["retry_policy"],
         history=tuple(history),
+        cancel_requested=row["cancel_requested"],
+        origin_run_id=None if row["origin_run_id"] is None else str(row["origin_run_id"]),
     )
 
 
@@ -155,6 +157,7 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
         lease=row["lease"],
         step_timeout=row["step_timeout"],
         deadline=row["deadline"],
+        cancel=row["cancel"],
         heartbeat=row["heartbeat"],
     )
 

@@ -8,6 +8,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     Operation,
     ParkRun,
@@ -50,7 +51,7 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
             move.status,
             park and park.available_at,
             move.output if isinstance(move, CompleteRun) else None,
-            move.error if isinstance(move, FailRun) else None,
+            move.error if isinstance(move, FailRun | EndCancelledRun) else None,
         )
     if not rows:
         return ChunkAnswer.LEASE_LOST
@@ -66,7 +67,7 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Ru
     first, last = operations[0], operations[-1]
     if isinstance(last, StepOperation):
         return (last, None) if len(operations) == 1 else None
-    if not isinstance(last, ParkRun | CompleteRun | FailRun):
+    if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
     if isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES:
         return None

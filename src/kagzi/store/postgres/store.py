@@ -3,7 +3,8 @@
 Who uses which connection:
 
     lane 0      starts of runs
-    lane 1 …    chunks, sharded by run id, so that all of one run's go through one connection in their order
+    lane 1 …    chunks, sharded by run id, so that all of one run's go through one connection in their order; and what
+                is asked for outside of a lease
     pool        claims, heartbeats, duties, reads
     announcer   notifications to other processes
     listener    notifications from them, while somebody listens
@@ -29,6 +30,7 @@ from kagzi.core.worker import Worker
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import Migration
 from kagzi.store.postgres import duties, runs, steps, workers
+from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 R = TypeVar("R")
-T = TypeVar("T", StartRun, Chunk)
+T = TypeVar("T", StartRun, Chunk, Request)
 Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
 
 POOL_SIZE = 4
@@ -82,10 +84,10 @@ class PostgresStore:
         self._listeners: set[asyncio.Task[None]] = set()
 
     def lane_of(self, write: Write) -> int:
-        if type(write) is Chunk:
-            # The last character of a run id is random; its code is as good a hash as any.
-            return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
-        return 0
+        if type(write) is StartRun:
+            return 0
+        # The last character of a run id is random; its code is as good a hash as any.
+        return 1 + ord(write.run_id[-1]) % (self.lanes - 1)
 
     @property
     def schema_version(self) -> int:
@@ -130,16 +132,17 @@ class PostgresStore:
         del lease  # a run that is born leased brings the length of its lease
         if not writes:
             return []
-        starts = [write for write in writes if isinstance(write, StartRun)]
-        if not starts:
-            chunks = [write for write in writes if isinstance(write, Chunk)]
+        chunks = [write for write in writes if type(write) is Chunk]
+        if len(chunks) == len(writes):
             return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
-        started = await self._apply(0, apply_starts, starts)
+        starts = [write for write in writes if type(write) is StartRun]
         if len(starts) == len(writes):
-            return started
-        others = iter(await self.apply([write for write in writes if isinstance(write, Chunk)], 0))
-        first = iter(started)
-        return [next(first) if isinstance(write, StartRun) else next(others) for write in writes]
+            return await self._apply(0, apply_starts, starts)
+        requests = [write for write in writes if not isinstance(write, StartRun | Chunk)]
+        started = iter(await self._apply(0, apply_starts, starts) if starts else [])
+        done = iter(await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else [])
+        asked = iter(await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else [])
+        return [next({StartRun: started, Chunk: done}.get(type(write), asked)) for write in writes]
 
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
         now = self._now()
@@ -226,6 +229,10 @@ class PostgresStore:
     async def time_out_runs(self, limit: int) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_runs(connection, limit, now))
+
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(lambda connection: duties.end_cancelled_runs(connection, limit, now))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now()

@@ -72,6 +72,7 @@ async def heartbeat(
     answer = HeartbeatAnswer(
         lost=tuple(run_id for run_id, _ in missing),
         news=tuple(run_id for run_id, row in renewed.items() if row["news"]),
+        cancelled=tuple(run_id for run_id, row in renewed.items() if row["cancel_requested"]),
         drain=worker is not None and worker["status"] == WorkerStatus.DRAINING,
         known=worker is not None,
         now=0 if worker is None else worker["last_heartbeat_at"],

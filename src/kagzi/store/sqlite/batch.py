@@ -22,6 +22,7 @@ from kagzi.api.operations import (
     ChunkAnswer,
     CompleteRun,
     CompleteStep,
+    EndCancelledRun,
     FailRun,
     FailStep,
     HandBackRun,
@@ -37,6 +38,7 @@ from kagzi.api.operations import (
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.store.sqlite.cancels import apply_request
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import SQL, Row, execute_rows
@@ -70,7 +72,12 @@ def _apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant
         _start_runs(connection, starts, answers, now)
     if len(starts) < len(writes):
         chunks = [(position, write) for position, write in enumerate(writes) if isinstance(write, Chunk)]
-        _apply_chunks(connection, chunks, answers, now)
+        if chunks:
+            _apply_chunks(connection, chunks, answers, now)
+        if len(starts) + len(chunks) < len(writes):
+            for position, write in enumerate(writes):
+                if not isinstance(write, StartRun | Chunk):
+                    answers[position] = apply_request(connection, write, now)
     return answers
 
 
@@ -224,14 +231,17 @@ _step_columns = attrgetter(
 class _Lease:
     """What is known of a run while the batch is decided."""
 
-    __slots__ = ("attempts", "inbox_seq", "priority", "status", "token")
+    __slots__ = ("attempts", "cancel_requested", "inbox_seq", "priority", "status", "token")
 
-    def __init__(self, token: str | None, status: str, inbox_seq: int, priority: int, attempts: int) -> None:
+    def __init__(
+        self, token: str | None, status: str, inbox_seq: int, priority: int, attempts: int, cancel_requested: int
+    ) -> None:
         self.token = token
         self.status = status
         self.inbox_seq = inbox_seq
         self.priority = priority
         self.attempts = attempts
+        self.cancel_requested = cancel_requested
 
 
 class _Rows:
@@ -293,12 +303,14 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
             rows.finished.append((namespace, run_id, token, "COMPLETED", stored, None, now))
         case FailRun(error=error):
             rows.finished.append((namespace, run_id, token, "FAILED", None, error, now))
+        case EndCancelledRun(error=error):
+            rows.finished.append((namespace, run_id, token, "CANCELLED", None, error, now))
         case ParkRun(available_at=at):
             if lease.inbox_seq > operation.inbox_seq:
                 return False
             rows.released.append((namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now)))
         case HandBackRun(available_at=available_at):
-            at = now if available_at is None else available_at
+            at = now if available_at is None else _when(available_at, lease, now)
             rows.released.append((namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now)))
             rows.handed_back.append((namespace, run_id))
         case RetryRun():
@@ -307,6 +319,11 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
             raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
     lease.status = operation.status._value_
     return True
+
+
+def _when(available_at: Instant, lease: _Lease, now: Instant) -> Instant:
+    """Whoever was told to end does not wait in the queue."""
+    return min(available_at, now) if lease.cancel_requested else available_at
 
 
 def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
@@ -326,7 +343,8 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
 
 def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, lease: _Lease, now: Instant) -> None:
     attempts = lease.attempts + 1
-    key = claim_key(retry.available_at, lease.priority, now)
+    at = _when(retry.available_at, lease, now)
+    key = claim_key(at, lease.priority, now)
     connection.execute(
         SQL["retry_run"],
         (
@@ -334,7 +352,7 @@ def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, le
             chunk.run_id,
             chunk.token,
             attempts,
-            retry.available_at,
+            at,
             key,
             retry.error,
             retry.keep_seq,

@@ -71,6 +71,8 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             inbox_seq=row[11],
             retry_policy=row[12],
             history=histories.get(row[0], ()),
+            cancel_requested=bool(row[14]),
+            origin_run_id=row[15],
         )
         for row in rows
     }

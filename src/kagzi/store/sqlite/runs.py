@@ -93,8 +93,16 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         earliest = connection.execute(SQL["earliest_claim"], queue).fetchone()[0]
         if earliest is not None:
             due[queue] = earliest
-    lease, step_timeout, deadline, heartbeat = connection.execute(SQL["horizon"]).fetchone()
-    return Horizon(now=now, due=due, lease=lease, step_timeout=step_timeout, deadline=deadline, heartbeat=heartbeat)
+    lease, step_timeout, deadline, cancel, heartbeat = connection.execute(SQL["horizon"]).fetchone()
+    return Horizon(
+        now=now,
+        due=due,
+        lease=lease,
+        step_timeout=step_timeout,
+        deadline=deadline,
+        cancel=cancel,
+        heartbeat=heartbeat,
+    )
 
 
 def ensure_namespace(connection: sqlite3.Connection, namespace: str, now: Instant) -> None:

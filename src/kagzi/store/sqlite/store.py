@@ -16,7 +16,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker
 from kagzi.store.migrate import Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
-from kagzi.store.sqlite import batch, claims, duties, steps, workers
+from kagzi.store.sqlite import batch, cancels, claims, duties, steps, workers
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -145,6 +145,10 @@ class SqliteStore:
     async def time_out_runs(self, limit: int) -> list[Recovered]:
         now = self._now
         return await self._database.write(lambda connection: duties.time_out_runs(connection, limit, now()))
+
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(lambda connection: cancels.end_cancelled_runs(connection, limit, now()))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now

@@ -48,13 +48,16 @@ def heartbeat(
     listed = dict(heartbeat.held)
     kept: list[str] = []
     news: list[str] = []
+    cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
     leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
-    for namespace, run_id, token, task_queue, priority, poll, has_news in leases:
+    for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested in leases:
         if listed.get(run_id) == token:
             kept.append(run_id)
             if has_news:
                 news.append(run_id)
+            if cancel_requested:
+                cancelled.append(run_id)
         elif poll is not None and poll <= heartbeat.heard:
             # Not listed under this token: listing an older lease of the run says nothing about this one.
             unheard.append((namespace, run_id, task_queue, priority))
@@ -64,6 +67,7 @@ def heartbeat(
     answer = HeartbeatAnswer(
         lost=lost,
         news=tuple(news),
+        cancelled=tuple(cancelled),
         drain=worker is not None and worker[1] == WorkerStatus.DRAINING,
         known=worker is not None and worker[1] != WorkerStatus.OFFLINE,
         now=now,
@@ -95,7 +99,7 @@ def deregister(connection: sqlite3.Connection, worker_id: str, now: Instant) -> 
     leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
     return [
         revoke(connection, (namespace, run_id, task_queue, priority), now)
-        for namespace, run_id, _, task_queue, priority, _, _ in leases
+        for namespace, run_id, _, task_queue, priority, *_ in leases
     ]
 
 

@@ -18,10 +18,16 @@ its contract alone, so they say nothing about tables.
 import pytest
 
 # The tests are imported, not collected from their own files, so pytest has to be asked for its messages.
-_NOUNS = ("bench", "chunks", "claims", "duties", "listing", "runs", "steps", "survey", "wakeups", "workers")
+_NOUNS = ("bench", "cancels", "chunks", "claims", "duties", "listing", "runs", "steps", "survey", "wakeups", "workers")
 pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
 
 from kagzi.testing.conformance.bench import Bench  # noqa: E402
+from kagzi.testing.conformance.cancels import (  # noqa: E402
+    TestCancelGrace,
+    TestCancels,
+    TestRepeats,
+    TestTermination,
+)
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
 from kagzi.testing.conformance.duties import (  # noqa: E402
@@ -41,6 +47,8 @@ from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noq
 __all__ = [
     "Bench",
     "TestBirth",
+    "TestCancelGrace",
+    "TestCancels",
     "TestChunks",
     "TestClaims",
     "TestDeadlines",
@@ -51,6 +59,7 @@ __all__ = [
     "TestListing",
     "TestPolls",
     "TestRecovery",
+    "TestRepeats",
     "TestRetention",
     "TestRunRetries",
     "TestRuns",
@@ -58,6 +67,7 @@ __all__ = [
     "TestStepTimeouts",
     "TestSteps",
     "TestSurvey",
+    "TestTermination",
     "TestWakeups",
     "TestWorkers",
 ]

@@ -15,6 +15,7 @@ from kagzi.api.operations import (
     Started,
     StartRun,
     StartStep,
+    Write,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
 from kagzi.core.instant import SECOND, Instant, Span
@@ -68,7 +69,7 @@ class Bench:
         assert isinstance(answer, Started), answer
         return answer.run_id
 
-    async def answer(self, write: StartRun | Chunk) -> Answer:
+    async def answer(self, write: Write) -> Answer:
         (answer,) = await self.store.apply([write], LEASE)
         return answer
 

@@ -17,20 +17,25 @@ from msgspec import Struct
 
 from kagzi.api.operations import (
     Answer,
+    CancelAnswer,
+    CancelRun,
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     HandBackRun,
     ParkRun,
+    RepeatRun,
     RetryRun,
     RunOperation,
     Started,
     StartRun,
     StepOperation,
+    TerminateRun,
     Write,
 )
-from kagzi.api.workers import Heartbeat, Poll, Polled
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
@@ -81,6 +86,9 @@ class RunRow(Struct):
     crashes: int
     crashed_seq: int | None
     poll: int | None
+    inbox_seq: int
+    cancel_requested: int
+    cancel_deadline: Instant | None
     status: RunStatus
     output: bytes | None
     error: bytes | None
@@ -134,6 +142,7 @@ class Checker:
             "recover_runs": self._after_recovery,
             "time_out_steps": self._after_step_timeouts,
             "time_out_runs": self._after_deadlines,
+            "end_cancelled_runs": self._after_cancel_grace,
         }
         connection.executescript(_TRIGGERS)
 
@@ -157,6 +166,8 @@ class Checker:
             self._check_answers(args[0], answer, before)
         elif method == "claim":
             self._check_claims(args[0], answer)
+        elif method == "heartbeat":
+            self._check_heartbeat(args[0], answer[0])
 
     # Reading.
 
@@ -200,7 +211,7 @@ class Checker:
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         self._check_shape(new)
         if old is None:
-            self._check_birth(new, now, method)
+            self._check_birth(new, now, method, args)
             return
         if old.status.finished:
             if _difference(old, new) or not _same_but_timeouts(old, new):
@@ -216,6 +227,12 @@ class Checker:
                 raise self._wrong(new.run_id, f"went from {old.status} to {new.status}")
             if new.status.finished:
                 self.live -= 1
+        if old.cancel_requested and (new.cancel_requested, new.inbox_seq, new.cancel_deadline) != (
+            old.cancel_requested,
+            old.inbox_seq,
+            old.cancel_deadline,
+        ):
+            raise self._wrong(new.run_id, f"forgot that it was cancelled: {_difference(old, new)}")  # (12)
         self._check_steps(old, new, now, method)
         judge = self._judges.get(method)
         if judge is None:
@@ -233,8 +250,9 @@ class Checker:
         if not sound:
             raise self._wrong(run.run_id, f"is {run.status} without what that needs: {run}")
 
-    def _check_birth(self, run: RunRow, now: Instant, method: str) -> None:
-        if method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or run.steps:
+    def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
+        repeats = method == "apply" and any(isinstance(w, RepeatRun) and w.run_id == run.run_id for w in args[0])
+        if method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats):
             raise self._wrong(run.run_id, f"came into the world as {run.status} by {method}")
         if run.attempts or run.crashes or run.executions != (run.status is RunStatus.RUNNING):
             raise self._wrong(run.run_id, "was born with counters that are not 0")
@@ -291,6 +309,12 @@ class Checker:
             for write in args[0]
             if isinstance(write, Chunk) and write.run_id == new.run_id and write.token == old.token
         ]
+        requests = [
+            write for write in args[0] if isinstance(write, CancelRun | TerminateRun) and write.run_id == new.run_id
+        ]
+        if requests:
+            self._after_requests(old, new, now, requests, bool(chunks))
+            return
         if old.status is not RunStatus.RUNNING or not chunks:
             raise self._wrong(new.run_id, f"was changed without its lease: {_difference(old, new)}")  # (2)
         if (new.token, new.worker_id, new.executions, new.crashes) != (
@@ -306,6 +330,8 @@ class Checker:
         if new.attempts != old.attempts + isinstance(last, RetryRun):
             raise self._wrong(new.run_id, f"has {new.attempts} attempts after {old.attempts}")  # (5)
         match last:
+            case RetryRun() if new.cancel_requested:
+                sound = new.available_at is not None and new.available_at <= now
             case ParkRun(available_at=at) | RetryRun(available_at=at):
                 sound = new.available_at == at
             case HandBackRun():
@@ -314,10 +340,41 @@ class Checker:
                 sound = new.output == output or len(output) > 1000
             case FailRun(error=error):
                 sound = new.error == error
+            case EndCancelledRun(error=error):
+                sound = new.error == error and bool(old.cancel_requested)
             case _:
                 sound = new.available_at == old.available_at
         if not sound:
             raise self._wrong(new.run_id, f"was not left as {last} says: {_difference(old, new)}")
+
+    def _after_requests(
+        self,
+        old: RunRow,
+        new: RunRow,
+        now: Instant,
+        requests: list[CancelRun | TerminateRun],
+        beside_chunks: bool,
+    ) -> None:
+        if any(isinstance(request, TerminateRun) for request in requests):
+            if not new.status.finished or (new.status is RunStatus.CANCELLED and new.token is not None):
+                raise self._wrong(new.run_id, f"was not terminated: {_difference(old, new)}")
+            self.revoked[new.run_id] = now
+            return
+        if beside_chunks:
+            return  # they came first, and the run may have been let go of by them
+        if new.status is not (RunStatus.CANCELLED if old.started_at is None else old.status):
+            raise self._wrong(new.run_id, f"became {new.status} when it was cancelled")
+        if not new.cancel_requested or new.inbox_seq != old.inbox_seq + 1:
+            raise self._wrong(new.run_id, f"was not told that it is cancelled: {_difference(old, new)}")  # (12)
+        if new.status in CLAIMABLE and (new.available_at is None or new.available_at > now):
+            raise self._wrong(new.run_id, "sleeps on although it was cancelled")  # (12)
+        if (new.token, new.lease_expires_at, new.executions) != (old.token, old.lease_expires_at, old.executions):
+            raise self._wrong(new.run_id, f"lost its holder when it was cancelled: {_difference(old, new)}")
+
+    def _after_cancel_grace(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        if new.status is not RunStatus.CANCELLED or old.cancel_deadline is None or old.cancel_deadline > now:
+            raise self._wrong(new.run_id, "was ended before the time it had to clean up was over")
+        self.revoked[new.run_id] = now
 
     def _after_claim(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         poll: Poll = args[0]
@@ -402,6 +459,11 @@ class Checker:
                 if isinstance(answer, Started):
                     self._check_started(write, answer)
                 continue
+            if not isinstance(write, Chunk):
+                self._world.operation(type(write).__name__)
+                if isinstance(answer, CancelAnswer):
+                    self._check_cancelled(answer)
+                continue
             for operation in write.operations:
                 self._world.operation(type(operation).__name__)
             run = self.runs.get(write.run_id)
@@ -439,12 +501,28 @@ class Checker:
         if answer.born and (start.lease is None or start.lease.token not in run.tokens):
             raise self._wrong(answer.run_id, "is said to be born under a lease it never had")
 
+    def _check_cancelled(self, answer: CancelAnswer) -> None:
+        run = self.runs[answer.run_id]
+        told = run.status is RunStatus.CANCELLED or (bool(run.cancel_requested) and not run.status.finished)
+        if answer.status is not run.status or answer.effective is not told:
+            raise self._wrong(answer.run_id, f"is {run.status}, and whoever cancelled it heard {answer}")
+
+    def _check_heartbeat(self, heartbeat: Heartbeat, answer: HeartbeatAnswer) -> None:
+        for run_id, token in heartbeat.held:
+            run = self.runs.get(run_id)
+            if run is None or run.token != token or run.status is not RunStatus.RUNNING:
+                continue
+            if bool(run.cancel_requested) is not (run_id in answer.cancelled):
+                raise self._wrong(run_id, "was cancelled, and its holder did not hear it by its heartbeat")  # (12)
+
     def _check_claims(self, poll: Poll, polled: Polled) -> None:
         for claim in polled.claims:
             run = self.runs[claim.run_id]
             if run.token != claim.token or not _of_poll(claim.token, poll) or run.worker_id != poll.worker_id:
                 raise self._wrong(claim.run_id, "was given to a worker that does not hold it")
             seqs = [step.completed_seq for step in claim.history if step.completed_seq is not None]
+            if claim.cancel_requested is not bool(run.cancel_requested):
+                raise self._wrong(claim.run_id, "was given to a worker that does not hear of its cancellation")  # (12)
             if len(seqs) != run.last_seq:
                 raise self._wrong(claim.run_id, f"was given away with the events {seqs} of {run.last_seq}")
 

@@ -249,6 +249,10 @@ class StorePort:
         recovered: list[Recovered] = await self._ask("time_out_runs", limit)
         return recovered
 
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+        ended: list[Recovered] = await self._ask("end_cancelled_runs", limit)
+        return ended
+
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         lost: list[str] = await self._ask("expire_workers", limit, after)
         return lost

@@ -99,6 +99,26 @@ FROM late AS l CROSS JOIN instant AS i
 WHERE r.namespace = l.namespace AND r.run_id = l.run_id
 RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
 
+-- name: end_cancelled_runs
+-- Runs that were told to end and have not, whatever they are doing.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), late AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL
+      AND r.cancel_deadline <= (SELECT i.now FROM instant AS i) AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+    ORDER BY r.cancel_deadline
+    LIMIT $2::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'CANCELLED', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
+    lease_expires_at = NULL
+FROM late AS l CROSS JOIN instant AS i
+WHERE r.namespace = l.namespace AND r.run_id = l.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+
 -- name: prune_runs
 -- Delete what its namespace no longer keeps, among the next few runs in the order of the primary key.
 WITH instant AS MATERIALIZED (

@@ -40,7 +40,8 @@ WITH instant AS MATERIALIZED (
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
     RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
-              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token
+              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
+              r.cancel_requested, r.origin_run_id
 )
 SELECT i.now, c.*
 FROM instant AS i
@@ -48,7 +49,8 @@ LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
     SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
-           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token
+           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token,
+           a.cancel_requested, a.origin_run_id
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;
@@ -154,6 +156,8 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
         WHERE s.status = 'RUNNING' AND s.timeout_at IS NOT NULL ORDER BY s.timeout_at LIMIT 1) AS step_timeout,
        (SELECT r.deadline_at FROM kagzi.workflow_runs AS r
         WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL ORDER BY r.deadline_at LIMIT 1) AS deadline,
+       (SELECT r.cancel_deadline FROM kagzi.workflow_runs AS r
+        WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL ORDER BY r.cancel_deadline LIMIT 1) AS cancel,
        (SELECT min(w.last_heartbeat_at) FROM kagzi.workers AS w WHERE w.status <> 'OFFLINE') AS heartbeat;
 
 -- name: ensure_namespace

@@ -49,7 +49,7 @@ WITH instant AS MATERIALIZED (
     FROM mine AS m CROSS JOIN instant AS i
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
     RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at,
-              r.inbox_seq > 0 OR r.cancel_requested AS news
+              r.inbox_seq > 0 AS news, r.cancel_requested
 )
 SELECT * FROM changed;
 

@@ -41,7 +41,7 @@ WITH locked AS MATERIALIZED (
 SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news FROM locked;
 
 -- name: record_steps_and_move_runs
--- The same, and move runs on: park, hand back, retry, complete, fail.
+-- The same, and move runs on: park, hand back, retry, complete, fail, end cancelled.
 -- A run whose inbox has grown beyond what its ParkRun has seen keeps its lease. The token stays on the row, so that a
 -- repeated batch is recognised.
 WITH locked AS MATERIALIZED (
@@ -75,10 +75,14 @@ WITH locked AS MATERIALIZED (
 ), moved AS (
     UPDATE kagzi.workflow_runs AS r SET
         status = m.status,
-        available_at = CASE WHEN m.finished THEN r.available_at ELSE m.available_at END,
+        -- Whoever was told to end does not wait in the queue.
+        available_at = CASE WHEN m.finished THEN r.available_at
+                            WHEN r.cancel_requested AND m.status = 'PENDING' THEN least(m.available_at, m.now)
+                            ELSE m.available_at END,
         claim_key = CASE WHEN m.finished THEN NULL
-                         WHEN m.available_at > m.now THEN m.available_at
-                         ELSE least(m.available_at - r.priority * 60000000::bigint, m.now) END,
+                         WHEN m.available_at > m.now AND NOT (r.cancel_requested AND m.status = 'PENDING')
+                             THEN m.available_at
+                         ELSE least(least(m.available_at, m.now) - r.priority * 60000000::bigint, m.now) END,
         lease_expires_at = NULL,
         finished_at = CASE WHEN m.finished THEN m.now END,
         attempts = r.attempts + CASE WHEN m.keep_seq IS NULL THEN 0 ELSE 1 END,
@@ -88,7 +92,7 @@ WITH locked AS MATERIALIZED (
     FROM (
         SELECT coalesce(t.place, t.ordinal) AS place, t.namespace, t.run_id, t.status, t.output, t.error,
                t.keep_seq, i.now, coalesce(t.available_at, i.now) AS available_at,
-               t.status IN ('COMPLETED', 'FAILED') AS finished
+               t.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS finished
         FROM unnest($22::integer[], coalesce($23::text[], $1::text[]), coalesce($24::uuid[], $2::uuid[]), $25::text[],
                     $26::bigint[], $27::integer[], $28::bytea[], $29::bytea[]) WITH ORDINALITY
             AS t (place, namespace, run_id, status, available_at, keep_seq, output, error, ordinal)

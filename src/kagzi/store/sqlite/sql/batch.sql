@@ -24,7 +24,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: read_leases
 -- Who holds these runs, all in one row: every row that Python fetches gives the interpreter away and has to wait for it.
-SELECT json_group_array(json_array(run_id, token, status, inbox_seq, priority, attempts))
+SELECT json_group_array(json_array(run_id, token, status, inbox_seq, priority, attempts, cancel_requested))
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 

@@ -70,6 +70,7 @@ SELECT
     (SELECT min(lease_expires_at) FROM workflow_runs WHERE status = 'RUNNING'),
     (SELECT min(timeout_at) FROM step_runs WHERE status = 'RUNNING'),
     (SELECT min(deadline_at) FROM workflow_runs WHERE deadline_at IS NOT NULL AND finished_at IS NULL),
+    (SELECT min(cancel_deadline) FROM workflow_runs WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL),
     (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE');
 
 -- name: earliest_claim

@@ -24,7 +24,7 @@ WHERE worker_id = ?1 AND status <> 'OFFLINE';
 
 -- name: find_leases_of_worker
 -- Every run that a worker holds.
-SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq > 0 OR cancel_requested
+SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq > 0, cancel_requested
 FROM workflow_runs
 WHERE worker_id = ?1 AND status = 'RUNNING';
 

@@ -1,0 +1,80 @@
+"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so one statement or transaction for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
+from kagzi.core.cancel import cancelled_unbegun, terminated
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.errors import Conflict, NotFound
+from kagzi.store.postgres.statements import STATEMENTS
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+_CANCEL_RUN = STATEMENTS["cancel_run"]
+_TERMINATE_RUN = STATEMENTS["terminate_run"]
+_FIND_CANCELLED_RUN = STATEMENTS["find_cancelled_run"]
+_FIND_REPEATED_RUN = STATEMENTS["find_repeated_run"]
+_KEEP_OF_RUN = STATEMENTS["keep_of_run"]
+_REPEAT_RUN = STATEMENTS["repeat_run"]
+_COPY_INPUT = STATEMENTS["copy_input"]
+_COPY_STEPS = STATEMENTS["copy_steps"]
+_FIND_REPEAT = STATEMENTS["find_repeat"]
+
+Request = CancelRun | TerminateRun | RepeatRun
+
+
+async def apply_requests(connection: Connection, requests: Sequence[Request], now: Instant | None) -> list[Answer]:
+    answers: list[Answer] = []
+    for request in requests:
+        if isinstance(request, RepeatRun):
+            answers.append(await _repeat(connection, request, now))
+        else:
+            answers.append(await _cancel(connection, request, now))
+    return answers
+
+
+async def _cancel(connection: Connection, request: CancelRun | TerminateRun, now: Instant | None) -> Answer:
+    namespace, run_id = request.namespace, request.run_id
+    if isinstance(request, CancelRun):
+        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
+    else:
+        row = await connection.fetchrow(_TERMINATE_RUN, now, namespace, run_id, terminated(request.reason))
+    if row is None:
+        row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
+    if row is None:
+        return NotFound(f"there is no run {run_id} in namespace {namespace}")
+    status = RunStatus(row["status"])
+    return CancelAnswer(
+        run_id=run_id,
+        effective=status is RunStatus.CANCELLED or (row["cancel_requested"] and not status.finished),
+        status=status,
+        task_queue=row["task_queue"],
+        available_at=row["available_at"] or 0,
+    )
+
+
+async def _repeat(connection: Connection, request: RepeatRun, now: Instant | None) -> Answer:
+    namespace, source, run_id = request.namespace, request.of_run_id, request.run_id
+    async with connection.transaction():
+        # One statement after the other: the next one sees all that was written before this lock was given.
+        found = await connection.fetchrow(_FIND_REPEATED_RUN, namespace, source)
+        if found is None:
+            return NotFound(f"there is no run {source} in namespace {namespace}")
+        status = RunStatus(found["status"])
+        if not status.finished:
+            return Conflict(f"run {source} is {status}; only a finished run can be repeated")
+        keep = await connection.fetchval(_KEEP_OF_RUN, namespace, source) if request.keep_steps else 0
+        row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
+        if row is None:
+            row = await connection.fetchrow(_FIND_REPEAT, namespace, run_id)
+            assert row is not None  # nobody deletes a run that is younger than the one that is locked
+        else:
+            await connection.execute(_COPY_INPUT, namespace, source, run_id)
+            if keep > 0:
+                await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
+    return Started(run_id=run_id, status=RunStatus(row["status"]), available_at=row["available_at"] or 0)

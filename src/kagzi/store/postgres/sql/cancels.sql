@@ -1,0 +1,98 @@
+-- What is asked for outside of a lease. Each statement locks one run and is guarded by its status, which is looked at
+-- once more when the lock is there: whoever comes second finds what the first has made of the run.
+
+-- name: cancel_run
+-- Ask a live run to end. What nobody has begun ends here; what sleeps is made claimable; the inbox grows, so that a
+-- holder cannot park past it. A second request changes nothing.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
+UPDATE kagzi.workflow_runs AS r SET
+    cancel_requested = true,
+    inbox_seq = r.inbox_seq + 1,
+    status = CASE WHEN r.started_at IS NULL THEN 'CANCELLED' ELSE r.status END,
+    finished_at = CASE WHEN r.started_at IS NULL THEN i.now END,
+    error = CASE WHEN r.started_at IS NULL THEN $5::bytea ELSE r.error END,
+    cancel_deadline = CASE WHEN r.started_at IS NOT NULL THEN i.now + $4::bigint END,
+    available_at = CASE WHEN r.status = 'RUNNING' OR r.started_at IS NULL THEN r.available_at
+                        ELSE least(r.available_at, i.now) END,
+    claim_key = CASE WHEN r.status = 'RUNNING' OR r.started_at IS NULL THEN NULL
+                     WHEN r.claim_key <= i.now THEN r.claim_key
+                     ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
+FROM instant AS i
+WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+  AND NOT r.cancel_requested
+RETURNING r.status, r.task_queue, r.available_at, r.cancel_requested;
+
+-- name: terminate_run
+-- End a live run, whatever it is doing. Its holder is fenced off.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'CANCELLED', finished_at = i.now, error = $4::bytea, token = NULL, claim_key = NULL,
+    lease_expires_at = NULL
+FROM instant AS i
+WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+RETURNING r.status, r.task_queue, r.available_at, r.cancel_requested;
+
+-- name: find_cancelled_run
+-- A run that a request has not changed: it has finished, or was told before.
+SELECT r.status, r.task_queue, r.available_at, r.cancel_requested
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+
+-- name: find_repeated_run
+-- The run that is to be repeated. Locked, so that retention does not take it away meanwhile.
+SELECT r.status
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+FOR KEY SHARE OF r;
+
+-- name: keep_of_run
+-- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
+SELECT coalesce(min(s.completed_seq) FILTER (WHERE s.status = 'FAILED' OR s.kind = 'SIGNAL' AND s.step_id = '@cancel') - 1,
+                max(s.completed_seq), 0) AS seq
+FROM kagzi.step_runs AS s
+WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq IS NOT NULL;
+
+-- name: repeat_run
+-- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
+INSERT INTO kagzi.workflow_runs (
+    namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, created_at,
+    available_at, deadline_at, status, claim_key, started_at, origin_run_id)
+SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.retry_policy,
+       r.lease_length, i.now, i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
+       least(i.now - r.priority * 60000000::bigint, i.now),
+       CASE WHEN $5::integer > 0 THEN r.started_at END,
+       CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END
+FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i
+WHERE r.namespace = $2::text AND r.run_id = $3::uuid
+ON CONFLICT DO NOTHING
+RETURNING status, available_at;
+
+-- name: copy_input
+-- A large input, for the run that repeats another.
+INSERT INTO kagzi.workflow_payloads (namespace, run_id, kind, data)
+SELECT p.namespace, $3::uuid, p.kind, p.data
+FROM kagzi.workflow_payloads AS p
+WHERE p.namespace = $1::text AND p.run_id = $2::uuid AND p.kind = 'input';
+
+-- name: copy_steps
+-- The events that a repeated run keeps, numbered as they are.
+INSERT INTO kagzi.step_runs (
+    namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, input_hash, input,
+    output, error, child_run_id)
+SELECT s.namespace, $3::uuid, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at,
+       s.input_hash, s.input, s.output, s.error, s.child_run_id
+FROM kagzi.step_runs AS s
+WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq <= $4::integer;
+
+-- name: find_repeat
+-- A repeated run that was there before: this request came twice.
+SELECT r.status, r.available_at
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid;

@@ -1,0 +1,81 @@
+"""What is asked for outside of a lease: cancel, terminate, repeat."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
+from kagzi.core.cancel import cancelled_unbegun, cancelled_unclean, terminated
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.errors import Conflict, NotFound
+from kagzi.store.protocol import Recovered
+from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.statements import SQL
+
+
+def apply_request(
+    connection: sqlite3.Connection, request: CancelRun | TerminateRun | RepeatRun, now: Instant
+) -> Answer:
+    if isinstance(request, RepeatRun):
+        return _repeat(connection, request, now)
+    key = (request.namespace, request.run_id)
+    row = connection.execute(SQL["find_run_to_cancel"], key).fetchone()
+    if row is None:
+        return NotFound(f"there is no run {request.run_id} in namespace {request.namespace}")
+    found, unbegun, requested, task_queue, priority, available_at, place = row
+    status = RunStatus(found)
+    if status.finished or (requested and isinstance(request, CancelRun)):
+        pass
+    elif isinstance(request, TerminateRun):
+        status = _end(connection, key, terminated(request.reason), now)
+    elif unbegun:
+        status = RunStatus.CANCELLED
+        connection.execute(SQL["cancel_unbegun_run"], (*key, cancelled_unbegun(), now))
+    else:
+        requested = 1
+        if status is not RunStatus.RUNNING and place > now:
+            available_at, place = now, claim_key(now, priority, now)
+        connection.execute(SQL["request_cancel"], (*key, now + request.grace, available_at, place))
+    return CancelAnswer(
+        run_id=request.run_id,
+        effective=status is RunStatus.CANCELLED or (bool(requested) and not status.finished),
+        status=status,
+        task_queue=task_queue,
+        available_at=available_at or 0,
+    )
+
+
+def end_cancelled_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
+    ended = []
+    error = cancelled_unclean()
+    for namespace, run_id, task_queue, at in connection.execute(SQL["find_overdue_cancels"], (now, limit)).fetchall():
+        status = _end(connection, (namespace, run_id), error, now)
+        ended.append(
+            Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
+        )
+    return ended
+
+
+def _end(connection: sqlite3.Connection, key: tuple[str, str], error: bytes, now: Instant) -> RunStatus:
+    connection.execute(SQL["end_cancelled_run"], (*key, error, now))
+    connection.execute(SQL["forget_step_timeouts"], key)
+    return RunStatus.CANCELLED
+
+
+def _repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
+    source = (request.namespace, request.of_run_id)
+    found = connection.execute(SQL["find_run_to_cancel"], source).fetchone()
+    if found is None:
+        return NotFound(f"there is no run {request.of_run_id} in namespace {request.namespace}")
+    status = RunStatus(found[0])
+    if not status.finished:
+        return Conflict(f"run {request.of_run_id} is {status}; only a finished run can be repeated")
+    keep = connection.execute(SQL["keep_of_run"], source).fetchone()[0] if request.keep_steps else 0
+    made = connection.execute(SQL["repeat_run"], (*source, request.run_id, now, keep)).rowcount
+    if made:
+        connection.execute(SQL["copy_input"], (*source, request.run_id))
+        if keep > 0:
+            connection.execute(SQL["copy_steps"], (*source, request.run_id, keep))
+    row = connection.execute(SQL["find_repeat"], (request.namespace, request.run_id)).fetchone()
+    return Started(run_id=request.run_id, status=RunStatus(row[0]), available_at=row[1] or 0)

@@ -1,0 +1,69 @@
+-- name: find_run_to_cancel
+-- Where a run stands before a request.
+SELECT status, started_at IS NULL, cancel_requested, task_queue, priority, available_at, claim_key
+FROM workflow_runs
+WHERE namespace = ?1 AND run_id = ?2 AND status NOT IN ('SCHEDULED', 'PAUSED');
+
+-- name: request_cancel
+-- Tell a run to end. The inbox grows, so that a holder cannot park past it; what sleeps is made claimable.
+UPDATE workflow_runs
+SET cancel_requested = 1, inbox_seq = inbox_seq + 1, cancel_deadline = ?3, available_at = ?4, claim_key = ?5
+WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
+
+-- name: cancel_unbegun_run
+-- A run that nobody has begun ends when it is cancelled.
+UPDATE workflow_runs
+SET cancel_requested = 1, inbox_seq = inbox_seq + 1, status = 'CANCELLED', claim_key = NULL, error = ?3,
+    finished_at = ?4
+WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
+
+-- name: end_cancelled_run
+-- End a run, whatever it is doing. Its holder is fenced off.
+UPDATE workflow_runs
+SET status = 'CANCELLED', token = NULL, lease_expires_at = NULL, claim_key = NULL, error = ?3, finished_at = ?4
+WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
+
+-- name: find_overdue_cancels
+-- Runs that were told to end and have used up their time.
+SELECT namespace, run_id, task_queue, coalesce(available_at, ?1)
+FROM workflow_runs
+WHERE cancel_deadline <= ?1 AND cancel_deadline IS NOT NULL AND finished_at IS NULL
+  AND status IN ('PENDING', 'RUNNING', 'SLEEPING')
+ORDER BY cancel_deadline
+LIMIT ?2;
+
+-- name: keep_of_run
+-- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
+SELECT coalesce(min(CASE WHEN status = 'FAILED' OR (kind = 'SIGNAL' AND step_id = '@cancel') THEN completed_seq END) - 1,
+    max(completed_seq), 0)
+FROM step_runs
+WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT NULL;
+
+-- name: repeat_run
+-- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance.
+INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy,
+    lease_length, created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id)
+SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, ?4, ?4,
+    ?4 + (deadline_at - created_at), 'PENDING', min(?4 - priority * 60000000, ?4),
+    CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END
+FROM workflow_runs
+WHERE namespace = ?1 AND run_id = ?2
+ON CONFLICT DO NOTHING;
+
+-- name: copy_input
+-- A large input, for the run that repeats another.
+INSERT INTO workflow_payloads (namespace, run_id, kind, data)
+SELECT namespace, ?3, kind, data FROM workflow_payloads WHERE namespace = ?1 AND run_id = ?2 AND kind = 'input';
+
+-- name: copy_steps
+-- The events that a repeated run keeps, numbered as they are.
+INSERT INTO step_runs (namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
+    input_hash, input, output, error, child_run_id)
+SELECT namespace, ?3, step_id, attempt, kind, status, completed_seq, started_at, finished_at, input_hash, input, output,
+    error, child_run_id
+FROM step_runs
+WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq <= ?4;
+
+-- name: find_repeat
+-- The run that a repeat has made.
+SELECT status, available_at FROM workflow_runs WHERE namespace = ?1 AND run_id = ?2;
