@@ -90,7 +90,7 @@ def random() -> Random:
     if execution is None:
         return fresh_random()
     if execution.random is None:
-        execution.random = seeded_random(execution.run_id)
+        execution.random = seeded_random(execution.seed)
     return execution.random
 
 

@@ -9,14 +9,16 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 3.  Operations of a run are submitted in order and become durable in order (the host keeps at most one chunk in flight).
 4.  A body starts only when every operation submitted before its request is durable.
 5.  The end of the run is submitted last, and nothing after it.
-6.  A tick is an event: it is recorded with its time and fires every timer due by then, in order of (due time, creation).
-    A tick with nothing due is not recorded.
+6.  A tick is an event: it is recorded with its time and fires every timer due by then, in the order of due time, then
+    creation. A tick with nothing due is not recorded.
 7.  The workflow's time is that of the last event delivered, and at first the recorded start of the run.
 8.  Replay starts no bodies. When the last recorded event is delivered, the steps still wanted are started.
 9.  Cancelling a step needs no record: it follows from its cause. The late result is dropped.
 10. After a cancellation new bodies wait until the cancelled ones have ended: a refund must not run beside the charge.
 11. What a workflow sees is always rebuilt from the record: decode(encode(value)), or the exception made from its data.
 12. A failed attempt is durable before the next one starts (rule 4 covers it: the attempt is an operation).
+13. That somebody asked for the run to be cancelled is an event like any other: it is delivered once, recorded, and
+    cancels the task of the workflow function. What follows from that, cleaning up included, needs no record of its own.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -34,13 +36,15 @@ from random import Random
 from typing import Any, Protocol
 from zlib import crc32
 
+from msgspec import Struct
+
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
-from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.step import CANCEL, Step, StepKind, StepStatus
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
-from kagzi.sdk.replay.loop import Evicted, WorkflowLoop, WorkflowTask, place_of_call
+from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
 
 logger = logging.getLogger("kagzi.workflow")
 
@@ -84,74 +88,34 @@ class Codec(Protocol):
     def decode_result(self, data: bytes) -> Any: ...
 
 
-class StepCall:
+class StepCall(Struct, eq=False, kw_only=True):
     """A call of a step in a workflow: from the call to its recorded end."""
 
-    __slots__ = (
-        "args",
-        "args_copied",
-        "attempt",
-        "body",
-        "body_timed_out",
-        "codec",
-        "deadline",
-        "fn",
-        "future",
-        "gate",
-        "input",
-        "input_hash",
-        "kwargs",
-        "name",
-        "policy",
-        "retry_at",
-        "running",
-        "shown",
-        "started_at",
-        "step_id",
-        "timeout",
-    )
-
-    def __init__(
-        self,
-        *,
-        step_id: str,
-        name: str,
-        fn: Callable[..., Any],
-        codec: Codec,
-        policy: Retry,
-        timeout: Span | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        input: bytes,
-        input_hash: int,
-    ) -> None:
-        self.step_id = step_id
-        self.name = name
-        self.fn = fn
-        self.codec = codec
-        self.policy = policy
-        self.timeout = timeout
-        self.args = args
-        self.kwargs = kwargs
-        self.input = input
-        # The repr of an argument that cannot be written may differ from run to run, so it is not compared.
-        self.input_hash = input_hash
-        self.args_copied = input_hash != 0
-        self.future: asyncio.Future[Any] | None = None
-        self.attempt = 1
-        self.gate = 0
-        self.retry_at: Instant | None = None
-        self.running = False
-        self.started_at: Instant = 0
-        # The host's own notes about the body.
-        self.body: Any = None
-        self.shown = False
-        self.deadline: Instant | None = None
-        self.body_timed_out = False
+    step_id: str
+    name: str
+    fn: Callable[..., Any]
+    codec: Codec
+    policy: Retry
+    timeout: Span | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    input: bytes
+    input_hash: int  # 0 if the arguments were recorded by their repr: the body gets them as they are
+    future: asyncio.Future[Any] | None = None
+    attempt: int = 1
+    gate: int = 0
+    retry_at: Instant | None = None
+    running: bool = False
+    started_at: Instant = 0
+    # The host's own notes about the body.
+    body: Any = None
+    shown: bool = False
+    deadline: Instant | None = None
+    body_timed_out: bool = False
 
 
 class Outcome:
-    """How a workflow function ended."""
+    """How a workflow function ended: with an output, with a failure, or with neither because it was cancelled."""
 
     __slots__ = ("failure", "keep_seq", "output")
 
@@ -159,6 +123,10 @@ class Outcome:
         self.output = output
         self.failure = failure
         self.keep_seq = keep_seq
+
+    @property
+    def cancelled(self) -> bool:
+        return self.output is None and self.failure is None
 
 
 class Execution:
@@ -174,10 +142,13 @@ class Execution:
         default_retry: Retry,
         payload_limit: int,
         strict: bool = False,
+        seed: str | None = None,
     ) -> None:
         self.run_id = run_id
+        self.seed = seed or run_id  # of chance and of hashes: that of the run whose history this one continues
         self.workflow = workflow
         self.outcome: Outcome | None = None
+        self.cancelled = False  # the workflow has been told to end
         self._live = False  # bodies may start
         self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
@@ -185,7 +156,7 @@ class Execution:
         self._payload_limit = payload_limit
         self._strict = strict
         # Salted and spread, so that tasks of different runs do not collide in asyncio's process-wide set.
-        self.loop = WorkflowLoop(self, salt=crc32(run_id.encode()) << 24, now=started_at)
+        self.loop = WorkflowLoop(self, salt=crc32(self.seed.encode()) << 24, now=started_at)  # type: ignore[abstract]
         self._seq = 0
         self._first_final_failure: int | None = None
         self._submitted = 0
@@ -197,42 +168,58 @@ class Execution:
         self._exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
         self._running = 0
         self._ending = 0  # cancelled bodies that have not ended yet
+        self._shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
         self._main: WorkflowTask | None = None
         self._encode_result: Callable[[Any], bytes] | None = None
         self._events: deque[Step] = deque()
         self._early: dict[str, Step] = {}  # recorded events whose step the code has not called yet
         self._attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
-        self._ticks: dict[str, int] = {}  # recorded ticks, with their attempt
+        self._ticks: dict[str, int] = {}  # recorded ticks and cancellations, with their attempt
         for step in history:
             if step.completed_seq is not None:
                 self._events.append(step)
-                if step.kind is StepKind.SLEEP:
+                if step.kind is StepKind.SLEEP or step.kind is StepKind.SIGNAL:
                     self._ticks[step.step_id] = max(step.attempt, self._ticks.get(step.step_id, 0))
             elif step.status is StepStatus.FAILED:
                 last = self._attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
                     self._attempts[step.step_id] = step
-        # For logs: whether workflow code now does what it has done before. The code behind an event ran before the event
-        # was durable, so that behind the last recorded one is old as well; the code before the first event is new in
-        # the first execution of a run, and known by `resumed` to be old later.
+        # For logs: whether workflow code now does what it has done before. The code behind an event ran before the
+        # event was durable, so that behind the last recorded one is old as well; the code before the first event is new
+        # in the first execution of a run, and known by `resumed` to be old later.
         self.replaying = resumed or bool(self._events)
 
     # What the host calls. Each call is one event; afterwards the host looks at `outcome` and `idle`.
 
     def begin(
-        self, coroutine: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes], context: Context | None = None
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        encode_result: Callable[[Any], bytes],
+        context: Context | None = None,
+        *,
+        cancel: bool = False,
     ) -> None:
-        """Start the workflow function, replay what is recorded, then go live."""
+        """Start the workflow function, replay what is recorded, then go live: with a cancellation, if it has not been
+        told of that before."""
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
-        self.loop.drain()
-        while self._events and self.outcome is None and not self._main.done():
-            self._replay(self._events.popleft())
+        with self.loop:
+            self.loop.drain()
+            while self._events and not self._main.done():
+                self._replay(self._events.popleft())
         self.replaying = False
         self._live = True
         for call in self._waiting.values():
             self._resume(call)
+        if cancel:
+            self._deliver_cancel()
         self._settle()
+
+    def cancel(self) -> None:
+        """Somebody has asked for the run to end: the workflow function gets a CancelledError where it waits."""
+        if not self.loop.evicting:
+            self._deliver_cancel()
+            self._settle()
 
     def step_returned(self, call: StepCall, value: Any) -> None:
         """A body returned. The value is recorded, and the workflow sees what the record says."""
@@ -300,7 +287,7 @@ class Execution:
         )
         call.attempt += 1
         call.gate = self._submitted
-        if call.args_copied:
+        if call.input_hash:
             # Whatever the failed attempt did to its arguments is not seen by the next one, as after a crash.
             call.args, call.kwargs = call.codec.decode_input(call.input)
         self._retry(call)
@@ -321,18 +308,7 @@ class Execution:
         timer = self.loop.first_due(now)
         if timer is not None:
             self._next_event(now)
-            self._submit(
-                CompleteStep(
-                    step_id=timer.step_id,
-                    # Code that was changed under the run can come to the name of an older tick once more. Both are
-                    # kept: a row that is taken is not written again, and the event would be lost.
-                    attempt=self._ticks.get(timer.step_id, 0) + 1,
-                    kind=StepKind.SLEEP,
-                    completed_seq=self._seq,
-                    started_at=timer.created_at,
-                    finished_at=now,
-                )
-            )
+            self._mark(timer.step_id, StepKind.SLEEP, timer.created_at)
             self.loop.fire_due()
             self.loop.drain()
         self._settle()
@@ -347,6 +323,7 @@ class Execution:
         if self.loop.evicting or not call.running or not self._awaited(call):
             return
         call.shown = True
+        self._shown[call] = None
         self._submit(
             StartStep(
                 step_id=call.step_id,
@@ -397,6 +374,7 @@ class Execution:
         self._exhausted.clear()
         self._events.clear()
         self._early.clear()
+        self._shown.clear()
         self._running = self._ending = 0
 
     def describe(self) -> str:
@@ -423,8 +401,8 @@ class Execution:
             self.loop.refuse()
         data, input_hash = codec.encode_input(args, kwargs)
         if input_hash:
-            # The body gets copies: it must not change the workflow's state behind its back. They are made on replay too:
-            # arguments that cannot be read back raise here, every time.
+            # The body gets copies: it must not change the workflow's state behind its back. They are made on replay
+            # too: arguments that cannot be read back raise here, every time.
             args, kwargs = codec.decode_input(data)
         call = StepCall(
             step_id=self.loop.current_scope().identity(name),
@@ -500,11 +478,14 @@ class Execution:
             self._effects.cancel_body(call)
 
     def _replay(self, event: Step) -> None:
-        assert event.completed_seq is not None and event.finished_at is not None
+        assert event.completed_seq is not None
+        assert event.finished_at is not None
         self._seq = event.completed_seq
         self.loop.now = event.finished_at
         if event.kind is StepKind.SLEEP:
             self.loop.fire_due()
+        elif event.kind is StepKind.SIGNAL and event.step_id == CANCEL:
+            self._tell_cancelled()
         else:
             call = self._waiting.get(event.step_id)
             if call is None:
@@ -512,6 +493,34 @@ class Execution:
                 return
             self._see(call, event)
         self.loop.drain()
+
+    def _deliver_cancel(self) -> None:
+        assert self._main is not None
+        if not self.cancelled and not self._main.done():
+            self._mark(CANCEL, StepKind.SIGNAL, self._next_event())
+            self._tell_cancelled()
+            self.loop.drain()
+
+    def _tell_cancelled(self) -> None:
+        assert self._main is not None
+        self.cancelled = True
+        self._main.cancel()
+
+    def _mark(self, step_id: str, kind: StepKind, since: Instant) -> None:
+        """Record an event that is no step of its own."""
+        # Code that was changed under the run can come to the name of an older tick once more, and a sleep may be called
+        # `cancel`. Both are kept: a row that is taken is not written again, and the event would be lost.
+        attempt = self._ticks[step_id] = self._ticks.get(step_id, 0) + 1
+        self._submit(
+            CompleteStep(
+                step_id=step_id,
+                attempt=attempt,
+                kind=kind,
+                completed_seq=self._seq,
+                started_at=since,
+                finished_at=self.loop.now,
+            )
+        )
 
     def _see(self, call: StepCall, event: Step) -> None:
         """Give a call its recorded end."""
@@ -542,6 +551,7 @@ class Execution:
 
     def _ended(self, call: StepCall) -> None:
         """A body has come to its end: book it out, whether its end was still wanted or not."""
+        self._shown.pop(call, None)
         if call.running:
             call.running = False
             if self._awaited(call):
@@ -552,17 +562,21 @@ class Execution:
     def _dropped(self, call: StepCall) -> None:
         """A body whose result nobody wants has ended."""
         if call.shown and self.outcome is None and not self.loop.evicting:
-            self._submit(
-                CancelStep(
-                    step_id=call.step_id,
-                    attempt=call.attempt,
-                    started_at=call.started_at,
-                    finished_at=max(self._effects.now(), self.loop.now),
-                    input=call.input,
-                    input_hash=call.input_hash,
-                )
-            )
+            self._submit_cancelled(call)
         self._settle()
+
+    def _submit_cancelled(self, call: StepCall) -> None:
+        self._shown.pop(call, None)
+        self._submit(
+            CancelStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                finished_at=max(self._effects.now(), self.loop.now),
+                input=call.input,
+                input_hash=call.input_hash,
+            )
+        )
 
     def _fail(self, call: StepCall, failure: Failure) -> None:
         """A step has failed for good."""
@@ -656,8 +670,12 @@ class Execution:
 
     def _finish(self, main: WorkflowTask) -> None:
         assert self._encode_result is not None
+        for call in list(self._shown):
+            self._submit_cancelled(call)
         keep_seq = self._seq if self._first_final_failure is None else self._first_final_failure - 1
-        if main.cancelled():
+        if main.cancelled() and self.cancelled:
+            self.outcome = Outcome(None, None, keep_seq)
+        elif main.cancelled():
             failure = Failure.from_exception(
                 asyncio.CancelledError("the workflow function was cancelled from within itself")
             )
@@ -674,8 +692,8 @@ class Execution:
                         f"at most {self._payload_limit:,} are stored. Return a reference to large data"
                     )
                 self.outcome = Outcome(output)
-            except Exception as error:
-                self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+            except Exception as problem:
+                self.outcome = Outcome(None, Failure.from_exception(problem), keep_seq)
         self.loop.report_unseen_errors()
         for call in list(self._waiting.values()):
             if call.running:

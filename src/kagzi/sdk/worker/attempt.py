@@ -18,6 +18,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     HandBackRun,
     Operation,
@@ -25,6 +26,7 @@ from kagzi.api.operations import (
     RetryRun,
 )
 from kagzi.api.workers import Claim
+from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
@@ -50,6 +52,7 @@ class Attempt:
         self.claim = claim
         self.leased_at = leased_at  # by the worker's monotonic clock, when the lease was last known to be asked for
         self.gone = False
+        self.cancelling = claim.cancel_requested  # somebody has asked for the run to end
         self.execution: Execution | None = None
         self.loop = worker.loop
         self._worker = worker
@@ -123,7 +126,7 @@ class Attempt:
         self, execution: Execution, workflow: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes]
     ) -> None:
         self.execution = execution
-        execution.begin(workflow, encode_result)
+        execution.begin(workflow, encode_result, cancel=self.cancelling)
         self._after()
 
     def fail(self, failure: Failure) -> None:
@@ -137,6 +140,25 @@ class Attempt:
     def lease_holds(self) -> bool:
         """Whether the lease can still be ours, as far as this worker knows."""
         return self._worker.monotonic() < self.leased_at + self.claim.lease
+
+    def cancel(self) -> None:
+        """Somebody has asked for the run to end. If this attempt is at its end already, the next one is told."""
+        if self.cancelling or self.gone or self._last is not None:
+            return
+        self.cancelling = True
+        if self._worker.slots.is_lent(self):
+            # It waits in memory: first it needs a slot again.
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._worker.slots.take_back(self)
+        else:
+            self._tell_cancelled()
+
+    def _tell_cancelled(self) -> None:
+        if self.execution is not None:
+            self.execution.cancel()
+            self._after()
 
     def abandon(self, reason: str) -> None:
         """Somebody else drives the run now, or soon will: stop at once and report nothing."""
@@ -176,13 +198,15 @@ class Attempt:
     def _final_operation(self, execution: Execution) -> Operation:
         outcome = execution.outcome
         assert outcome is not None
+        if outcome.cancelled:
+            return EndCancelledRun(error=cancelled())
         if outcome.failure is None:
             assert outcome.output is not None
             return CompleteRun(output=outcome.output)
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
         delay = None
-        if policy is not None:
+        if policy is not None and not execution.cancelled:  # what was told to end is not tried again
             delay = next_attempt(policy, outcome.failure, self.claim.attempts + 1, self.jitter())
         if delay is None:
             return FailRun(error=error)
@@ -221,7 +245,11 @@ class Attempt:
 
     def resume(self) -> None:
         """The wait is over and there is a slot again."""
-        if self.execution is not None and self._last is None:
+        if self.execution is None or self._last is not None:
+            return
+        if self.cancelling and not self.execution.cancelled:
+            self._tell_cancelled()
+        else:
             self.execution.tick()
             self._after()
 

@@ -59,6 +59,9 @@ class Slots:
         self._freed()
         return True
 
+    def is_lent(self, attempt: Resumable) -> bool:
+        return attempt in self._lent
+
     def take_back(self, attempt: Resumable) -> None:
         """Resume the attempt as soon as there is a slot."""
         self._queue.append(attempt)

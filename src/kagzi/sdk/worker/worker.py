@@ -339,6 +339,7 @@ class Worker:
             default_retry=self.run_retry(claim) or DEFAULT_STEP_RETRY,
             payload_limit=self.settings.payload_limit,
             strict=self.settings.strict,
+            seed=claim.origin_run_id,
         )
         try:
             coroutine = definition.begin(claim.input, execution)
@@ -407,6 +408,16 @@ class Worker:
     def claimed(self) -> None:
         self.slots.claiming = 0
 
+    def cancel(self, run_id: str) -> None:
+        attempt = self._held.get(run_id)
+        if attempt is not None:
+            attempt.cancel()
+
+    def lose(self, run_id: str) -> None:
+        attempt = self._held.get(run_id)
+        if attempt is not None:
+            attempt.abandon("it has ended elsewhere")
+
     # What heartbeats call, from their own thread (heartbeat.Held).
 
     def heartbeat(self) -> tuple[Heartbeat, Span]:
@@ -428,7 +439,7 @@ class Worker:
             attempt = self._held.get(run_id)
             if attempt is not None and attempt.token == token and run_id not in lost:
                 attempt.leased_at = max(attempt.leased_at, at)
-        if lost or answer.drain or not answer.known:
+        if lost or answer.cancelled or answer.drain or not answer.known:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
 
@@ -437,6 +448,10 @@ class Worker:
             attempt = self._held.get(run_id)
             if attempt is not None and attempt.token == sent[run_id]:
                 attempt.abandon("its lease was lost")
+        for run_id in answer.cancelled:
+            attempt = self._held.get(run_id)
+            if attempt is not None and attempt.token == sent[run_id]:
+                attempt.cancel()
         if not answer.known and not self.draining:
             logger.warning("the engine took worker %s for dead; registering again", self.worker_id)
             self._registering = self.loop.create_task(self._register_again())
