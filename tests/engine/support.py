@@ -196,6 +196,8 @@ class SlotWorker:
         self.adopted: list[Claim] = []
         self.declined = 0
         self.claiming = 0
+        self.cancelled: list[str] = []
+        self.lost: list[str] = []
 
     def reserve(self, start: StartRun) -> BirthLease | None:
         if self.slots - self.claiming <= 0:
@@ -219,3 +221,11 @@ class SlotWorker:
 
     def claimed(self) -> None:
         self.claiming = 0
+
+    def cancel(self, run_id: str) -> None:
+        assert asyncio.current_task() is None
+        self.cancelled.append(run_id)
+
+    def lose(self, run_id: str) -> None:
+        assert asyncio.current_task() is None
+        self.lost.append(run_id)

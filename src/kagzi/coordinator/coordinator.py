@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Final
 
-from kagzi.coordinator import enforce_timeouts, expire_workers, prune_history, recover_runs
+from kagzi.coordinator import end_cancelled_runs, enforce_timeouts, expire_workers, prune_history, recover_runs
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
 from kagzi.engine.settings import EngineSettings
@@ -56,11 +56,12 @@ class Coordinator:
         self._recover = self._duty("recover runs", self._recover_runs)
         self._steps = self._duty("time out steps", self._time_out_steps)
         self._deadlines = self._duty("time out runs", self._time_out_runs)
+        self._cancels = self._duty("end cancelled runs", self._end_cancelled_runs)
         self._workers = self._duty("expire workers", self._expire_workers)
         prune_every = settings.prune_interval / SECOND
         # Processes are often started together; they should not prune together.
         prune = Duty("prune history", self._prune, prune_every, self._loop.time() + prune_every * jitter())
-        self._duties = [self._recover, self._steps, self._deadlines, self._workers, prune]
+        self._duties = [self._recover, self._steps, self._deadlines, self._cancels, self._workers, prune]
 
     def read(self, horizon: Horizon) -> None:
         """Something will be due at these moments."""
@@ -69,6 +70,7 @@ class Coordinator:
         self._expect(self._recover, horizon.lease, horizon.now)
         self._expect(self._steps, steps, horizon.now)
         self._expect(self._deadlines, horizon.deadline, horizon.now)
+        self._expect(self._cancels, horizon.cancel, horizon.now)
         self._expect(self._workers, stale, horizon.now)
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
@@ -128,6 +130,12 @@ class Coordinator:
         return self._changed(
             await enforce_timeouts.time_out_runs(self._store, self._limit),
             "run %s passed its deadline; it is %s now",
+        )
+
+    async def _end_cancelled_runs(self) -> bool:
+        return self._changed(
+            await end_cancelled_runs.run_once(self._store, self._limit),
+            "run %s was cancelled and did not end in time; it is %s now",
         )
 
     async def _expire_workers(self) -> bool:

@@ -260,5 +260,6 @@ def _for_caller(error: Exception) -> KagziError:
 
 
 def _describe(write: Write) -> str:
-    kinds = ", ".join(type(o).__name__ for o in write.operations) if isinstance(write, Chunk) else "StartRun"
+    named = write.operations if isinstance(write, Chunk) else (write,)
+    kinds = ", ".join(type(each).__name__ for each in named)
     return f"{kinds} of run {write.run_id}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kagzi.api.operations import Chunk, CompleteRun, FailRun, RetryRun, StartRun, StepOperation
+from kagzi.api.operations import Chunk, CompleteRun, EndCancelledRun, FailRun, RetryRun, StartRun, StepOperation
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
@@ -22,6 +22,7 @@ _QUEUES: Final = 100
 _TYPES: Final = 10_000
 _CONCURRENCY: Final = 10_000
 _STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
+_REASON_CHARACTERS: Final = 2000
 _POLICY_BYTES: Final = 64 * 1024
 _SHORTEST_LEASE: Final = SECOND // 10
 _LONGEST_LEASE: Final = 24 * 3600 * SECOND
@@ -70,6 +71,15 @@ def check_instant(value: object, field: str) -> Instant:
 def check_token(value: object) -> str:
     if not isinstance(value, str) or len(value) > 1000:
         raise InvalidRequest("page token is malformed; use the token of the page before")
+    return value
+
+
+def check_reason(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"reason must be text, not {type(value).__name__}")
+    if len(value) > _REASON_CHARACTERS:
+        raise InvalidRequest(f"reason has {len(value):,} characters; at most {_REASON_CHARACTERS:,} are allowed")
+    check_text(value, "reason")
     return value
 
 
@@ -145,7 +155,7 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                 total += len(operation.error)
         elif isinstance(operation, CompleteRun):
             total += len(operation.output)
-        elif isinstance(operation, FailRun | RetryRun):
+        elif isinstance(operation, FailRun | RetryRun | EndCancelledRun):
             total += len(operation.error)
     if total > limit:
         # Too much for one payload, so look at each.

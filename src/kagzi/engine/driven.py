@@ -15,9 +15,11 @@ from typing import Final
 from kagzi.api.operations import (
     Answer,
     BirthLease,
+    CancelAnswer,
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    EndCancelledRun,
     FailRun,
     HandBackRun,
     ParkRun,
@@ -146,10 +148,13 @@ class Driven:
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, Chunk):
                 self._chunk_settled(write, answer)
-            elif isinstance(answer, Started):
-                self._start_settled(write, answer, births)
-            elif write.lease is not None:
-                births.append((write, None))
+            elif isinstance(write, StartRun):
+                if isinstance(answer, Started):
+                    self._start_settled(write, answer, births)
+                elif write.lease is not None:
+                    births.append((write, None))
+            elif isinstance(answer, CancelAnswer) and answer.effective:
+                self._cancel_settled(write.namespace, answer)
         if self._ended:
             # After the callbacks of this batch's own futures, in which workers free the slots of these runs: whoever
             # starts another run when it has its result should find the slot free.
@@ -229,7 +234,7 @@ class Driven:
                 del self._driven[chunk.run_id]
             else:
                 driven = None  # a late answer to an old lease
-        if isinstance(last, CompleteRun | FailRun):
+        if isinstance(last, CompleteRun | FailRun | EndCancelledRun):
             run = None
             if driven is not None and self._wakeups.expected(chunk.namespace, chunk.run_id):
                 run = self._finished_run(driven, last)
@@ -241,11 +246,33 @@ class Driven:
                 self._remember(chunk.run_id, driven.started)
             self._wakeups.available((chunk.namespace, driven.claim.task_queue), at or 0)
 
-    def _finished_run(self, driven: _Driven, last: CompleteRun | FailRun) -> Run | None:
+    def _cancel_settled(self, namespace: str, answer: CancelAnswer) -> None:
+        """A run was told to end, or has ended. Its worker hears of it at once if it is in this process, else with its
+        next heartbeat. In a callback of its own, because a worker drives runs outside of any task."""
+        run_id = answer.run_id
+        if answer.status is RunStatus.RUNNING:
+            adopter = self._adopter_of(run_id)
+            if adopter is not None:
+                self._loop.call_soon(adopter.cancel, run_id)
+        elif not answer.status.finished:
+            self._wakeups.available((namespace, answer.task_queue), answer.available_at)
+        else:
+            adopter = self._adopter_of(run_id)
+            self._started.pop(run_id, None)
+            self._driven.pop(run_id, None)
+            self._wakeups.finished(namespace, run_id)
+            if adopter is not None:
+                self._loop.call_soon(adopter.lose, run_id)
+
+    def _adopter_of(self, run_id: str) -> Adopter | None:
+        driven = self._driven.get(run_id)
+        return None if driven is None else self._by_worker.get(driven.worker_id)
+
+    def _finished_run(self, driven: _Driven, last: CompleteRun | FailRun | EndCancelledRun) -> Run | None:
         """The finished run as the database shows it, except that `finished_at` is estimated. Only the common
         case:
         what failed is read from the database."""
-        if driven.started is None or isinstance(last, FailRun):
+        if driven.started is None or not isinstance(last, CompleteRun):
             return None
         claim = driven.claim
         start, created_at = driven.started.start, driven.started.created_at

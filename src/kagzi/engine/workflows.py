@@ -1,4 +1,4 @@
-"""Starting, reading and awaiting runs."""
+"""Starting, reading, awaiting, cancelling and repeating runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from kagzi.api.operations import Started, StartRun
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
@@ -18,7 +18,15 @@ from kagzi.core.page import Cursor, Page, sign, verify
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.engine.batcher import Lanes
-from kagzi.engine.checks import StartCheck, check_filter, check_id, check_number, check_span, check_token
+from kagzi.engine.checks import (
+    StartCheck,
+    check_filter,
+    check_id,
+    check_number,
+    check_reason,
+    check_span,
+    check_token,
+)
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
@@ -151,6 +159,29 @@ class Workflows:
                 look = True
             finally:
                 self._wakeups.unexpect(namespace, run_id, future)
+
+    async def cancel(self, cancel: CancelRun) -> CancelAnswer:
+        check_name(cancel.namespace, "namespace")
+        check_span(cancel.grace, "grace", 0, LONGEST)
+        cancel = replace(cancel, run_id=check_id(cancel.run_id, "run id"))
+        return cast("CancelAnswer", await self._submit(cancel))
+
+    async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
+        check_name(terminate.namespace, "namespace")
+        check_reason(terminate.reason)
+        terminate = replace(terminate, run_id=check_id(terminate.run_id, "run id"))
+        return cast("CancelAnswer", await self._submit(terminate))
+
+    async def repeat(self, repeat: RepeatRun) -> Started:
+        check_name(repeat.namespace, "namespace")
+        repeat = replace(
+            repeat, run_id=check_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
+        )
+        # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
+        queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
+        started = cast("Started", await self._submit(repeat))
+        self._wakeups.available(queue, started.available_at)
+        return started
 
     def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
         # A lease is ours to give; one that came with the request is none.
