@@ -33,7 +33,7 @@ async def trial(user: str) -> list[str]:
 async def main() -> None:
     async with app, app.worker():
         run = await trial.options(id="trial-of-ada").start("ada")
-        while (record := await run.get()).status not in (RunStatus.SLEEPING, RunStatus.COMPLETED):
+        while (record := await run.get()).status not in (RunStatus.SLEEPING, RunStatus.COMPLETED):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         if record.available_at is not None and record.status is RunStatus.SLEEPING:
             print(f"run {run.id} sleeps until {record.available_at:%Y-%m-%d %H:%M} UTC; this process may end")

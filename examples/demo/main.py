@@ -112,8 +112,8 @@ class Demo:
         print(
             f"What just happened: process {self.killed} was killed with SIGKILL while it was packing. Process "
             f"{self.workers[1].pid} replayed the recorded steps without running them again (the card was charged "
-            f"{bodies['charge_card']} time), ran the step that was cut off once more ({twice}), slept, and finished the "
-            f"order. Nothing was running but Python and one SQLite file."
+            f"{bodies['charge_card']} time), ran the step that was cut off once more ({twice}), slept, and finished "
+            f"the order. Nothing was running but Python and one SQLite file."
         )
 
 

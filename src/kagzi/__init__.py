@@ -1,5 +1,7 @@
 """Kagzi: durable workflows in plain Python.
 
+The shape of a program:
+
     app = Kagzi()
 
     @app.step

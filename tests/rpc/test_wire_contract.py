@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-
 from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+
 from kagzi.api.operations import (
     CancelAnswer,
     CancelRun,

@@ -76,9 +76,7 @@ class ErrorKind(StrEnum):
         return self not in _HOPELESS
 
 
-_HOPELESS = frozenset(
-    {ErrorKind.NOT_FOUND, ErrorKind.UNAUTHORIZED, ErrorKind.BAD_REQUEST, ErrorKind.VALIDATION}
-)
+_HOPELESS = frozenset({ErrorKind.NOT_FOUND, ErrorKind.UNAUTHORIZED, ErrorKind.BAD_REQUEST, ErrorKind.VALIDATION})
 _KINDS = {kind.value: kind for kind in ErrorKind}
 
 
@@ -554,9 +552,7 @@ def _kind_of_class(cls: type[BaseException]) -> ErrorKind:
     return ErrorKind.UNKNOWN
 
 
-_DATABASE_MODULES = frozenset(
-    {"sqlite3", "asyncpg", "psycopg", "psycopg2", "pymysql", "aiomysql", "oracledb"}
-)
+_DATABASE_MODULES = frozenset({"sqlite3", "asyncpg", "psycopg", "psycopg2", "pymysql", "aiomysql", "oracledb"})
 
 
 def _format_traceback(tb: TracebackType | None, limit: int) -> str:

@@ -35,7 +35,8 @@ def check_text(value: str, field: str) -> None:
 def check_payload(data: bytes, field: str, limit: int = PAYLOAD_BYTES) -> bytes:
     if len(data) > limit:
         raise PayloadTooLarge(
-            f"{field} is {len(data):,} bytes; at most {limit:,} are stored. Keep large data elsewhere and pass a reference"
+            f"{field} is {len(data):,} bytes; at most {limit:,} are stored. "
+            f"Keep large data elsewhere and pass a reference"
         )
     return data
 

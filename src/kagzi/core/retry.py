@@ -58,8 +58,7 @@ class Retry:
             raise InvalidRequest(f"retry attempts must be a whole number, not {attempts!r:.100}")
         if attempts != UNLIMITED and not 1 <= attempts <= _MOST_ATTEMPTS:
             raise InvalidRequest(
-                "retry attempts must be at least 1 (the first try counts) or -1 for no end, "
-                f"not {attempts!r:.100}"
+                f"retry attempts must be at least 1 (the first try counts) or -1 for no end, not {attempts!r:.100}"
             )
         if self.when is not None and not callable(self.when):
             raise InvalidRequest(f"retry when must be a function of the exception, not {self.when!r:.100}")
@@ -67,8 +66,7 @@ class Retry:
         cap = parse_duration(self.cap, "retry cap")
         if first > cap:
             raise InvalidRequest(
-                f"retry first ({format_span(first)}) is longer than cap ({format_span(cap)}); "
-                "pass a longer cap too"
+                f"retry first ({format_span(first)}) is longer than cap ({format_span(cap)}); pass a longer cap too"
             )
         put = object.__setattr__
         put(self, "factor", _number(self.factor, "retry factor", 1e6))
@@ -199,16 +197,12 @@ def _number(value: object, what: str, most: float) -> float:
 def _classes(value: Any, field: str) -> tuple[ErrorClass, ...]:
     classes = tuple(value) if isinstance(value, (tuple, list, set, frozenset)) else (value,)
     if len(classes) > _MOST_CLASSES:
-        raise InvalidRequest(
-            f"retry {field} lists {len(classes)} classes; at most {_MOST_CLASSES} are allowed"
-        )
+        raise InvalidRequest(f"retry {field} lists {len(classes)} classes; at most {_MOST_CLASSES} are allowed")
     for cls in classes:
         if isinstance(cls, str):
             check_name(cls, f"retry {field}")
         elif not (isinstance(cls, type) and issubclass(cls, BaseException)):
-            raise InvalidRequest(
-                f"retry {field} must list exception classes or their names, not {cls!r:.100}"
-            )
+            raise InvalidRequest(f"retry {field} must list exception classes or their names, not {cls!r:.100}")
     return classes
 
 

@@ -106,7 +106,7 @@ async def sleep(name: str, duration: Duration, /) -> None: ...
 async def sleep(first: Duration, second: Duration | None = None, /) -> None:
     """Sleep durably, for a second or a year: `kagzi.sleep("1 day")`, or `kagzi.sleep("wait-a-day", "1 day")`.
 
-    A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is what people see.
+    A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is for people.
     """
     name, duration = ("sleep", first) if second is None else (str(first), second)
     span = parse_duration(duration, "duration")

@@ -491,8 +491,8 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     )
 
 
-# Set while a workflow function is called as the plain coroutine function it is (`workflow.fn`). It awaits every step, so
-# there, and only there, calling a `def` step gives something to await. A body sees its own steps as functions again.
+# Set while a workflow function is called as the plain coroutine function it is (`workflow.fn`). It awaits every step,
+# so there, and only there, calling a `def` step gives something to await. A body sees steps as functions again.
 _in_plain_workflow: ContextVar[bool] = ContextVar("kagzi_in_plain_workflow", default=False)
 
 

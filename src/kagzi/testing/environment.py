@@ -32,8 +32,8 @@ from kagzi.testing.virtual import VirtualLoop
 
 T = TypeVar("T")
 
-# One process needs nobody else's news, so its regular looks at the database are far apart: thirty virtual days are then a
-# few hundred of them instead of millions.
+# One process needs nobody else's news, so its regular looks at the database are far apart: thirty virtual days are then
+# a few hundred of them instead of millions.
 _DAY = 86_400 * SECOND
 _SETTINGS = EngineSettings(
     lease=3 * _DAY, worker_stale=9 * _DAY, tick=_DAY // 8, duty_interval=_DAY, prune_interval=_DAY, step_grace=_DAY

@@ -1,11 +1,11 @@
-"""An engine out of reach every now and then: calls are dropped, delayed and repeated, answers are lost, all from a seed.
+"""An engine out of reach every now and then: calls are dropped, delayed, repeated, answers are lost, all from a seed.
 
 `FaultyEngine` wraps any Engine. What happens to a call is up to its `Transport`; the one used by default draws from a
 seeded `random.Random`, so a test that fails fails again.
 
 >>> engine = FaultyEngine(UnreliableTransport(real, Random(7), drop=0.1, lose=0.1, repeat=0.1), real)
 
-A call that is dropped never reaches the engine; one whose answer is lost does, and the caller cannot tell the difference:
+A call that is dropped never reaches the engine; one whose answer is lost does, and the caller cannot tell which it was:
 both raise Unavailable. A repeated call reaches the engine a second time, later, and nobody hears the second answer.
 """
 

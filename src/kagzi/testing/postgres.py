@@ -264,9 +264,7 @@ class PostgresServer:
         if self._account is not None:
             _give_tree(self.directory, self._account)
         if not self._may_run(target / "bin"):
-            raise PostgresUnavailable(
-                f"PostgreSQL in {bin_dir} does not run, not even from a copy in {target}."
-            )
+            raise PostgresUnavailable(f"PostgreSQL in {bin_dir} does not run, not even from a copy in {target}.")
         return target / "bin"
 
 
@@ -320,9 +318,7 @@ def _version(bin_dir: Path) -> int | None:
     if not all((bin_dir / name).exists() for name in _PROGRAMS):
         return None
     try:
-        said = subprocess.run(
-            [bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False
-        )
+        said = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=False)
     except OSError:
         return None
     match = re.search(r"\(PostgreSQL\) (\d+)", said.stdout)
@@ -352,9 +348,7 @@ def _unprivileged_account() -> _Account | None:
     )
 
 
-def _run_as(
-    account: _Account | None, command: Sequence[str], *, cwd: Path
-) -> subprocess.CompletedProcess[str]:
+def _run_as(account: _Account | None, command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
     # The user's own PGHOST, PGDATA or locale would change what the programs do.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     environment |= {"HOME": str(cwd), "LC_ALL": "C"}
@@ -385,9 +379,7 @@ def _make_directory(account: _Account | None) -> Path:
         if _run_as(account, ["test", "-w", str(directory)], cwd=Path("/")).returncode == 0:
             return directory
         directory.rmdir()
-    raise PostgresUnavailable(
-        "There is no temporary directory which the user that runs PostgreSQL can reach."
-    )
+    raise PostgresUnavailable("There is no temporary directory which the user that runs PostgreSQL can reach.")
 
 
 def _give_tree(directory: Path, account: _Account) -> None:

@@ -1,7 +1,7 @@
 """An asyncio event loop on virtual time: a month of sleeping takes no longer than the callbacks in between.
 
-When nothing is ready the loop asks its selector to wait for the next timer, and this selector moves the clock instead of
-waiting. Callbacks keep their order, first in, first out, as asyncio promises it: a shuffled order would produce
+When nothing is ready the loop asks its selector to wait for the next timer, and this selector moves the clock instead
+of waiting. Callbacks keep their order, first in, first out, as asyncio promises it: a shuffled order would produce
 schedules that no real loop can produce.
 
 >>> loop = VirtualLoop(VirtualClock())
@@ -18,7 +18,6 @@ from typing import Any
 
 from kagzi.core.instant import SECOND
 from kagzi.testing.clock import VirtualClock
-
 
 _MOST_ROUNDS = 20_000
 

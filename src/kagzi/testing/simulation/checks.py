@@ -1,8 +1,8 @@
 """What must hold after every transaction, on the rows themselves.
 
-Triggers of the test's own note which runs a transaction touched, so nothing depends on what the product says it did. Each
-touched run is read and compared with what it was: which transaction may change what is written down here a second time,
-independent of the store. Numbers in brackets are the invariants of SPEC 21.
+Triggers of the test's own note which runs a transaction touched, so nothing depends on what the product says it did.
+Each touched run is read and compared with what it was: which transaction may change what is written down here a second
+time, independent of the store. Numbers in brackets are the invariants of SPEC 21.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Checker:
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
         if method == "apply":
-            self._check_answers(args[0], answer, before)
+            self._check_answers(args[0], answer)
         elif method == "claim":
             self._check_claims(args[0], answer)
         elif method == "heartbeat":
@@ -173,7 +173,7 @@ class Checker:
 
     def _read(self, run_id: str, old: RunRow | None, steps: bool) -> RunRow:
         row = self._connection.execute(
-            f"SELECT {_RUN_COLUMNS} FROM workflow_runs WHERE run_id = ?",  # noqa: S608
+            f"SELECT {_RUN_COLUMNS} FROM workflow_runs WHERE run_id = ?",
             (run_id,),
         ).fetchone()
         new = RunRow(*row)
@@ -190,7 +190,7 @@ class Checker:
 
     def _read_steps(self, run: RunRow) -> None:
         rows = self._connection.execute(
-            f"SELECT {_STEP_COLUMNS} FROM step_runs WHERE run_id = ?",  # noqa: S608
+            f"SELECT {_STEP_COLUMNS} FROM step_runs WHERE run_id = ?",
             (run.run_id,),
         ).fetchall()
         run.steps = {(row[0], row[1]): _step(row) for row in rows}
@@ -277,8 +277,11 @@ class Checker:
                     raise self._wrong(new.run_id, f"lost the step {key}")
             elif was.completed_seq is not None and step != was:
                 raise self._wrong(new.run_id, f"has another end of {key} than before: {was} is now {step}")  # (3)
-            elif step != was and method == "apply" and was.status is StepStatus.FAILED and (
-                step.status is not StepStatus.FAILED or step.completed_seq is None
+            elif (
+                step != was
+                and method == "apply"
+                and was.status is StepStatus.FAILED
+                and (step.status is not StepStatus.FAILED or step.completed_seq is None)
             ):
                 raise self._wrong(new.run_id, f"has another end of {key} than before: {was} is now {step}")
         for key, step in new.steps.items():
@@ -453,7 +456,7 @@ class Checker:
 
     # What the answers promise.
 
-    def _check_answers(self, writes: Sequence[Write], answers: Sequence[Answer], before: dict[str, RunRow]) -> None:
+    def _check_answers(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, StartRun):
                 if isinstance(answer, Started):
@@ -475,9 +478,9 @@ class Checker:
             elif answer in (ChunkAnswer.DONE, ChunkAnswer.NEWS):
                 if run is None or not newest or run.token != write.token:
                     raise self._wrong(write.run_id, f"took a chunk under the token {write.token}")  # (2)
-                self._check_recorded(run, write, before.get(write.run_id, run))
+                self._check_recorded(run, write)
 
-    def _check_recorded(self, run: RunRow, chunk: Chunk, before: RunRow) -> None:
+    def _check_recorded(self, run: RunRow, chunk: Chunk) -> None:
         """What was acknowledged is there. (4)"""
         for operation in chunk.operations:
             if not isinstance(operation, StepOperation) or any(step.generation for step in run.steps.values()):

@@ -64,7 +64,8 @@ def _replay(run: Run, history: tuple[Step, ...]) -> None:
     """Replaying the stored history, and nothing else, gives the stored end and starts no body."""
     reader = _Reader()
     workflow = workload.app.find_workflow(run.workflow_type, run.version)
-    assert workflow is not None and run.started_at is not None
+    assert workflow is not None
+    assert run.started_at is not None
     execution = _Replay(
         reader,
         run_id=run.run_id,

@@ -1,8 +1,8 @@
 """The network of the simulated world: to the store, between processes, and its faults.
 
-A call leaves its process, arrives somewhat later, takes effect, and its answer travels back. Each leg has a latency of its
-own, drawn from the seed, which is where the different schedules come from. What is under way does not care whether the
-sender still lives: a store call in flight at a crash may still be committed.
+A call leaves its process, arrives somewhat later, takes effect, and its answer travels back. Each leg has a latency of
+its own, drawn from the seed, which is where the different schedules come from. What is under way does not care whether
+the sender still lives: a store call in flight at a crash may still be committed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.process import Process, ProcessLoop
 
 if TYPE_CHECKING:
-    from kagzi.testing.simulation.world import Node, World
+    from kagzi.testing.simulation.node import Node
+    from kagzi.testing.simulation.world import World
 
 T = TypeVar("T")
 
@@ -106,9 +107,7 @@ class Network:
         seconds = self._random.choice((0.001, 0.05, 0.5, 2.0))
         self._host.call_later(seconds, self._deliver, loop, future, None, Unavailable(why))
 
-    def _deliver(
-        self, loop: ProcessLoop, future: asyncio.Future[Any], answer: object, error: Exception | None
-    ) -> None:
+    def _deliver(self, loop: ProcessLoop, future: asyncio.Future[Any], answer: object, error: Exception | None) -> None:
         loop.call_soon(_settle, future, answer, error)
 
     # Notifications.
@@ -235,9 +234,7 @@ class StorePort:
         workers: list[Worker] = await self._ask("list_workers", namespace)
         return workers
 
-    async def recover_runs(
-        self, limit: int, max_crashes: int, backoff: Callable[[int], Span]
-    ) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         recovered: list[Recovered] = await self._ask("recover_runs", limit, max_crashes, backoff)
         return recovered
 
@@ -347,9 +344,7 @@ class Link:
             return
         self._host.call_later(self._world.network.latency(), self._deliver, loop, future, answer, error)
 
-    def _deliver(
-        self, loop: ProcessLoop, future: asyncio.Future[T], answer: T | None, error: Exception | None
-    ) -> None:
+    def _deliver(self, loop: ProcessLoop, future: asyncio.Future[T], answer: T | None, error: Exception | None) -> None:
         loop.call_soon(_settle, future, answer, error)
 
 

@@ -12,11 +12,14 @@ import asyncio
 from asyncio import _set_running_loop
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kagzi.core.instant import Instant, Span
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.virtual import VirtualLoop
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import World
 
 
 class Crash(BaseException):
@@ -184,13 +187,15 @@ class SkewedClock:
 class Process:
     """Something that can be killed. What it does is up to `main`, which is called anew at each start."""
 
+    world: World  # said by the world when it makes the process
+
     def __init__(self, name: str, host: VirtualLoop, on_trouble: Callable[[Process, BaseException], None]) -> None:
         self.name = name
         self.clock = SkewedClock(host.clock)
         self.cut_off = False  # from the store and from all other processes
         self.lives = 0
         self.resumed_at: float = -1.0
-        self.loop = ProcessLoop(host, self)
+        self.loop = ProcessLoop(host, self)  # type: ignore[abstract]
         self.loop.alive = False
         self._host = host
         self._on_trouble = on_trouble
@@ -203,7 +208,7 @@ class Process:
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.lives += 1
-        self.loop = ProcessLoop(self._host, self)
+        self.loop = ProcessLoop(self._host, self)  # type: ignore[abstract]
         self._graves.append(self.loop)
         self.spawn(main())
 

@@ -1,8 +1,8 @@
 """What the simulated workflows do: small programs drawn from a seed, and what each of them must answer.
 
-A program is JSON, because it is the input of the run that executes it (`workload`). Every node says what it is, then its
-number, then the rest. `judge` compares an answer with the program: races and timeouts may end one way or the other, and
-everything else has one right answer.
+A program is JSON, because it is the input of the run that executes it (`workload`). Every node says what it is, then
+its number, then the rest. `judge` compares an answer with the program: races and timeouts may end one way or the other,
+and everything else has one right answer.
 """
 
 from __future__ import annotations

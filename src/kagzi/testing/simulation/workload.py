@@ -1,8 +1,8 @@
 """The simulated application: workflows and steps as a user writes them, which execute the programs of `programs`.
 
-Step bodies tell the world's ledger when they begin and end; what they return depends on their arguments and on the number
-of the attempt only, so that each program has a known answer. Workflow code notes everything it sees in a trace, in the
-order in which it sees it, and returns a checksum of that: a replay that sees anything else gives another result.
+Step bodies tell the world's ledger when they begin and end; what they return depends on their arguments and on the
+number of the attempt only, so that each program has a known answer. Workflow code notes everything it sees in a trace,
+in the order in which it sees it, and returns a checksum of that: a replay that sees anything else gives another result.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def patient(number: int, failures: int, position: int) -> Any:
 
 
 @app.step(retry=Retry(attempts=3, first="10ms"))
-async def broken(number: int, attempts: int, position: int) -> Any:
+async def broken(number: int, attempts: int, position: int) -> Any:  # noqa: ARG001
     visit = _enter(position)
     visit.left("raised")
     error = Broken(f"{number} is broken for the {kagzi.attempt()}. time")
@@ -327,8 +327,9 @@ class Interpreter:
 _MEANINGS: dict[str, Callable[[Interpreter, Node], Awaitable[Any]]] = {
     name: getattr(Interpreter, name)
     for name in (
-        "step flaky patient broken stuck sleep chance spoil poison seq gather completed queue group timeout race saga"
-    ).split()
+        *("step", "flaky", "patient", "broken", "stuck", "sleep", "chance", "spoil", "poison", "seq", "gather"),
+        *("completed", "queue", "group", "timeout", "race", "saga"),
+    )
 }
 
 

@@ -55,7 +55,7 @@ class World:
         self.connection = connection
         self.checker = Checker(self, connection)
         self.ledger = Ledger(self)
-        self.network = Network(self, WatchedStore(self, store), Random(random.random()))  # type: ignore[arg-type]
+        self.network = Network(self, WatchedStore(self, store), Random(random.random()))
         self.nodes = self._draw_nodes(random)
         self.engines = [node for node in self.nodes if node.has_engine]
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
@@ -193,7 +193,7 @@ class World:
         self.failed(Violation(f"{PATIENCE:g} s after healing: {'; '.join(stuck + waiting)}"))
 
     def look_whether_over(self) -> None:
-        if self.checker.live or not self._calm and any(node.orders for node in self.nodes):
+        if self.checker.live or (not self._calm and any(node.orders for node in self.nodes)):
             return
         if not any(node.orders or node.waiting for node in self._living):
             self.host.stop()
