@@ -77,7 +77,7 @@ async def test_nothing_acknowledged_is_lost_when_postgres_crashes_under_load(
 
 
 async def test_cut_connections_are_made_again(make_site: MakeSite, postgres_database: str) -> None:
-    site = make_site(postgres_database, lease="2s")
+    site = make_site(postgres_database, lease="10s")  # longer than the trouble lasts, on a slow machine too
     async with site.program.app:
         workers = [await site.worker().ready() for _ in range(2)]
         load = Load(site)
