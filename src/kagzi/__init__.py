@@ -54,10 +54,11 @@ from kagzi.sdk.context import (
 )
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.handle import Handle
-from kagzi.sdk.records import RunRecord, StepRecord
+from kagzi.sdk.records import Cancellation, RunRecord, StepRecord
 from kagzi.version import __version__
 
 __all__ = [
+    "Cancellation",
     "Codec",
     "Conflict",
     "Context",

@@ -166,6 +166,7 @@ class Kagzi(Registrar):
             run_id,
             workflow.signature.decode_result,
             self._read_payload,
+            self._ids.run_id,
             already_exists=already_exists,
         )
 
@@ -188,7 +189,7 @@ class Kagzi(Registrar):
     def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
         decode_result = self._read_payload if workflow is None else workflow.signature.decode_result
-        return Handle(self.engine, self.namespace, run_id, decode_result, self._read_payload)
+        return Handle(self.engine, self.namespace, run_id, decode_result, self._read_payload, self._ids.run_id)
 
     def _read_payload(self, data: bytes) -> Any:
         """Any payload of this app as plain data."""

@@ -250,6 +250,8 @@ class Driven:
         """A run was told to end, or has ended. Its worker hears of it at once if it is in this process, else with its
         next heartbeat. In a callback of its own, because a worker drives runs outside of any task."""
         run_id = answer.run_id
+        if not answer.status.finished:
+            self._wakeups.look_soon(0.0)  # so that the coordinator knows when its time to clean up is over
         if answer.status is RunStatus.RUNNING:
             adopter = self._adopter_of(run_id)
             if adopter is not None:

@@ -1,4 +1,4 @@
-"""A handle on a run: look at it, wait for it."""
+"""A handle on a run: look at it, wait for it, end it, run it again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kagzi.api.engine import Engine
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
-from kagzi.sdk.records import RunRecord, StepRecord, run_record, step_record
+from kagzi.sdk.records import Cancellation, RunRecord, StepRecord, run_record, step_record
 
 R = TypeVar("R", covariant=True)
 
@@ -28,7 +29,7 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 class Handle(Generic[R]):
     """A run that was started or found. `already_exists` says that a run with this id was there before the start."""
 
-    __slots__ = ("_decode", "_engine", "_read", "already_exists", "id", "namespace")
+    __slots__ = ("_decode", "_engine", "_new_id", "_read", "already_exists", "id", "namespace")
 
     def __init__(
         self,
@@ -37,10 +38,12 @@ class Handle(Generic[R]):
         run_id: str,
         decode: Callable[[bytes], R],
         read: Callable[[bytes], Any],
+        new_id: Callable[[], str],
         *,
         already_exists: bool = False,
     ) -> None:
         self._engine = engine
+        self._new_id = new_id
         self._decode = decode  # the result, to its type
         self._read = read  # any payload of the run, to plain data
         self.namespace = namespace
@@ -78,6 +81,46 @@ class Handle(Generic[R]):
         except TimeoutError:
             raise TimeoutError(f"run {self.id} has not finished within {seconds:g} s; it goes on") from None
 
+    async def cancel(self, *, grace: Duration | None = None) -> Cancellation:
+        """Ask the run to end.
+
+        One that never executed ends at once. In any other a CancelledError is raised where its workflow function waits,
+        as if its task had been cancelled, and `finally:` blocks may run steps to clean up; if that has not come to its
+        end after `grace` (30 seconds by default), the run is ended as it is. This returns when the request is durable,
+        not when the run has ended: for that, await `result()`, which raises WorkflowCancelled.
+
+        The answer is true if the run is cancelled or will be told, and false if it had finished before.
+        """
+        span = CANCEL_GRACE if grace is None else parse_duration(grace, "grace")
+        request = CancelRun(namespace=self.namespace, run_id=self.id, grace=span)
+        return _cancellation(await self._engine.workflows.cancel(request))
+
+    async def terminate(self, reason: str = "") -> Cancellation:
+        """End the run at once, whatever it is doing. Nothing is cleaned up; the reason is kept in the run's error.
+
+        The answer is true if the run is cancelled, and false if it had finished otherwise before.
+        """
+        request = TerminateRun(namespace=self.namespace, run_id=self.id, reason=reason)
+        return _cancellation(await self._engine.workflows.terminate(request))
+
+    async def retry(self) -> Handle[R]:
+        """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed
+        for good or to its cancellation, and goes on from there. This run does not change, and keeps its id.
+
+        Raises Conflict while the run has not finished.
+        """
+        return await self._repeat(keep_steps=True)
+
+    async def rerun(self) -> Handle[R]:
+        """Run a finished run again from scratch: a new run with the same input. Raises Conflict while it has not
+        finished."""
+        return await self._repeat(keep_steps=False)
+
+    async def _repeat(self, *, keep_steps: bool) -> Handle[R]:
+        request = RepeatRun(namespace=self.namespace, run_id=self._new_id(), of_run_id=self.id, keep_steps=keep_steps)
+        started = await self._engine.workflows.repeat(request)
+        return Handle(self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id)
+
     async def _wait(self) -> Run:
         delay = 0.05
         while True:
@@ -103,3 +146,7 @@ class Handle(Generic[R]):
         if failure is not None:
             raise error from failure.to_exception()
         raise error
+
+
+def _cancellation(answer: CancelAnswer) -> Cancellation:
+    return Cancellation(effective=answer.effective, status=answer.status)

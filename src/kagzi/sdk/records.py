@@ -142,3 +142,14 @@ def _moment(instant: Instant | None) -> datetime | None:
 
 def _between(began: datetime | None, ended: datetime | None) -> timedelta | None:
     return None if began is None or ended is None else ended - began
+
+
+class Cancellation(Struct, frozen=True, kw_only=True):
+    """What came of a request to cancel or terminate a run. True if the run is cancelled or is told to end, also by an
+    earlier request; false if it had finished before, as `status` says."""
+
+    effective: bool
+    status: RunStatus
+
+    def __bool__(self) -> bool:
+        return self.effective

@@ -1,0 +1,564 @@
+"""Cancelling, terminating and repeating runs, as their authors and their callers see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import kagzi
+from kagzi import Conflict, Kagzi, NotFound, Retry, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
+from kagzi.testing import run_virtually
+
+CANCELLED, COMPLETED, FAILED = RunStatus.CANCELLED, RunStatus.COMPLETED, RunStatus.FAILED
+
+
+class Shop:
+    """An app with a charge that takes its time and a refund that undoes it."""
+
+    def __init__(self, **charge_options: Any) -> None:
+        self.app = Kagzi("memory://")
+        self.seen: list[str] = []
+
+        @self.app.step(**charge_options)
+        async def charge(seconds: float = 60) -> str:
+            self.seen.append("charging")
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError:
+                self.seen.append("charge cancelled")
+                raise
+            self.seen.append("charged")
+            return "paid"
+
+        @self.app.step
+        async def refund() -> str:
+            self.seen.append("refunded")
+            return "back"
+
+        self.charge, self.refund = charge, refund
+
+    def run(self, main: Callable[[], Awaitable[Any]]) -> Any:
+        return run_virtually(self.app, main)
+
+
+async def ended(run: kagzi.Handle[Any], timeout: float = 120) -> RunStatus:
+    try:
+        await run.result(timeout=timeout)
+    except WorkflowFailed:
+        pass
+    return await run.status()
+
+
+def test_a_running_step_is_cancelled_and_the_workflow_cleans_up() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            await shop.charge()
+        finally:
+            await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(5)
+        at = asyncio.get_running_loop().time()
+        answer = await run.cancel()
+        assert (bool(answer), answer.status) == (True, RunStatus.RUNNING)
+        with pytest.raises(WorkflowCancelled, match="cancelled") as caught:
+            await run.result(timeout=10)
+        assert caught.value.run_id == run.id
+        assert asyncio.get_running_loop().time() - at < 0.1  # it is told at once: its worker is in this process
+        steps = {step.step_id: step for step in await run.steps()}
+        assert {name: step.status for name, step in steps.items()} == {
+            "charge": StepStatus.CANCELLED,
+            "@cancel": StepStatus.COMPLETED,
+            "refund": StepStatus.COMPLETED,
+        }
+        assert (steps["@cancel"].kind, steps["@cancel"].completed_seq) == (StepKind.SIGNAL, 1)
+        assert (await run.status()) is CANCELLED
+
+    shop.run(scenario)
+    assert shop.seen == ["charging", "charge cancelled", "refunded"]
+
+
+def test_a_sleeping_run_is_woken() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            await kagzi.sleep("30 days")
+        finally:
+            await shop.refund()
+
+    async def scenario() -> float:
+        run = await order.start()
+        await asyncio.sleep(3600)
+        assert await run.status() is RunStatus.SLEEPING
+        before = asyncio.get_running_loop().time()
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+        return asyncio.get_running_loop().time() - before
+
+    assert shop.run(scenario) < 0.1
+    assert shop.seen == ["refunded"]
+
+
+def test_a_run_that_waits_for_a_retry_is_woken() -> None:
+    shop = Shop()
+
+    @shop.app.step(retry=Retry(attempts=5, first="1h", cap="1h"))
+    async def flaky() -> None:
+        shop.seen.append("tried")
+        raise OSError("busy")
+
+    @shop.app.workflow
+    async def order() -> None:
+        await flaky()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(10)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+
+    shop.run(scenario)
+    assert shop.seen == ["tried"]
+
+
+def test_a_short_wait_is_cut_short() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            while True:
+                await asyncio.sleep(0.9)
+        finally:
+            await shop.refund()
+
+    async def scenario() -> None:
+        runs = [await order.start() for _ in range(5)]
+        await asyncio.sleep(2)
+        assert all([await run.cancel() for run in runs])
+        assert [await ended(run, 1) for run in runs] == [CANCELLED] * 5
+
+    # More of them than there are slots: each needs one again before it can clean up.
+    run_virtually(shop.app, scenario, concurrency=2)
+    assert shop.seen == ["refunded"] * 5
+
+
+def test_a_run_that_never_executed_ends_at_once() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        await shop.charge()
+
+    async def scenario() -> None:
+        run = await order.options(delay="1h").start()
+        answer = await run.cancel()
+        assert (answer.effective, answer.status) == (True, CANCELLED)
+        with pytest.raises(WorkflowCancelled, match="before it began"):
+            await run.result(timeout=1)
+        assert await run.steps() == ()
+
+    shop.run(scenario)
+    assert shop.seen == []
+
+
+def test_whoever_swallows_the_cancellation_completes() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> str:
+        try:
+            return await shop.charge()
+        except asyncio.CancelledError:
+            return await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(1)
+        assert await run.cancel()
+        assert await run.result(timeout=1) == "back"
+        answer = await run.cancel()
+        assert (bool(answer), answer.status) == (False, COMPLETED)
+
+    shop.run(scenario)
+
+
+def test_another_error_makes_it_fail_and_it_is_not_tried_again() -> None:
+    shop = Shop()
+
+    @shop.app.workflow(retry=Retry(attempts=5, first="1s"))
+    async def order() -> None:
+        try:
+            await shop.charge()
+        finally:
+            raise ValueError("cannot undo")
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(1)
+        assert await run.cancel()
+        with pytest.raises(WorkflowFailed, match="cannot undo") as caught:
+            await run.result(timeout=1)
+        assert not isinstance(caught.value, WorkflowCancelled)
+        assert (await run.get()).attempts == 0
+
+    shop.run(scenario)
+    assert shop.seen == ["charging", "charge cancelled"]
+
+
+def test_cancelling_beats_the_next_try_of_a_run() -> None:
+    shop = Shop()
+
+    @shop.app.workflow(retry=Retry(attempts=5, first="1h", cap="1h"))
+    async def order() -> None:
+        try:
+            await shop.charge(0)
+            if len(shop.seen) == 2:
+                raise ValueError("once")
+            await asyncio.sleep(3600)
+        finally:
+            await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(10)
+        record = await run.get()
+        assert (record.status, record.attempts) == (RunStatus.PENDING, 1)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+
+    shop.run(scenario)
+    assert shop.seen == ["charging", "charged", "refunded"]  # the refund was recorded with the first try
+
+
+def test_a_workflow_is_told_once() -> None:
+    shop = Shop()
+    told: list[str] = []
+
+    @shop.app.workflow
+    async def order() -> str:
+        for _ in range(3):
+            try:
+                await shop.charge(5)
+            except asyncio.CancelledError:
+                told.append("told")
+        return "done anyway"
+
+    async def scenario() -> None:
+        run = await order.start()
+        for _ in range(3):
+            await asyncio.sleep(1)
+            assert await run.cancel()
+        assert await run.result(timeout=60) == "done anyway"
+
+    shop.run(scenario)
+    assert told == ["told"]
+
+
+@pytest.mark.parametrize("grace", [None, "5s"])
+def test_cleaning_up_has_its_time(grace: str | None) -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            shop.seen.append("cleaning up")
+            await kagzi.sleep("cancel", "1h")
+            shop.seen.append("clean")
+
+    async def scenario() -> float:
+        run = await order.start()
+        await asyncio.sleep(60)
+        before = asyncio.get_running_loop().time()
+        assert await run.cancel(grace=grace)
+        with pytest.raises(WorkflowCancelled, match="time it had to clean up"):
+            await run.result(timeout=600)
+        return asyncio.get_running_loop().time() - before
+
+    seconds = shop.run(scenario)
+    assert seconds == pytest.approx(30 if grace is None else 5, abs=1)
+    assert "cleaning up" in shop.seen
+    assert "clean" not in shop.seen
+
+
+def test_cleaning_up_may_sleep_and_retry() -> None:
+    shop = Shop()
+    tries: list[int] = []
+
+    @shop.app.step(retry=Retry(attempts=3, first="4s", factor=1, jitter=0))
+    async def release() -> str:
+        tries.append(kagzi.attempt())
+        if kagzi.attempt() < 3:
+            raise OSError("busy")
+        return "released"
+
+    @shop.app.workflow
+    async def order() -> None:
+        await kagzi.sleep("cancel", "2s")  # has the name of what is recorded for a cancellation
+        try:
+            await shop.charge()
+        finally:
+            await kagzi.sleep("cancel", "3s")
+            await release()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(10)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+        events = [(step.step_id, step.attempt, step.kind) for step in await run.steps() if step.completed_seq]
+        assert events == [
+            ("@cancel", 1, StepKind.SLEEP),
+            ("@cancel", 2, StepKind.SIGNAL),
+            ("@cancel#2", 1, StepKind.SLEEP),
+            ("release", 3, StepKind.FUNCTION),
+        ]
+
+    shop.run(scenario)
+    assert tries == [1, 2, 3]
+
+
+def test_everything_a_workflow_has_under_way_is_cancelled() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(shop.charge())
+            group.create_task(asyncio.sleep(3600))
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(1)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+
+    shop.run(scenario)
+    assert shop.seen == ["charging"] * 3 + ["charge cancelled"] * 3
+
+
+def test_cleaning_up_begins_when_cancelled_bodies_have_ended() -> None:
+    shop = Shop()
+
+    @shop.app.step
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(2)
+            shop.seen.append("slow ended")
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            await slow()
+        finally:
+            await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(1)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+
+    shop.run(scenario)
+    assert shop.seen == ["slow ended", "refunded"]
+
+
+@pytest.mark.parametrize("state", ["running", "sleeping", "delayed"])
+def test_terminating_ends_at_once_and_cleans_nothing_up(state: str) -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> None:
+        try:
+            if state == "running":
+                await shop.charge(3600)
+            await asyncio.sleep(3600)
+        finally:
+            await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.options(delay="1h" if state == "delayed" else None).start()
+        await asyncio.sleep(5)
+        answer = await run.terminate("the shop has closed")
+        assert (answer.effective, answer.status) == (True, CANCELLED)
+        with pytest.raises(WorkflowCancelled, match="terminated: the shop has closed"):
+            await run.result(timeout=0.1)
+        await asyncio.sleep(1)
+        before = await run.get()
+        assert (await run.terminate()).status is CANCELLED
+        assert await run.cancel()
+        await asyncio.sleep(7200)
+        assert await run.get() == before
+
+    shop.run(scenario)
+    assert shop.seen == (["charging", "charge cancelled"] if state == "running" else [])
+
+
+def test_an_end_is_final() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> str:
+        return await shop.refund()
+
+    async def scenario() -> None:
+        run = await order.start()
+        assert await run.result() == "back"
+        for answer in (await run.cancel(), await run.terminate("too late")):
+            assert (bool(answer), answer.status) == (False, COMPLETED)
+        assert await run.result() == "back"
+        nobody = shop.app.handle("0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44")
+        for request in (nobody.cancel, nobody.terminate, nobody.retry, nobody.rerun):
+            with pytest.raises(NotFound):
+                await request()
+
+    shop.run(scenario)
+
+
+# Repeating.
+
+
+def test_a_retry_goes_on_before_what_failed() -> None:
+    shop = Shop()
+    broken = True
+    ids: list[str] = []
+
+    @shop.app.step(retry=Retry.none)
+    async def ship(id: str) -> str:
+        ids.append(id)
+        if broken:
+            raise ValueError("no lorry")
+        return "shipped"
+
+    @shop.app.workflow
+    async def order(name: str) -> list[Any]:
+        began = kagzi.now()
+        paid = await shop.charge(1)
+        await kagzi.sleep("1h")
+        chance = str(kagzi.uuid4())
+        return [name, paid, await ship(chance), (kagzi.now() - began).total_seconds() >= 3600]
+
+    async def scenario() -> None:
+        nonlocal broken
+        run = await order.options(id="order-1").start("ada")
+        assert await ended(run, 7200) is FAILED
+        old = await run.get()
+        broken = False
+        again = await run.retry()
+        assert again.id != run.id
+        # Nothing is slept or paid twice, and what was drawn by chance is the same.
+        assert await again.result(timeout=1) == ["ada", "paid", "shipped", True]
+        record = await again.get()
+        assert (record.external_id, record.workflow_type, record.status) == (None, "order", COMPLETED)
+        assert await run.get() == old
+        assert (await shop.app.find("order-1")).id == run.id
+
+        # A retry of a retry, and of a run that completed.
+        third = await again.retry()
+        assert await third.result(timeout=1) == await again.result()
+        scratch = await run.rerun()
+        assert (await scratch.result(timeout=7200))[:3] == ["ada", "paid", "shipped"]
+
+    shop.run(scenario)
+    assert shop.seen == ["charging", "charged"] * 2
+    assert len(ids) == 3
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_cancelled_run_is_retried_from_before_its_cancellation() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> str:
+        try:
+            first = await shop.charge(1)
+            await asyncio.sleep(10)
+            return first
+        except asyncio.CancelledError:
+            await shop.refund()
+            raise
+
+    async def scenario() -> None:
+        run = await order.start()
+        await asyncio.sleep(5)
+        assert await run.cancel()
+        assert await ended(run) is CANCELLED
+        again = await run.retry()
+        assert await again.result(timeout=60) == "paid"
+
+    shop.run(scenario)
+    assert shop.seen == ["charging", "charged", "refunded"]
+
+
+def test_a_live_run_is_not_repeated() -> None:
+    shop = Shop()
+
+    @shop.app.workflow
+    async def order() -> str:
+        return await shop.charge()
+
+    async def scenario() -> None:
+        run = await order.start()
+        for request in (run.retry, run.rerun):
+            with pytest.raises(Conflict, match="only a finished run"):
+                await request()
+        assert await run.result() == "paid"
+
+    shop.run(scenario)
+
+
+def test_a_thread_is_asked_to_stop(url: str) -> None:
+    """On the real clock, on both databases: threads have no place in virtual time."""
+    app = Kagzi(url)
+    seen: list[str] = []
+
+    @app.step
+    def grind() -> None:
+        seen.append("grinding")
+        while not kagzi.cancelled():
+            time.sleep(0.01)
+        seen.append("stopped")
+
+    @app.step
+    async def sweep() -> None:
+        seen.append("swept")
+
+    @app.workflow
+    async def mill() -> None:
+        try:
+            await grind()
+        finally:
+            await sweep()
+
+    async def scenario() -> None:
+        async with app, app.worker():
+            run = await mill.start()
+            while not seen:
+                await asyncio.sleep(0.01)
+            assert await run.cancel()
+            with pytest.raises(WorkflowCancelled):
+                await run.result(timeout=20)
+            again = await run.retry()
+            while len(seen) < 4:
+                await asyncio.sleep(0.01)
+            assert await again.terminate("enough")
+            with pytest.raises(WorkflowCancelled, match="enough"):
+                await again.result(timeout=20)
+
+    asyncio.run(scenario())
+    assert seen[:3] == ["grinding", "stopped", "swept"]
