@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kagzi.workflow")
 
+_current_task = asyncio.current_task
+_Future = asyncio.Future
 _FEW = 1024  # lists of this length are not worth looking through for what has ended
 # A coroutine that catches every BaseException and goes on is refused this many durable calls; then it may wait.
 _MOST_REFUSALS = 1_000
@@ -166,6 +168,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
         self._cancelled_timers = 0
+        self._host: list[tuple[asyncio.AbstractEventLoop | None, Any]] = []  # what was running when this was entered
         self._refused = 0
         self._ordered: dict[int, WorkflowTask] = {}
         self._salt = salt
@@ -183,32 +186,49 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # Driving.
 
+    def __enter__(self) -> None:
+        """Make this the running loop, in place of the host's."""
+        self._host.append((_get_running_loop(), sys.get_asyncgen_hooks()))
+        _set_running_loop(self)
+        sys.set_asyncgen_hooks(self._remember_generator, _discard)
+
+    def __exit__(self, *_: object) -> None:
+        host, hooks = self._host.pop()
+        _set_running_loop(host)
+        sys.set_asyncgen_hooks(*hooks)
+
     def drain(self) -> None:
         """Run callbacks until none is ready."""
-        handle: Handle | None = None
-        ready = self._ready
         host = _get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
+        if host is self:
+            self._run_ready()
+            return
+        # As __enter__ and __exit__ do, written out because it happens for every event.
+        started, dropped = sys.get_asyncgen_hooks()
         _set_running_loop(self)
         sys.set_asyncgen_hooks(self._remember_generator, _discard)
         try:
-            while ready:
-                handle = ready.popleft()
-                if not handle._cancelled:
-                    try:
-                        handle.context.run(handle.callback, *handle.args)
-                    except KeyboardInterrupt:
-                        raise
-                    except SystemExit as error:
-                        # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
-                        # not end the worker, nor the next one that takes the run over.
-                        logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
-                    except BaseException as error:
-                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+            self._run_ready()
         finally:
-            del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
             _set_running_loop(host)
-            sys.set_asyncgen_hooks(*hooks)
+            sys.set_asyncgen_hooks(started, dropped)
+
+    def _run_ready(self) -> None:
+        ready = self._ready
+        while ready:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except KeyboardInterrupt:
+                    raise
+                except SystemExit as error:
+                    # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
+                    # not end the worker, nor the next one that takes the run over.
+                    logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
+                except BaseException as error:
+                    self.call_exception_handler({"message": "a callback failed", "exception": error})
+            del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
 
     def next_due(self) -> Instant | None:
         """When the earliest live timer is due."""
@@ -231,11 +251,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def evict(self) -> None:
         """End every coroutine of the run without running any of its effects, and break all reference cycles."""
         self.evicting = True
-        host = _get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
-        _set_running_loop(self)
-        sys.set_asyncgen_hooks(_discard, _discard)
-        try:
+        with self:
+            sys.set_asyncgen_hooks(_discard, _discard)
             for generator in self._generators:
                 _close_unstarted(generator)
             for task in self._tasks:
@@ -253,9 +270,6 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._timers.clear()
             self._tasks.clear()
             self._generators.clear()
-        finally:
-            _set_running_loop(host)
-            sys.set_asyncgen_hooks(*hooks)
 
     def refuse(self) -> None:
         """A durable call was made while the run is let go of."""
@@ -318,7 +332,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         if self.evicting:
             self.refuse()
-        return asyncio.Future(loop=self)
+        return _Future(loop=self)
 
     def create_task(
         self,
@@ -372,7 +386,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return task
 
     def current_scope(self) -> Scope:
-        task = asyncio.current_task(self)
+        task = _current_task(self)
         return task.scope if type(task) is WorkflowTask else self.root
 
     def get_debug(self) -> bool:
@@ -508,7 +522,7 @@ def place_of_call() -> str:
     """File and line of the user's code that led here: the first frame that is no library's, if there is one."""
     frame: FrameType | None = sys._getframe(1)
     place = None
-    while frame is not None and frame.f_code is not WorkflowLoop.drain.__code__:
+    while frame is not None and frame.f_code is not WorkflowLoop._run_ready.__code__:
         module = frame.f_globals.get("__name__", "").partition(".")[0]
         if module not in ("asyncio", "kagzi", "concurrent", "anyio"):
             here = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -23,7 +23,11 @@ class Scope:
 
     def identity(self, name: str) -> str:
         """The id of the next step or timer with this (escaped) name."""
-        return self.prefix + numbered(name, self._next(name))
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = {}
+        occurrence = counts[name] = counts.get(name, 0) + 1
+        return self.prefix + name if occurrence == 1 else f"{self.prefix}{name}#{occurrence}"
 
     def rename(self, label: str) -> None:
         """Give the scope another name before anything was called in it.
@@ -43,13 +47,8 @@ class Scope:
             self._label, self._occurrence, self.prefix = "", 1, ""
             return
         self._label = escape(label) + "/"
-        self._occurrence = self._parent._next(self._label)
+        self._parent.identity(self._label)
+        assert self._parent._counts is not None
+        self._occurrence = self._parent._counts[self._label]
         own = numbered(self._label[:-1], self._occurrence)
         self.prefix = f"{self._parent.prefix}{own}/"
-
-    def _next(self, name: str) -> int:
-        counts = self._counts
-        if counts is None:
-            counts = self._counts = {}
-        occurrence = counts[name] = counts.get(name, 0) + 1
-        return occurrence
