@@ -113,7 +113,7 @@ class Pulse:
                 self._listen(True)
         elif self._listening:
             self._idle_since = min(self._idle_since, self._loop.time())
-            if self._loop.time() - self._idle_since >= _LISTENER_KEPT:
+            if self._loop.time() >= self._idle_since + _LISTENER_KEPT:  # as it is slept for: floats round
                 self._idle_since = inf
                 self._listening = False
                 self._listen(False)
