@@ -1,0 +1,10 @@
+"""The seeds of the suite. The planted bugs are looked for in worlds that pass without them: in these."""
+
+from __future__ import annotations
+
+BATCHES = 4
+SEEDS_IN_A_BATCH = 125
+
+
+def batch(number: int) -> range:
+    return range(number * SEEDS_IN_A_BATCH, (number + 1) * SEEDS_IN_A_BATCH)

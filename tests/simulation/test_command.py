@@ -1,0 +1,49 @@
+"""`python -m kagzi.testing.simulation`, as somebody types it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kagzi.store.sqlite import workers
+from kagzi.testing.simulation.__main__ import main
+
+
+def test_one_seed_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7"]) == 0
+
+    assert capsys.readouterr().out.startswith("seed 7 passed: ")
+
+
+def test_the_log_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seed", "7", "--log"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert " world seed 7 " in lines[0]
+    assert len(lines) > 50
+
+
+def test_too_few_seeds_do_not_count_and_it_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "1"]) == 2
+
+    out = capsys.readouterr().out
+    assert "1 seeds, " in out
+    assert "a minute, 0 failed" in out
+    assert "this batch does not count, because in none of its worlds occurred:" in out
+    assert "  fault: " in out
+
+
+def test_a_failure_is_shown_with_its_seed_and_what_led_to_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        workers.SQL, "renew_leases", workers.SQL["renew_leases"].replace("lease_length", "lease_length + 1")
+    )
+
+    assert main(["--seeds", "5", "--failures", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED: Violation: run " in out
+    assert "again, with everything: python -m kagzi.testing.simulation --seed " in out
+
+    seed = out.split("--seed ")[1].split()[0]
+    assert main(["--seed", seed]) == 1
+    assert f"seed {seed} FAILED after " in capsys.readouterr().out
