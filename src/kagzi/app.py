@@ -90,6 +90,12 @@ class Kagzi(Registrar):
             self._settings = load().settings
         return self._settings
 
+    def override(self, settings: Settings, *, url: str | None = None, namespace: str | None = None) -> None:
+        """What a command line says comes before what code says; before the app is opened."""
+        self._settings = settings
+        self.url = self.url if url is None else url
+        self._namespace = self._namespace if namespace is None else check_name(namespace, "namespace")
+
     @property
     def namespace(self) -> str:
         return self.settings.namespace if self._namespace is None else self._namespace

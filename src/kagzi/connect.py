@@ -21,6 +21,7 @@ from kagzi.errors import InvalidRequest, MissingDependency
 from kagzi.settings import DATA_DIRECTORY, Settings, project_directory
 from kagzi.store.protocol import Store
 
+_CONNECTIONS_OF_THEIR_OWN = 5  # three lanes, the announcer and the listener
 ACCEPTED = "memory://, sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/database"
 
 
@@ -32,7 +33,7 @@ def connect(url: str, **settings: Any) -> Engine:
         known = ", ".join(EngineSettings.__struct_fields__)
         unknown = ", ".join(sorted(set(settings) - set(EngineSettings.__struct_fields__)))
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
-    return LocalEngine(_store(url), settings=chosen, coordinate=Coordinator)
+    return LocalEngine(make_store(url), settings=chosen, coordinate=Coordinator)
 
 
 def engine_settings(settings: Settings) -> dict[str, Any]:
@@ -50,17 +51,18 @@ def engine_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def default_url(settings: Settings, start: Path | None = None) -> str:
-    """What the settings say, else an SQLite file in the `.kagzi/` of the project we are in, which is made if need
-    be."""
+def default_url(settings: Settings, start: Path | None = None, *, make: bool = True) -> str:
+    """What the settings say, else an SQLite file in the `.kagzi/` of the project we are in. The directory is made if
+    need be, unless somebody only wants to know."""
     if url := settings.url or settings.db_url:
         return url
     directory = project_directory(start or Path.cwd()) / DATA_DIRECTORY
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        ignore = directory / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n")
+        if make:
+            directory.mkdir(mode=0o700, exist_ok=True)
+            ignore = directory / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
     except OSError as error:
         raise InvalidRequest(
             f"cannot keep a database in {directory} ({error.strerror}); set KAGZI_URL to where it should be"
@@ -68,7 +70,8 @@ def default_url(settings: Settings, start: Path | None = None) -> str:
     return f"sqlite:///{quote((directory / 'kagzi.db').as_posix())}"
 
 
-def _store(url: object) -> Store:
+def make_store(url: object, *, connections: int | None = None) -> Store:
+    """The database behind a URL, not yet opened; on PostgreSQL with at most so many connections."""
     if not isinstance(url, str) or "://" not in url or "\0" in url:
         raise InvalidRequest(f"that is not a database URL; accepted: {ACCEPTED}")
     # Never the URL itself in a message: it may contain a password.
@@ -81,7 +84,7 @@ def _store(url: object) -> Store:
         case "sqlite":
             return _sqlite(_sqlite_path(url))
         case "postgresql" | "postgres":
-            return _postgres(url)
+            return _postgres(url, connections)
         case "grpc" | "grpcs":
             raise InvalidRequest(
                 f"{scheme}:// (a Kagzi server) is not available in this version yet; accepted: {ACCEPTED}"
@@ -110,7 +113,7 @@ def _sqlite(path: str | None) -> Store:
     return SqliteStore(path)
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str, connections: int | None) -> Store:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -126,4 +129,6 @@ def _postgres(url: str) -> Store:
         if error.name is None or not error.name.startswith("asyncpg"):
             raise
         raise MissingDependency('Postgres support is not installed. Run: pip install "kagzi[postgres]"') from error
-    return PostgresStore(url)
+    if connections is None:
+        return PostgresStore(url)
+    return PostgresStore(url, pool_size=max(1, connections - _CONNECTIONS_OF_THEIR_OWN))

@@ -1,4 +1,4 @@
-"""The reference pages that are made from code: docs/settings.md.
+"""The reference pages that are made from code: docs/settings.md and docs/cli.md.
 
     python -m kagzi.cli.reference        # writes them, in the root of the repository
 
@@ -7,8 +7,13 @@ A test compares them with what this module makes.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
+from kagzi.cli.main import cli
 from kagzi.settings import Settings, accepted, default, description, is_secret, key, show, variable
 
 _SETTINGS = """\
@@ -71,7 +76,81 @@ def _default(field: str) -> str:
     return "" if value is None else f"`{show(field, value)}`"
 
 
-PAGES = {"settings.md": settings_page}
+_COMMANDS = """\
+# Commands
+
+<!-- Made from the commands themselves: python -m kagzi.cli.reference -->
+
+`kagzi` and `python -m kagzi` are the same. Data goes to standard output, everything else to standard error. Tables are
+drawn on a terminal only; elsewhere a row is a line with tabs between its cells, and `--json` prints one JSON document
+whose keys do not change. Colours heed `NO_COLOR` and `FORCE_COLOR`. [Settings](settings.md) say where runs live.
+
+| exit code | |
+|---|---|
+| 0 | done |
+| 1 | the run failed, or the command did |
+| 2 | wrong usage, or a setting that cannot be used |
+| 3 | there is no such run |
+| 4 | the database or server cannot be reached |
+| 5 | conflict: the id is taken by another run |
+| 124 | waited long enough; the run goes on |
+| 130 | interrupted |
+{commands}"""
+
+
+def commands_page() -> str:
+    return _COMMANDS.format(commands="".join(f"\n{section}" for section in _sections(cli, "kagzi")))
+
+
+def _sections(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    if isinstance(command, click.Group):
+        if command is not cli:
+            yield f"## {path}\n\n{_help(command)}\n"
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _sections(found, f"{path} {name}")
+        return
+    usage = " ".join(command.collect_usage_pieces(context))
+    level = "##" if path.count(" ") == 1 else "###"
+    rows = "".join(
+        f"| `{_spelling(option)}` | {_meaning(option, context)} |\n"
+        for option in command.get_params(context)
+        if isinstance(option, click.Option) and "--help" not in option.opts
+    )
+    yield f"{level} {path}\n\n    {path} {usage}\n\n{_help(command)}\n\n| option | |\n|---|---|\n{rows}"
+
+
+def _help(command: click.Command) -> str:
+    blocks = inspect.cleandoc(command.help or "").split("\n\n")
+    shown = []
+    for block in blocks:
+        if block.startswith("\b"):
+            lines = block.splitlines()[1:]
+            shown.append("\n".join(["```console", *(f"$ {line}" for line in lines), "```"]))
+        else:
+            shown.append(block)
+    return "\n\n".join(shown)
+
+
+def _spelling(option: click.Option) -> str:
+    names = ", ".join(option.opts)
+    if option.is_flag:
+        return names
+    if isinstance(option.type, click.Choice):
+        what = "|".join(str(choice) for choice in option.type.choices)
+    else:
+        what = option.metavar or "NUMBER"
+    return f"{names} {what}".replace("|", "\\|")
+
+
+def _meaning(option: click.Option, context: click.Context) -> str:
+    shown = f" [{option.get_default(context)}]" if option.show_default else ""
+    return f"{option.help or ''}{shown}".replace("|", "\\|")
+
+
+PAGES = {"settings.md": settings_page, "cli.md": commands_page}
 
 
 if __name__ == "__main__":

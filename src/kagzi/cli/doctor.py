@@ -1,0 +1,204 @@
+"""kagzi doctor"""
+
+from __future__ import annotations
+
+import platform
+import sqlite3
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+from msgspec import Struct
+
+from kagzi.cli import output
+from kagzi.cli.main import FAILED, UNREACHABLE
+from kagzi.cli.options import as_json, run, settings_of, start_logging, where
+from kagzi.clock import SystemClock
+from kagzi.connect import default_url, engine_settings, make_store
+from kagzi.core.duration import format_span
+from kagzi.core.health import ComponentHealth, HealthStatus, worst
+from kagzi.core.instant import SECOND, Span
+from kagzi.engine import health
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import InvalidRequest, KagziError, MissingDependency, SchemaMismatch, Unavailable
+from kagzi.settings import Loaded, Settings, mask_url
+from kagzi.store.protocol import Store, Survey
+from kagzi.version import __version__
+
+_PACKAGES = ("asyncpg", "grpcio", "msgspec", "uvloop")
+_OLDEST_SQLITE = (3, 35)
+_SKEW: Span = 2 * SECOND  # the database's clock decides, so a difference harms only those who compare
+_BAD_SKEW: Span = 60 * SECOND
+
+
+class Findings(Struct):
+    """What was found out, in the order of finding out."""
+
+    components: list[ComponentHealth]
+    reachable: bool = True
+    survey: Survey | None = None
+
+    def add(self, name: str, status: HealthStatus, message: str) -> None:
+        self.components.append(ComponentHealth(name, status, message))
+
+    @property
+    def status(self) -> HealthStatus:
+        return worst(component.status for component in self.components)
+
+
+@click.command(short_help="Tell whether all is well.")
+@where
+@click.option("--quick", is_flag=True, help="Only whether the database answers and its schema fits.")
+@as_json
+def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> None:
+    """Tell whether everything Kagzi needs is there and well.
+
+    Shows versions, every setting with its source, whether the database answers, its schema, whether background duties
+    are done and workers are there. Changes nothing. Exit code 0 if nothing is unhealthy, 1 if something is, 4 if the
+    database cannot be reached.
+    """
+    loaded = settings_of(url=url, namespace=namespace)
+    start_logging(loaded.settings, quiet=True)
+    target = default_url(loaded.settings, make=False)
+    findings = run(examine(loaded.settings, target, quick=quick))
+    if json:
+        output.document(_document(loaded, target, findings))
+    else:
+        _print(loaded, target, findings, quick=quick)
+    if not findings.reachable:
+        sys.exit(UNREACHABLE)
+    if findings.status is HealthStatus.UNHEALTHY:
+        sys.exit(FAILED)
+
+
+async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
+    findings = Findings([])
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE and not url.startswith("postgres"):
+        findings.add("sqlite", HealthStatus.UNHEALTHY, f"{sqlite3.sqlite_version} is too old; 3.35 is the oldest")
+    try:
+        store = make_store(url)
+        missing = await store.missing_migrations()
+    except SchemaMismatch as error:
+        findings.add("migrations", HealthStatus.UNHEALTHY, str(error))
+        return findings
+    except (Unavailable, InvalidRequest) as error:
+        findings.reachable = isinstance(error, MissingDependency)
+        findings.add("database", HealthStatus.UNHEALTHY, str(error))
+        return findings
+    if missing:
+        _lacking(findings, store, len(missing), url)
+        return findings
+    if url.startswith("memory:"):
+        return findings
+    try:
+        await store.open()
+        try:
+            await _look(findings, store, settings, quick=quick)
+        finally:
+            await store.close()
+    except KagziError as error:
+        findings.reachable = False
+        findings.add("database", HealthStatus.UNHEALTHY, str(error))
+    return findings
+
+
+def _lacking(findings: Findings, store: Store, missing: int, url: str) -> None:
+    if url.startswith("memory:"):
+        findings.add("database", HealthStatus.HEALTHY, "in memory, made anew by every process")
+    elif missing == store.schema_version:
+        findings.add("database", HealthStatus.HEALTHY, "is new: there are no tables yet")
+        findings.add("migrations", HealthStatus.DEGRADED, "made at the first start of an app, or by: kagzi migrate")
+    else:
+        findings.add("database", HealthStatus.HEALTHY, "answered")
+        findings.add(
+            "migrations",
+            HealthStatus.DEGRADED,
+            f"{missing} of {store.schema_version} are missing; applied at the next start, or by: kagzi migrate",
+        )
+
+
+async def _look(findings: Findings, store: Store, settings: Settings, *, quick: bool) -> None:
+    clock = SystemClock()
+    before = clock.now()
+    findings.survey = survey = await store.survey()
+    skew = survey.now - (before + clock.now()) // 2
+    found = await health.check(store, EngineSettings(**engine_settings(settings)))
+    findings.components += found.components[:2] if quick else found.components
+    findings.reachable = found.checked_at is not None
+    if not quick:
+        findings.components.append(_clocks(skew))
+
+
+def _clocks(skew: Span) -> ComponentHealth:
+    where = "ahead of" if skew > 0 else "behind"
+    message = f"the database's clock is {format_span(abs(skew))} {where} this host's"
+    if abs(skew) < _SKEW:
+        return ComponentHealth("clocks", HealthStatus.HEALTHY, message)
+    status = HealthStatus.DEGRADED if abs(skew) < _BAD_SKEW else HealthStatus.UNHEALTHY
+    return ComponentHealth("clocks", status, f"{message}; synchronise them (NTP)")
+
+
+def versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {
+        "kagzi": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "sqlite": sqlite3.sqlite_version,
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _counts(survey: Survey | None) -> dict[str, int] | None:
+    if survey is None:
+        return None
+    return {
+        "pending": survey.pending,
+        "running": survey.running,
+        "sleeping": survey.sleeping,
+        "workers_online": survey.workers_online,
+        "workers_draining": survey.workers_draining,
+    }
+
+
+def _document(loaded: Loaded, target: str, findings: Findings) -> dict[str, object]:
+    return {
+        "status": findings.status.value,
+        "versions": versions(),
+        "url": mask_url(target),
+        "settings": [
+            {"name": name, "value": None if value == "-" else value, "source": source}
+            for name, value, source in loaded.shown()
+        ],
+        "components": [
+            {"name": component.name, "status": component.status.value, "message": component.message}
+            for component in findings.components
+        ],
+        "counts": _counts(findings.survey),
+    }
+
+
+def _print(loaded: Loaded, target: str, findings: Findings, *, quick: bool) -> None:
+    if not quick:
+        _heading("Versions")
+        output.table(("", ""), [(name, text or "not installed") for name, text in versions().items()])
+        _heading("Settings")
+        output.table(("setting", "value", "source"), list(loaded.shown()))
+        _heading(f"Health of {mask_url(target)}")
+    output.table(
+        ("part", "status", ""),
+        [(component.name, component.status.value, component.message) for component in findings.components],
+    )
+    counts = _counts(findings.survey)
+    if counts is not None and not quick:
+        _heading("Runs and workers")
+        output.table(("", ""), [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()])
+
+
+def _heading(text: str) -> None:
+    if sys.stdout.isatty():
+        click.echo(f"\n{text}")

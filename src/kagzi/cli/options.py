@@ -1,0 +1,99 @@
+"""Options that several commands share, and what is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import click
+
+from kagzi import logs
+from kagzi.api.engine import Engine
+from kagzi.connect import connect, default_url, engine_settings
+from kagzi.core.duration import parse_duration
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import check_name
+from kagzi.errors import InvalidRequest
+from kagzi.settings import Flag, Loaded, Settings, load
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def length(value: str | Span) -> Span:
+    """The type of options that are a length of time: 30, 30s, 5m, 1h30m."""
+    if isinstance(value, int):
+        return value
+    try:
+        number: float | None = float(value)
+    except ValueError:
+        number = None
+    try:
+        return parse_duration(value if number is None else number, "the length")
+    except InvalidRequest as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def where(command: F) -> F:
+    """--url and --namespace."""
+    command = click.option("-n", "--namespace", metavar="NAME", help="The namespace. [KAGZI_NAMESPACE, else default]")(
+        command
+    )
+    return click.option(
+        "--url",
+        metavar="URL",
+        help="Where runs live: sqlite:///file.db or postgresql://… [KAGZI_URL, else the project's .kagzi/kagzi.db]",
+    )(command)
+
+
+def as_json(command: F) -> F:
+    return click.option("--json", "json", is_flag=True, help="Print one JSON document.")(command)
+
+
+def logging_options(command: F) -> F:
+    command = click.option(
+        "--log-format",
+        type=click.Choice(["auto", "pretty", "json"]),
+        help="How to log; auto is pretty on a terminal. [KAGZI_LOG_FORMAT, else auto]",
+    )(command)
+    return click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        help="What to log at least. [KAGZI_LOG_LEVEL, else info]",
+    )(command)
+
+
+def settings_of(**flags: object) -> Loaded:
+    """Settings with these fields given on the command line, where they are not None."""
+    return load(
+        {field: Flag(_NAMES.get(field, f"--{field.replace('_', '-')}"), value) for field, value in flags.items()}
+    )
+
+
+_NAMES = {"server_host": "--host", "server_port": "--port", "db_url": "--url"}
+
+
+def start_logging(settings: Settings, *, quiet: bool = False) -> None:
+    """Commands that end by themselves only say what went wrong."""
+    logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
+
+
+@asynccontextmanager
+async def engine_of(settings: Settings) -> AsyncIterator[Engine]:
+    check_name(settings.namespace, "namespace")
+    engine = connect(default_url(settings), **engine_settings(settings))
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(main)
+
+
+def seconds(span: Span) -> float:
+    return span / SECOND

@@ -1,0 +1,167 @@
+"""kagzi runs list | show | watch"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from kagzi.api.workflows import RunFilter
+from kagzi.cli import output
+from kagzi.cli.follow import find_run, finish, wait_for
+from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.core.duration import format_span
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Span
+from kagzi.core.page import Page
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
+from kagzi.settings import Settings
+
+
+@click.group(short_help="List, show and watch runs.")
+def runs() -> None:
+    """Look at runs.
+
+    RUN is a run id, the beginning of one that no other run shares, or the id the run was started with.
+    """
+
+
+@runs.command("list")
+@click.option(
+    "-s",
+    "--status",
+    type=click.Choice([status.value for status in RunStatus], case_sensitive=False),
+    help="Only these.",
+)
+@click.option("-w", "--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("-q", "--queue", metavar="NAME", help="Only runs of this queue.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
+@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@where
+@as_json
+@click.option("--jsonl", is_flag=True, help="Print a JSON document a line.")
+def list_runs(
+    status: str | None,
+    workflow: str | None,
+    queue: str | None,
+    limit: int,
+    page: str | None,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
+    jsonl: bool,
+) -> None:
+    """List runs, newest first."""
+    settings = settings_of(url=url, namespace=namespace).settings
+    start_logging(settings, quiet=True)
+    wanted = RunFilter(
+        namespace=settings.namespace,
+        status=None if status is None else RunStatus(status.upper()),
+        workflow_type=workflow,
+        task_queue=queue,
+    )
+    found = run(_list(settings, wanted, limit, page))
+    summaries = [output.run_summary(item) for item in found.items]
+    if json:
+        output.document({"runs": summaries, "next": found.next, "prev": found.prev})
+        return
+    if jsonl:
+        for summary in summaries:
+            output.line(summary)
+        return
+    output.table(
+        ("run", "id", "workflow", "queue", "status", "created"),
+        [
+            (
+                item.run_id,
+                item.external_id or "-",
+                item.workflow_type,
+                item.task_queue,
+                item.status.value,
+                output.moment(item.created_at) or "-",
+            )
+            for item in found.items
+        ],
+    )
+    if found.next is not None:
+        output.note(f"there are more: --page {found.next}")
+
+
+async def _list(settings: Settings, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:
+    async with engine_of(settings) as engine:
+        return await engine.workflows.list(wanted, page_size=limit, page_token=page)
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@where
+@as_json
+def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """Show a run with its steps, input, result and error."""
+    settings = settings_of(url=url, namespace=namespace).settings
+    start_logging(settings, quiet=True)
+    found, steps = run(_show(settings, run_id))
+    if json:
+        output.document(output.run_details(found, steps))
+        return
+    facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
+    facts.append(("input", _brief(found.input)))
+    if found.output is not None:
+        facts.append(("output", _brief(found.output)))
+    if found.error:
+        facts.append(("error", str(Failure.decode(found.error))))
+    output.table(("", ""), facts)
+    if steps:
+        _print_steps(steps)
+
+
+async def _show(settings: Settings, text: str) -> tuple[Run, tuple[Step, ...]]:
+    async with engine_of(settings) as engine:
+        found = await find_run(engine, settings.namespace, text)
+        return found, await engine.workflows.steps(found.namespace, found.run_id)
+
+
+def _print_steps(steps: Sequence[Step]) -> None:
+    if sys.stdout.isatty():
+        click.echo()
+    output.table(
+        ("step", "attempt", "status", "took", "result"),
+        [
+            (
+                step.step_id,
+                str(step.attempt),
+                step.status.value,
+                "-" if step.finished_at is None else format_span(max(0, step.finished_at - step.started_at)),
+                str(Failure.decode(step.error)) if step.error else _brief(step.output),
+            )
+            for step in steps
+        ],
+    )
+
+
+def _brief(data: bytes | None) -> str:
+    if data is None:
+        return "-"
+    text = msgspec.json.encode(output.payload(data)).decode()
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+@runs.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--timeout", type=length, metavar="DURATION", help="Give up after this long, exit code 124.")
+@where
+@as_json
+def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """Follow a run step by step to its end, then print its result. Exit code 1 if it does not complete."""
+    settings = settings_of(url=url, namespace=namespace).settings
+    start_logging(settings, quiet=True)
+    finish(run(_watch(settings, run_id, timeout)), json=json)
+
+
+async def _watch(settings: Settings, text: str, timeout: Span | None) -> Run:
+    async with engine_of(settings) as engine:
+        found = await find_run(engine, settings.namespace, text)
+        return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)

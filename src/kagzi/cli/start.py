@@ -1,0 +1,120 @@
+"""kagzi start"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from kagzi.api.operations import StartRun
+from kagzi.app import DEFAULT_QUEUE
+from kagzi.cli import output
+from kagzi.cli.follow import finish, wait_for
+from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.clock import SystemClock
+from kagzi.core.instant import Span
+from kagzi.core.run import Run
+from kagzi.errors import InvalidRequest
+from kagzi.ids import RandomIds
+from kagzi.settings import Settings
+
+
+@click.command(short_help="Start a run of a workflow.")
+@click.argument("workflow")
+@click.option(
+    "-i",
+    "--input",
+    "text",
+    metavar="JSON|@FILE|-",
+    help="The arguments: a JSON array by position, an object by name, anything else as the only one. "
+    "@orders.json reads a file, - reads standard input.",
+)
+@click.option(
+    "--id", "external_id", metavar="TEXT", help="Your own id of the run: starting it again finds the first one."
+)
+@click.option("-q", "--queue", default=DEFAULT_QUEUE, show_default=True, metavar="NAME", help="The queue.")
+@click.option(
+    "--version", "version", default="1", show_default=True, metavar="TEXT", help="The version of the workflow."
+)
+@click.option("--priority", type=int, default=0, show_default=True, help="A level is worth a minute of waiting.")
+@click.option("--delay", type=length, default=0, metavar="DURATION", help="Start it this much later: 30s, 2h.")
+@click.option("--wait", is_flag=True, help="Wait for the run and print its result; exit code 1 if it fails.")
+@click.option("--timeout", type=length, metavar="DURATION", help="With --wait: give up after this long, exit code 124.")
+@where
+@as_json
+def start(
+    workflow: str,
+    text: str | None,
+    external_id: str | None,
+    queue: str,
+    version: str,
+    priority: int,
+    delay: Span,
+    wait: bool,
+    timeout: Span | None,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
+) -> None:
+    """Start a run of WORKFLOW, by the name it is registered under, and print its id.
+
+    The run is stored when this returns, and a worker of its queue will execute it.
+
+    \b
+    kagzi start checkout --input '["42", 999]'
+    kagzi start checkout --input '{"order_id": "42", "cents": 999}' --id order-42 --wait
+    """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait")
+    settings = settings_of(url=url, namespace=namespace).settings
+    start_logging(settings, quiet=True)
+    request = StartRun(
+        namespace=settings.namespace,
+        run_id=RandomIds(SystemClock().now).run_id(),
+        workflow_type=workflow,
+        task_queue=queue,
+        version=version,
+        input=read_input(text),
+        external_id=external_id,
+        priority=priority,
+        delay=delay,
+    )
+    run_id, found = run(_start(settings, request, wait, timeout))
+    if found is not None:
+        finish(found, json=json)
+    elif json:
+        output.document({"run_id": run_id})
+    else:
+        click.echo(run_id)
+
+
+async def _start(settings: Settings, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
+    async with engine_of(settings) as engine:
+        started = await engine.workflows.start(request)
+        if started.already_exists:
+            output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
+        if not wait:
+            return started.run_id, None
+        output.note(f"run {started.run_id} is stored; waiting for it")
+        return started.run_id, await wait_for(engine, settings.namespace, started.run_id, timeout)
+
+
+def read_input(text: str | None) -> bytes:
+    if text is None:
+        return b"[]"
+    if text == "-":
+        data = sys.stdin.buffer.read()
+    elif text.startswith("@"):
+        try:
+            data = Path(text[1:]).read_bytes()
+        except OSError as error:
+            raise InvalidRequest(f"--input: {text[1:]} cannot be read: {error.strerror}") from None
+    else:
+        data = text.encode("utf-8", "surrogateescape")
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"--input is not JSON: {error}") from None
+    return data

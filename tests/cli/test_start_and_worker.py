@@ -1,0 +1,202 @@
+"""Two processes on one database: a worker, and commands that start and watch its runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell, read_until
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
+    """A shop whose settings say where its runs live: nowhere in particular, or in PostgreSQL."""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_database")
+        (shop.directory / "kagzi.toml").write_text(f"url = '{url}'\n")
+    return shop
+
+
+def stop(process: subprocess.Popen[str]) -> tuple[int, str]:
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+def test_a_run_from_start_to_end(home: Shell) -> None:
+    (home.directory / "go-42").touch()
+    worker = home.spawn("worker", "shop.py", "-c", "5")
+    read_until(worker, "is up")
+    done = home("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--wait", "--timeout", "60")
+    assert done.code == 0, done
+    assert json.loads(done.out) == {"paid": "42:999", "sent": "shipped"}
+    assert "is stored; waiting" in done.err
+
+    again = home("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--json")
+    assert again.code == 0, again
+    run_id = again.json["run_id"]
+    assert "already" in again.err
+
+    shown = home("runs", "show", "order-42", "--json")
+    assert shown.code == 0, shown
+    assert shown.json["run_id"] == run_id
+    assert shown.json["status"] == "COMPLETED"
+    assert [step["name"] for step in shown.json["steps"]] == ["charge", "ship"]
+
+    watched = home("runs", "watch", run_id[:18])
+    assert watched.code == 0, watched
+    assert json.loads(watched.out) == {"paid": "42:999", "sent": "shipped"}
+    assert "charge: COMPLETED" in watched.err
+
+    bad = home("start", "checkout", "--input", '{"order": "43", "cents": -1}', "--wait", "--timeout", "60")
+    assert bad.code == 1, bad
+    assert bad.out == ""
+    assert "failed: ValueError: cannot charge -1" in bad.err
+
+    listed = home("runs", "list", "--status", "completed")
+    assert listed.out.split("\t")[:4] == [run_id, "order-42", "checkout", "default"]
+    assert len(listed.out.splitlines()) == 1
+    page = home("runs", "list", "--json", "--limit", "1").json
+    assert [run["status"] for run in page["runs"]] == ["FAILED"]
+    older = home("runs", "list", "--jsonl", "--page", page["next"]).out.splitlines()
+    assert [json.loads(line)["run_id"] for line in older] == [run_id]
+
+    code, err = stop(worker)
+    assert code == 0, err
+    assert "has stopped: 1 completed, 1 failed" in err
+
+
+def test_a_worker_drains_on_sigterm(shop: Shell) -> None:
+    worker = shop.spawn("worker", "shop", "--queue", "default", "--log-format", "json")
+    read_until(worker, "is up")
+    waiting = shop.spawn("start", "checkout", "-i", '["7", 1]', "--wait")
+    read_until(waiting, "is stored")
+    until(lambda: '"RUNNING"' in shop("runs", "list", "--json").out)
+    # A claim is no proof that the step is running; give it the moment it needs.
+    until(lambda: "charge" in shop("runs", "show", shop("runs", "list").out.split("\t")[0]).out)
+    worker.send_signal(signal.SIGTERM)
+    read_until(worker, "drains: 1 runs in hand")
+    assert worker.poll() is None
+    (shop.directory / "go-7").touch()
+    _, err = worker.communicate(timeout=30)
+    assert worker.returncode == 0, err
+    for line in err.splitlines():
+        assert {"at", "level", "logger", "message"} <= json.loads(line).keys()
+    # Charged once, by the worker that was told to stop; shipped by the next one.
+    second = shop.spawn("worker", "shop.py:app")
+    out, _ = waiting.communicate(timeout=30)
+    assert json.loads(out) == {"paid": "7:1", "sent": "shipped"}
+    assert stop(second)[0] == 0
+
+
+def test_a_wait_that_takes_too_long(shop: Shell) -> None:
+    done = shop("start", "checkout", "-i", '["1", 1]', "--wait", "--timeout", "300ms")
+    assert done.code == 124, done
+    assert "has not finished within 300ms; it goes on" in done.err
+    assert done.out == ""
+
+
+def test_an_interrupted_wait(shop: Shell) -> None:
+    waiting = shop.spawn("start", "checkout", "-i", '["1", 1]', "--wait")
+    read_until(waiting, "is stored")
+    waiting.send_signal(signal.SIGINT)
+    waiting.communicate(timeout=30)
+    assert waiting.returncode == 130
+
+
+def test_inputs(shop: Shell) -> None:
+    (shop.directory / "order.json").write_text('["5", 2]')
+    assert shop("start", "checkout", "--input", "@order.json", "--id", "file").code == 0
+    assert shop("start", "checkout", "--input", "-", "--id", "stdin", stdin='{"order": "6", "cents": 3}').code == 0
+    assert shop("start", "checkout", "--id", "none").code == 0
+    inputs = [shop("runs", "show", name, "--json").json["input"] for name in ("file", "stdin", "none")]
+    assert inputs == [["5", 2], {"order": "6", "cents": 3}, []]
+    for text, words in (("{", "--input is not JSON"), ("@nothing.json", "nothing.json cannot be read: No such file")):
+        done = shop("start", "checkout", "--input", text)
+        assert done.code == 2, done
+        assert words in done.err
+    conflict = shop("start", "other", "--input", "1", "--id", "file")
+    assert conflict.code == 5, conflict
+    assert shop("start", "checkout", "--timeout", "1s").code == 2
+
+
+def test_runs_that_are_not_there(shop: Shell) -> None:
+    for name in ("order-1", "01a1e143-ba83-701c-b5bf-b67ae6d578b3", "01a1e143"):
+        done = shop("runs", "show", name)
+        assert done.code == 3, done
+        assert "there is no run" in done.err
+    first = shop("start", "checkout").out.strip()
+    shop("start", "checkout")
+    several = shop("runs", "show", first[:6])  # four hours
+    assert several.code == 2, several
+    assert "several runs begin with" in several.err
+    assert shop("runs", "show", first).code == 0
+
+
+def test_namespaces_are_apart(shop: Shell) -> None:
+    shop("start", "checkout", "--namespace", "a")
+    assert shop("runs", "list").out == ""
+    assert len(shop("runs", "list", KAGZI_NAMESPACE="a").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nothing", "there is no module 'nothing' here or on the Python path"),
+        ("shop:nothing", "shop has no 'nothing'; apps in it: app"),
+        ("shop:charge", "shop:charge is a Step, not a Kagzi app"),
+        ("nothing.py", "nothing.py does not exist"),
+        ("shop.py:other", "shop.py has no 'other'"),
+        (":app", "':app' does not name an app"),
+        ("empty.py", "empty.py has no Kagzi app; make one there with: app = Kagzi()"),
+        ("two.py", "two.py has several apps (first, second); say which one: two.py:first"),
+        ("broken.py", "broken.py raises ZeroDivisionError when it is imported"),
+        ("needs", "needs raises ModuleNotFoundError when it is imported"),
+        ("idle.py", "this app has no workflows"),
+        ("a-b.py", "'a-b' is not a name in Python"),
+    ],
+)
+def test_apps_that_cannot_be_found(shop: Shell, target: str, words: str) -> None:
+    files = {
+        "empty.py": "",
+        "two.py": "from kagzi import Kagzi\nfirst, second = Kagzi(), Kagzi()",
+        "broken.py": "def divide():\n    return 1 / 0\ndivide()",
+        "needs.py": "import surely_not_installed",
+        "idle.py": "from kagzi import Kagzi\napp = Kagzi()",
+        "a-b.py": "",
+    }
+    for name, text in files.items():
+        (shop.directory / name).write_text(text)
+    done = shop("worker", target)
+    assert done.code == 2, done
+    assert words in done.err
+    assert "importlib" not in done.err
+    if target == "broken.py":
+        assert "return 1 / 0" in done.err
+
+
+def test_the_app_may_be_named_by_settings(shop: Shell) -> None:
+    assert "which app?" in shop("worker").err
+    (shop.directory / "kagzi.toml").write_text("app = 'nothing:app'\n")
+    assert "no module 'nothing'" in shop("worker").err
+    assert "no module 'other'" in shop("worker", KAGZI_APP="other:app").err
+
+
+def until(look: object, seconds: float = 30) -> None:
+    assert callable(look)
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_a_worker_without_its_database(shop: Shell, tmp_path: Path) -> None:
+    done = shop("worker", "shop.py", "--url", "postgresql://nobody:hunter2@127.0.0.1:1/nothing")
+    assert done.code == 4, done
+    assert "cannot reach PostgreSQL at 127.0.0.1:1" in done.err
+    assert "hunter2" not in done.err + done.out

@@ -1,0 +1,174 @@
+"""The life of a server process, with ports made up for the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kagzi.core.instant import SECOND
+from kagzi.errors import InvalidRequest
+from kagzi.serve import Server, check_exposure, is_loopback, server_url
+from kagzi.settings import Settings
+
+MEMORY = Settings(url="memory://")
+
+
+class FakePort:
+    """One call is in flight; it ends when `answer` is set."""
+
+    port = 4711
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.answer = asyncio.Event()
+
+    async def start(self) -> None:
+        self.log.append("start")
+
+    async def stop(self, grace: float) -> None:
+        self.log.append(f"stop {grace:g}")
+        if grace == 0:
+            self.answer.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.answer.wait(), grace)
+        self.log.append("stopped")
+
+
+class Running:
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.port = FakePort(self.log)
+        self.server = Server(MEMORY, make_ports=lambda *_: [("fake", self.port)], grace=20)
+        self.task = asyncio.create_task(self.server.run())
+
+    async def until(self, entry: str) -> None:
+        async with asyncio.timeout(10):
+            while entry not in self.log:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    made = Running()
+    yield made
+    made.server.shut_down()
+    made.server.shut_down()
+    await asyncio.wait([made.task])
+
+
+async def test_calls_in_flight_finish(running: Running) -> None:
+    assert not running.server.ready()
+    await running.until("start")
+    await asyncio.sleep(0.05)
+    assert running.server.ready()
+    running.server.shut_down()
+    await running.until("stop 20")
+    assert not running.server.ready()
+    assert not running.task.done()
+    # The engine is there for them until the end.
+    assert (await running.server.engine.health()).components
+    running.port.answer.set()
+    await running.task
+    assert running.log == ["start", "stop 20", "stopped"]
+
+
+async def test_a_second_signal_does_not_wait(running: Running) -> None:
+    await running.until("start")
+    await asyncio.sleep(0.05)
+    running.server.shut_down()
+    await running.until("stop 20")
+    running.server.shut_down()
+    async with asyncio.timeout(5):
+        await running.task
+    assert running.log[:3] == ["start", "stop 20", "stop 0"]
+
+
+async def test_a_signal_while_it_opens_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+    server = Server(MEMORY, make_ports=lambda *_: [("fake", FakePort(log))], grace=20)
+
+    async def open_for_ever() -> None:
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(server.engine, "open", open_for_ever)
+    task = asyncio.create_task(server.run())
+    await asyncio.sleep(0.01)
+    server.shut_down()
+    async with asyncio.timeout(5):
+        await task
+    assert log == []
+
+
+async def test_a_port_that_cannot_be_opened_closes_the_others() -> None:
+    log: list[str] = []
+
+    class Taken(FakePort):
+        async def start(self) -> None:
+            raise InvalidRequest("the port is taken")
+
+    server = Server(MEMORY, make_ports=lambda *_: [("a", FakePort(log)), ("b", Taken(log))], grace=20)
+    with pytest.raises(InvalidRequest, match="taken"):
+        await server.run()
+    assert log == ["start", "stop 0", "stopped"]
+
+
+async def test_it_is_not_ready_while_the_database_is_silent(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running.until("start")
+    await asyncio.sleep(0.05)
+    monkeypatch.setattr(running.server.engine, "silence", lambda: 4.0)
+    assert not running.server.ready()
+    monkeypatch.setattr(running.server.engine, "silence", lambda: 0.0)
+    assert running.server.ready()
+
+
+async def test_whoever_can_be_reached_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    log: list[str] = []
+    server = Server(MEMORY, make_ports=lambda *_: [("fake", FakePort(log))], grace=0, exposed=True)
+    task = asyncio.create_task(server.run())
+    while "whoever can reach 127.0.0.1" not in caplog.text:
+        await asyncio.sleep(0.01)
+    server.shut_down()
+    await task
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("[::1]", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("example.org", False),
+        ("127.0.0.1.example.org", False),
+    ],
+)
+def test_who_can_be_reached(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+    if loopback:
+        assert not check_exposure(host, tls=False, keys=False, insecure=False)
+        return
+    for tls, keys, missing in ((False, False, "TLS and API keys"), (True, False, "API keys"), (False, True, "TLS")):
+        with pytest.raises(InvalidRequest, match=f"without {missing}:"):
+            check_exposure(host, tls=tls, keys=keys, insecure=False)
+        assert check_exposure(host, tls=tls, keys=keys, insecure=True)
+    assert not check_exposure(host, tls=True, keys=True, insecure=False)
+
+
+def test_a_server_is_no_client() -> None:
+    assert server_url(Settings(url="grpc://kagzi:50051", db_url="memory://")) == "memory://"
+    assert server_url(Settings(url="memory://")) == "memory://"
+    with pytest.raises(InvalidRequest, match="set KAGZI_DB_URL"):
+        server_url(Settings(url="grpc://kagzi:50051"))
+
+
+async def test_the_settings_reach_the_engine() -> None:
+    settings = Settings(url="memory://", worker_visibility_timeout_secs=9, coordinator_batch_size=7)
+    engine = Server(settings, make_ports=lambda *_: [], grace=0).engine
+    assert (engine.settings.lease, engine.settings.duty_batch) == (9 * SECOND, 7)
