@@ -7,6 +7,7 @@ import hashlib
 import random
 from typing import Any
 
+from kagzi.core.step import StepKind
 from tests.sdk.replay.host import Host, ObservedExecution, Rows, demand, describe, store
 from tests.sdk.replay.programs import Node, random_program, run
 
@@ -29,7 +30,25 @@ def check_seed(seed: int, *, lives: int = 2) -> tuple[Any, ...]:
     return check_program(random_program(seed), seed, lives=lives)
 
 
-def check_program(program: Node, seed: int, *, rows: Rows | None = None, now: int | None = None, lives: int = 2) -> Any:
+def check_cancelled(seed: int, *, lives: int = 2) -> tuple[Any, ...]:
+    """The same for a run that somebody asks to end, sooner or later."""
+    chance = random.Random(f"cancel {seed}")
+    program = random_program(seed)
+    if chance.random() < 0.8:
+        cleanup = random_program(chance.randrange(1 << 16))
+        program = ("cancellable", program, cleanup, chance.choice(("raise", "swallow", "fail")))
+    return check_program(program, seed, lives=lives, cancel_after=chance.choice((0, 1, 2, 3, 5, 8, 13)))
+
+
+def check_program(
+    program: Node,
+    seed: int,
+    *,
+    rows: Rows | None = None,
+    now: int | None = None,
+    lives: int = 2,
+    cancel_after: int | None = None,
+) -> Any:
     """Drive a program to its end, crash at every point on the way, and check all the rules."""
     points: list[Point] = []
 
@@ -39,7 +58,7 @@ def check_program(program: Node, seed: int, *, rows: Rows | None = None, now: in
             points.append(Point(host, execution, in_flight=True))
 
     extra = {} if now is None else {"now": now}
-    host = Host(lambda: run(program), rows=rows, seed=seed, on_event=remember, **extra)
+    host = Host(lambda: run(program), rows=rows, seed=seed, on_event=remember, cancel_after=cancel_after, **extra)
     outcome = host.live()
     demand(not host.overlap, f"{host.overlap} started beside bodies that were cancelled and had not ended")
     assert host.execution is not None
@@ -51,7 +70,14 @@ def check_program(program: Node, seed: int, *, rows: Rows | None = None, now: in
         check_point(program, point)
     if lives > 1 and points:
         for point in chance.sample(points, min(2, len(points))):
-            check_program(program, seed + 7919, rows=dict(point.rows), now=point.clock, lives=lives - 1)
+            check_program(
+                program,
+                seed + 7919,
+                rows=dict(point.rows),
+                now=point.clock,
+                lives=lives - 1,
+                cancel_after=None if cancel_after is None else chance.choice((0, 3)),
+            )
     return describe(outcome), trace, list(host.rows.values())
 
 
@@ -74,6 +100,8 @@ def check_point(program: Node, point: Point) -> None:
 
 
 def check_final_history(program: Node, host: Host, outcome: Any, trace: list[Any]) -> None:
+    told = [row for row in host.rows.values() if row.kind is StepKind.SIGNAL]
+    demand(len(told) <= 1, f"the run was told {len(told)} times that it is cancelled")
     again = Host(lambda: run(program), rows=dict(host.rows), now=host.clock + 10**9)
     execution = again.begin()
     demand(execution.outcome is not None, "replay of a finished run goes on")

@@ -3,7 +3,7 @@ happens next.
 
 A host lives until the run has ended; whenever it parks, it begins anew from its rows, as after another claim. While it
 lives it checks what can be seen from outside at that moment (see `Host.submit` and `Host.start_body`). `crash_after`
-ends it after so many events; `on_event` sees it after each event, so that a test can go on from every such point.
+ends it after so many events, `cancel_after` has somebody ask for the run to end then; `on_event` sees it after each event, so that a test can go on from every such point.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ class Host:
         rows: Rows | None = None,
         seed: int = 0,
         crash_after: int | None = None,
+        cancel_after: int | None = None,
         on_event: Callable[[Host, ObservedExecution], None] | None = None,
         now: int = START,
         retry: Retry | None = None,
@@ -121,6 +122,8 @@ class Host:
         self.clock = now
         self.pending: list[Operation] = []
         self.in_flight: list[Operation] = []
+        self.cancel_after = cancel_after
+        self.cancel_requested = False
         self.bodies: dict[StepCall, None] = {}
         self.cancelled: list[StepCall] = []
         self.started: list[tuple[str, int]] = []
@@ -219,7 +222,7 @@ class Host:
             strict=self.strict,
         )
         self.execution = execution
-        execution.begin(self.workflow(), CODEC.encode_result)
+        execution.begin(self.workflow(), CODEC.encode_result, cancel=self.cancel_requested)
         return execution
 
     def evict(self, execution: ObservedExecution) -> None:
@@ -237,6 +240,13 @@ class Host:
         if self.crash_after is not None and self.events > self.crash_after:
             raise Crashed
         demand(self.events <= self.most_events, "the run does not come to an end")
+        if self.cancel_after is not None and self.events > self.cancel_after and not self.cancel_requested:
+            self.cancel_requested = True
+            if self.random.random() < 0.8:  # else the next life is told
+                execution.cancel()
+                if self.on_event is not None and execution.outcome is None:
+                    self.on_event(self, execution)
+                return
         chance = self.random
         choices: list[Callable[[], None]] = [lambda call=call: self.end_body(execution, call) for call in self.bodies]
         choices += [lambda call=call: self.end_cancelled(execution, call) for call in self.cancelled]
@@ -376,4 +386,6 @@ def describe(outcome: Outcome) -> tuple[Any, ...]:
     if outcome.failure is not None:
         failure: Failure = outcome.failure
         return ("failed", failure.type, failure.message, outcome.keep_seq)
+    if outcome.cancelled:
+        return ("cancelled", outcome.keep_seq)
     return ("completed", outcome.output)

@@ -66,6 +66,24 @@ def make_program(choose: Choose, depth: int) -> Node:
     return ("seq", tuple(_statement(choose, depth) for _ in range(1 + choose(3))))
 
 
+def random_sequence(seed: int) -> Node:
+    """A program that does one thing at a time."""
+    return make_sequence(random.Random(f"sequence {seed}").randrange, depth=3)
+
+
+def make_sequence(choose: Choose, depth: int) -> Node:
+    kind = choose(6) if depth else choose(2)
+    if kind == 1:
+        return ("sleep", DELAYS[choose(len(DELAYS))], False)
+    if kind == 2:
+        return ("try", make_sequence(choose, depth - 1), _step(choose), _step(choose) if choose(2) else None)
+    if kind == 3:
+        return ("branch", _step(choose), make_sequence(choose, depth - 1), ("observe",))
+    if kind > 3:
+        return ("seq", tuple(make_sequence(choose, depth - 1) for _ in range(1 + choose(3))))
+    return _step(choose)
+
+
 def _statement(choose: Choose, depth: int) -> Node:
     node = _node(choose, depth)
     # Unguarded errors end most programs early, so most are guarded.
@@ -300,6 +318,18 @@ class Interpreter:
             if final is not None:
                 self.note("finally")
                 await self.run(final)
+
+    async def do_cancellable(self, node: Node, cleanup: Node, how: str) -> Any:
+        try:
+            return await self.run(node)
+        except asyncio.CancelledError:
+            self.note("told")
+            value = await self.run(cleanup)
+            if how == "swallow":
+                return value
+            if how == "fail":
+                raise LookupError("cannot clean up") from None
+            raise
 
     async def do_background(self, node: Node) -> None:
         self.background.append(asyncio.create_task(self.run(node)))

@@ -362,6 +362,43 @@ def evict_without_a_flag(patch: Patch) -> None:
     patch.setattr(kernel, "WorkflowLoop", Unflagged)
 
 
+# 13
+
+
+def cancellations_are_not_recorded(patch: Patch) -> None:
+    patch.setattr(
+        Execution, "_deliver_cancel", lambda self: self._main.done() or self._tell_cancelled() or self.loop.drain()
+    )
+
+
+def cancellations_are_delivered_again(patch: Patch) -> None:
+    deliver = Execution._deliver_cancel
+
+    def again(self: Execution) -> None:
+        self.cancelled = False
+        deliver(self)
+
+    patch.setattr(Execution, "_deliver_cancel", again)
+
+
+def cancellations_are_replayed_last(patch: Patch) -> None:
+    begin = Execution.begin
+
+    def last(self: Execution, *args: Any, **kwargs: Any) -> None:
+        told = [event for event in self._events if event.kind is StepKind.SIGNAL]
+        for event in told:
+            self._events.remove(event)
+            self._events.append(event)
+        begin(self, *args, **kwargs)
+
+    patch.setattr(Execution, "begin", last)
+
+
+CANCEL_MUTANTS: list[Callable[[Patch], None]] = [
+    cancellations_are_not_recorded,
+    cancellations_are_delivered_again,
+    cancellations_are_replayed_last,
+]
 MUTANTS: list[Callable[[Patch], None]] = [
     two_events_in_one_drain,
     number_after_the_workflow_went_on,
@@ -409,6 +446,18 @@ def test_a_broken_rule_is_noticed(mutant: Callable[[Patch], None], monkeypatch: 
     for seed in VOLUME:
         try:
             checks.check_seed(seed, lives=1)
+        except Exception:
+            return
+    pytest.fail("nothing was noticed")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mutant", CANCEL_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_of_cancelling_is_noticed(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    for seed in VOLUME:
+        try:
+            checks.check_cancelled(seed, lives=2)
         except Exception:
             return
     pytest.fail("nothing was noticed")

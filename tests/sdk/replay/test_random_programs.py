@@ -78,6 +78,21 @@ def test_many_programs() -> None:
     assert expected <= set(seen), seen
 
 
+def test_many_cancelled_programs() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(150):
+        outcome, _trace, rows = checks.check_cancelled(seed)
+        told = next((row.completed_seq for row in rows if row.kind is StepKind.SIGNAL), None)
+        seen[f"{outcome[0]} {'told' if told else 'untold'}"] += 1
+        if told and any(row.completed_seq > told for row in rows if row.completed_seq):
+            seen["events after it was told"] += 1
+        if outcome[0] == "cancelled":
+            assert told, f"seed {seed} ended cancelled without being told"
+    # Some end before they can be told, some clean up, some raise something else, some go on as if nothing had happened.
+    expected = {"cancelled told", "completed told", "completed untold", "failed told", "events after it was told"}
+    assert expected <= set(seen), seen
+
+
 def test_letting_go_runs_nothing() -> None:
     """Evict at every point, and let the collector have what is left."""
     gc.collect()
