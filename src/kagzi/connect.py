@@ -4,6 +4,7 @@ memory://                            in memory, gone with the process
 sqlite:///orders.db                  a file, relative to the working directory
 sqlite:////var/lib/orders.db         a file, absolute
 postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://)
+grpc://host:50051                    a Kagzi server; grpcs:// with TLS
 """
 
 from __future__ import annotations
@@ -22,17 +23,23 @@ from kagzi.settings import DATA_DIRECTORY, Settings, project_directory
 from kagzi.store.protocol import Store
 
 _CONNECTIONS_OF_THEIR_OWN = 5  # three lanes, the announcer and the listener
-ACCEPTED = "memory://, sqlite:///file.db, sqlite:////absolute/file.db or postgresql://user@host/database"
+ACCEPTED = (
+    "memory://, sqlite:///file.db, sqlite:////absolute/file.db, postgresql://user@host/database or grpc://host:50051"
+)
+SERVER_PORT = 50051
 
 
 def connect(url: str, **settings: Any) -> Engine:
-    """An engine for this database, not yet opened. Settings are the fields of `EngineSettings`."""
+    """An engine for this database or server, not yet opened. Settings are the fields of `EngineSettings`; a server has
+    its own."""
     try:
         chosen = EngineSettings(**settings)
     except TypeError:
         known = ", ".join(EngineSettings.__struct_fields__)
         unknown = ", ".join(sorted(set(settings) - set(EngineSettings.__struct_fields__)))
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
+    if str(url).partition("://")[0].lower() in ("grpc", "grpcs"):
+        return _remote(url)
     return LocalEngine(make_store(url), settings=chosen, coordinate=Coordinator)
 
 
@@ -86,10 +93,28 @@ def make_store(url: object, *, connections: int | None = None) -> Store:
         case "postgresql" | "postgres":
             return _postgres(url, connections)
         case "grpc" | "grpcs":
-            raise InvalidRequest(
-                f"{scheme}:// (a Kagzi server) is not available in this version yet; accepted: {ACCEPTED}"
-            )
+            raise InvalidRequest(f"{scheme}:// is a Kagzi server and not a database, which is needed here")
     raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
+
+
+def _remote(url: str) -> Engine:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or SERVER_PORT
+    except ValueError:
+        raise InvalidRequest("the address of the server is malformed; its form is grpc://host:50051") from None
+    if not host or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+        raise InvalidRequest("a server is named by host and port alone, for example grpc://localhost:50051")
+    try:
+        import grpc
+
+        from kagzi.rpc.remote import RemoteEngine
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith(("grpc", "google")):
+            raise
+        raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
+    tls = grpc.ssl_channel_credentials() if parts.scheme == "grpcs" else None
+    return RemoteEngine(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls=tls)
 
 
 def _sqlite_path(url: str) -> str:

@@ -70,7 +70,7 @@ def test_settings_reach_the_engine() -> None:
         (b"memory://", "accepted: memory"),
         ("mysql://u:s3cret@host/db", "unknown database scheme 'mysql'; accepted: memory"),
         ("://u:s3cret@host", "unknown database scheme"),
-        ("grpc://u:s3cret@host:50051", "not available in this version yet"),
+        ("grpc://u:s3cret@host:50051", "host and port alone"),
         ("memory://x", "takes nothing"),
         ("sqlite://orders.db", "third slash"),
         ("sqlite://", "third slash"),

@@ -474,7 +474,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (Poll, "PollTasksRequest", {}),
     (Polled, "PollTasksResponse", {}),
     (Claim, "Claim", {"namespace": FROM_THE_CALL}),
-    (Heartbeat, "HeartbeatRequest", {}),
+    (Heartbeat, "HeartbeatRequest", {"confirmed": None}),
     (HeartbeatAnswer, "HeartbeatResponse", {"drain": "should_drain"}),
     (Chunk, "Chunk", {"namespace": FROM_THE_CALL, "operations": "steps"}),
     (ParkRun, "ParkRun", {}),

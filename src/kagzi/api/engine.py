@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kagzi.api.workers import WorkerService
+from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
 from kagzi.core.health import Health
 
@@ -32,3 +32,10 @@ class Engine(Protocol):
         Heartbeats live there, so that a step which blocks the worker's loop cannot cost it its leases.
         """
         ...
+
+
+class HostedEngine(Engine, Protocol):
+    """An engine that a server can host: it answers more than the SDK asks."""
+
+    @property
+    def leases(self) -> LeaseService: ...

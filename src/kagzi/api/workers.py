@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
 from kagzi.core.instant import Instant, Span
+from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
 from kagzi.core.worker import WorkflowType
 
@@ -81,12 +82,14 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     """I am alive and hold these runs.
 
     `heard` is the highest poll number whose answer has arrived: a run claimed by an earlier poll and not listed here
-    was lost on the way and goes back at once.
+    was lost on the way and goes back at once. A worker that keeps no list says `confirmed` instead:
+    it holds what was confirmed (see `LeaseService`).
     """
 
     worker_id: str
     held: tuple[tuple[str, str], ...]  # (run_id, token)
     heard: int
+    confirmed: bool = False
     completed: int = 0  # since the start of the worker
     failed: int = 0
 
@@ -98,6 +101,27 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     drain: bool = False
     known: bool = True  # False: the engine has no such live worker; register again
     now: Instant = 0  # the database's time; 0 if there is none to tell
+
+
+class LeaseState(Struct, frozen=True, kw_only=True):
+    """A run whose latest lease has this token, and everything recorded about it.
+
+    The lease holds while `status` is RUNNING. Otherwise its holder has let go of the run and nobody has taken it since.
+    """
+
+    namespace: str
+    run_id: str
+    token: str
+    worker_id: str
+    status: RunStatus
+    now: Instant  # the database's time
+    confirmed: bool  # its holder was heard of since the claim (see LeaseService)
+    input: bytes
+    lease: Span
+    attempts: int
+    inbox_seq: int
+    retry_policy: bytes | None
+    history: tuple[Step, ...]
 
 
 class Adopter(Protocol):
@@ -153,4 +177,13 @@ class WorkerService(Protocol):
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         """Offer free slots to runs started in this process; the returned function takes the offer back."""
+        ...
+
+
+class LeaseService(Protocol):
+    """For a server, whose clients in the field know neither tokens nor histories."""
+
+    async def read(self, namespace: str, run_id: str, token: str, *, confirm: bool = False) -> LeaseState:
+        """What the holder of a lease may read: NotFound if there is no such run, LeaseLost if its lease has another
+        token. With `confirm` the claim counts as heard of: heartbeats that list no runs renew it from now on."""
         ...

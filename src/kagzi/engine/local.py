@@ -11,6 +11,7 @@ from kagzi.core.health import Health
 from kagzi.engine import health
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.driven import Driven
+from kagzi.engine.leases import Leases
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.pulse import Pulse
 from kagzi.engine.settings import EngineSettings
@@ -70,6 +71,10 @@ class LocalEngine:
     @property
     def workers(self) -> Workers:
         return self._opened.workers
+
+    @property
+    def leases(self) -> Leases:
+        return self._opened.leases
 
     @property
     def wakeups(self) -> Wakeups:
@@ -135,6 +140,7 @@ class _Parts:
         namespaces = Namespaces(store)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
+        self.leases = Leases(store)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0
         if background:

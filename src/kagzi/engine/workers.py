@@ -120,7 +120,7 @@ class Workers:
                 watch.dirty = True
                 raise
             if len(polled.claims) >= limit:
-                watch.dirty = True  # there may be more
+                watch.wake()  # there may be more, also for another poll of this worker that waits
             self._wakeups.claimed(watch, polled.now)
             self._driven.claimed(polled.claims, poll.worker_id)
             return polled

@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
@@ -108,6 +108,11 @@ class Store(Protocol):
 
         Runs that already carry this poll's token are returned again (a repeated poll).
         """
+        ...
+
+    async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
+        """The run with this token and its history, read after `confirm` has renewed the lease and marked its claim as
+        heard of; None if there is no run with this token."""
         ...
 
     # Reads.

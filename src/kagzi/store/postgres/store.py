@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.operations import Answer, Chunk, StartRun, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
@@ -29,7 +29,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import Migration
-from kagzi.store.postgres import duties, runs, steps, workers
+from kagzi.store.postgres import duties, leases, runs, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -159,6 +159,14 @@ class PostgresStore:
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now()
         return await self._pool.run(lambda connection: runs.claim_runs(connection, poll, lease, now))
+
+    async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
+        if not (runs.is_id(run_id) and runs.is_id(token)):
+            return None
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: leases.read_lease(connection, namespace, run_id, token, confirm, now)
+        )
 
     # Reads.
 

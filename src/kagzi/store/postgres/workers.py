@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _REGISTER_WORKER = STATEMENTS["register_worker"]
 _RENEW_LEASES = STATEMENTS["renew_leases"]
 _FIND_LET_GO = STATEMENTS["find_let_go"]
+_FIND_CONFIRMED_LEASES = STATEMENTS["find_confirmed_leases"]
 _BEAT = STATEMENTS["beat"]
 _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
@@ -51,18 +52,22 @@ async def register_worker(connection: Connection, worker: Registration, now: Ins
 async def heartbeat(
     connection: Connection, beat: Heartbeat, now: Instant | None
 ) -> tuple[HeartbeatAnswer, list[Recovered]]:
+    held = beat.held
+    if beat.confirmed:
+        rows = await connection.fetch(_FIND_CONFIRMED_LEASES, beat.worker_id)
+        held = tuple([(str(row["run_id"]), str(row["token"])) for row in rows])
     rows = await connection.fetch(
         _RENEW_LEASES,
         now,
         beat.worker_id,
-        [run_id for run_id, _ in beat.held],
-        [token for _, token in beat.held],
-        beat.heard,
+        [run_id for run_id, _ in held],
+        [token for _, token in held],
+        0 if beat.confirmed else beat.heard,
     )
     renewed = {str(row["run_id"]): row for row in rows if row["status"] == RunStatus.RUNNING}
     released = [recovered_of(row) for row in rows if row["status"] != RunStatus.RUNNING]
     await forget_step_timeouts(connection, released)
-    missing = [pair for pair in beat.held if pair[0] not in renewed]
+    missing = [pair for pair in held if pair[0] not in renewed]
     if missing:
         run_ids, tokens = [run_id for run_id, _ in missing], [token for _, token in missing]
         rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens)

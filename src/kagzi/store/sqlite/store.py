@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Instant, Span
@@ -16,7 +16,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker
 from kagzi.store.migrate import Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
-from kagzi.store.sqlite import batch, cancels, claims, duties, steps, workers
+from kagzi.store.sqlite import batch, cancels, claims, duties, leases, steps, workers
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -81,6 +81,16 @@ class SqliteStore:
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now
         return await self._database.write(lambda connection: claims.claim(connection, poll, lease, now()))
+
+    async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
+        now = self._now
+        state = await self._database.read(
+            lambda connection: leases.read_lease(connection, namespace, run_id, token, now())
+        )
+        if state is None or state.confirmed or not confirm:
+            return state
+        await self._database.write(lambda connection: leases.confirm_lease(connection, namespace, run_id, token, now()))
+        return await self.read_lease(namespace, run_id, token, False)
 
     # Reads.
 

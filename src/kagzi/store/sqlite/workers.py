@@ -46,19 +46,20 @@ def heartbeat(
     connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed))
     worker = connection.execute(SQL["find_worker"], (worker_id,)).fetchone()
     listed = dict(heartbeat.held)
+    heard = 0 if heartbeat.confirmed else heartbeat.heard
     kept: list[str] = []
     news: list[str] = []
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
     leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
     for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested in leases:
-        if listed.get(run_id) == token:
+        if listed.get(run_id) == token or (heartbeat.confirmed and poll is None):
             kept.append(run_id)
             if has_news:
                 news.append(run_id)
             if cancel_requested:
                 cancelled.append(run_id)
-        elif poll is not None and poll <= heartbeat.heard:
+        elif poll is not None and poll <= heard:
             # Not listed under this token: listing an older lease of the run says nothing about this one.
             unheard.append((namespace, run_id, task_queue, priority))
     if kept:

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Span
 from kagzi.core.page import Cursor
@@ -187,6 +187,10 @@ class StorePort:
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         polled: Polled = await self._ask("claim", poll, lease)
         return polled
+
+    async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
+        state: LeaseState | None = await self._ask("read_lease", namespace, run_id, token, confirm)
+        return state
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         run: Run | None = await self._ask("get_run", namespace, run_id)

@@ -1,0 +1,26 @@
+"""Leases, as a server looks at them for clients that do not."""
+
+from __future__ import annotations
+
+from kagzi.api.workers import LeaseState
+from kagzi.core.limits import check_name
+from kagzi.engine.checks import check_id
+from kagzi.errors import LeaseLost, NotFound
+from kagzi.store.protocol import Store
+
+
+class Leases:
+    """`api.workers.LeaseService` over a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def read(self, namespace: str, run_id: str, token: str, *, confirm: bool = False) -> LeaseState:
+        check_name(namespace, "namespace")
+        run_id, token = check_id(run_id, "run id"), check_id(token, "token")
+        state = await self._store.read_lease(namespace, run_id, token, confirm)
+        if state is not None:
+            return state
+        if await self._store.get_run(namespace, run_id) is None:
+            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+        raise LeaseLost(f"the lease on run {run_id} has ended; somebody else may drive it now")

@@ -1,0 +1,174 @@
+"""The way to a server: calls with deadlines, and errors of our own tree.
+
+`AioChannel` belongs to the event loop it was made on. grpc.aio shares one completion queue between all event loops of a
+process, so a second loop (the heartbeat thread's) would be woken for the first one's calls, and sometimes wait behind
+them. `ThreadChannel` therefore uses gRPC's own threads, and a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from kagzi.errors import KagziError, Unavailable
+from kagzi.rpc import limits
+from kagzi.rpc.methods import METHODS, path
+from kagzi.rpc.status import error_of_call
+
+M = TypeVar("M", bound=Message)
+
+CONNECT_SECONDS = 10.0
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_metadata_size", 4 * limits.METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", 8 * limits.METADATA_BYTES),
+    ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Connecting again: soon at first, then more patiently; gRPC adds the jitter.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 500),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    # Channels to one server would otherwise share a connection, and heartbeats are to have their own.
+    ("grpc.use_local_subchannel_pool", 1),
+    # We repeat calls ourselves, and know for how long that is worth while.
+    ("grpc.enable_retries", 0),
+)
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class Channel(Protocol):
+    async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
+        """One call, once. Raises what the server's engine raised, or Unavailable."""
+        ...
+
+    async def connect(self, seconds: float) -> None:
+        """Wait until there is a connection; Unavailable if there is none in time."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class AioChannel:
+    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, metadata: Metadata = ()) -> None:
+        self._target = target
+        self._metadata = tuple(metadata)
+        self._calls: dict[str, Any] = {}
+        self._closed = False
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        else:
+            self._channel = grpc.aio.secure_channel(target, tls, options=_OPTIONS)
+
+    async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
+        name = path(service, rpc)
+        call = self._calls.get(name)
+        if call is None:
+            call = self._calls[name] = self._channel.unary_unary(
+                name,
+                request_serializer=METHODS[name].request.SerializeToString,
+                response_deserializer=METHODS[name].response.FromString,
+            )
+        try:
+            response = await call(request, timeout=seconds, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_of_call(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and (task is None or not task.cancelling()):
+                raise Unavailable("the engine was closed during the call") from None
+            raise
+        except grpc.aio.UsageError:
+            raise Unavailable("the engine is closed") from None
+        assert isinstance(response, answer)
+        return response
+
+    async def connect(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise _no_server(self._target) from None
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._channel.close()
+
+
+class ThreadChannel:
+    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, metadata: Metadata = ()) -> None:
+        self._target = target
+        self._metadata = tuple(metadata)
+        self._calls: dict[str, Any] = {}
+        if tls is None:
+            self._channel = grpc.insecure_channel(target, options=_OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(target, tls, options=_OPTIONS)
+
+    async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
+        name = path(service, rpc)
+        call = self._calls.get(name)
+        if call is None:
+            call = self._calls[name] = self._channel.unary_unary(
+                name,
+                request_serializer=METHODS[name].request.SerializeToString,
+                response_deserializer=METHODS[name].response.FromString,
+            )
+        try:
+            under_way = call.future(request, timeout=seconds, metadata=self._metadata)
+        except ValueError:
+            raise Unavailable("the engine is closed") from None
+        try:
+            response = await _wrapped(under_way)
+        except asyncio.CancelledError:
+            under_way.cancel()
+            raise
+        assert isinstance(response, answer)
+        return response
+
+    async def connect(self, seconds: float) -> None:
+        ready = grpc.channel_ready_future(self._channel)
+        try:
+            async with asyncio.timeout(seconds):
+                await _wrapped(ready)
+        except (TimeoutError, KagziError):
+            ready.cancel()
+            raise _no_server(self._target) from None
+
+    async def close(self) -> None:
+        self._channel.close()
+
+
+async def _wrapped(future: Any) -> Any:
+    """A future of gRPC's threads, awaited on this loop."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+
+    def done(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(_set, waiter)
+
+    future.add_done_callback(done)
+    await waiter
+    try:
+        return future.result()
+    except grpc.FutureCancelledError:
+        raise Unavailable("the engine was closed during the call") from None
+    except grpc.RpcError as error:
+        raise error_of_call(error) from None
+
+
+def _set(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _no_server(target: str) -> Unavailable:
+    return Unavailable(f"there is no Kagzi server at {target}. Check host and port, and that `kagzi server` is running")

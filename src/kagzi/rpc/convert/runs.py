@@ -1,0 +1,274 @@
+"""Runs: WorkflowService's messages into core and api, and back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kagzi._proto.v1 import common_pb2, workflow_pb2
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import SECOND
+from kagzi.core.retry import Retry
+from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
+from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.common import (
+    NULL,
+    instant,
+    payload_from_bytes,
+    payload_to_bytes,
+    retry_policy,
+    timestamp,
+)
+from kagzi.rpc.convert.errors import failure_to_detail
+
+pb = workflow_pb2
+
+DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_VERSION: Final = "1"
+_DEFAULT_RETRY: Final = Retry()
+
+_EXACT: Final[dict[RunStatus, pb.WorkflowStatus]] = {
+    RunStatus.PENDING: pb.WORKFLOW_STATUS_PENDING,
+    RunStatus.RUNNING: pb.WORKFLOW_STATUS_RUNNING,
+    RunStatus.SLEEPING: pb.WORKFLOW_STATUS_SLEEPING,
+    RunStatus.COMPLETED: pb.WORKFLOW_STATUS_COMPLETED,
+    RunStatus.FAILED: pb.WORKFLOW_STATUS_FAILED,
+    RunStatus.CANCELLED: pb.WORKFLOW_STATUS_CANCELLED,
+    RunStatus.TIMED_OUT: pb.WORKFLOW_STATUS_TIMED_OUT,
+    RunStatus.SCHEDULED: pb.WORKFLOW_STATUS_SCHEDULED,
+    RunStatus.PAUSED: pb.WORKFLOW_STATUS_PAUSED,
+}
+_STATUSES: Final[dict[int, RunStatus]] = {wire: status for status, wire in _EXACT.items()}
+
+
+def exact_status(status: RunStatus) -> pb.WorkflowStatus:
+    return _EXACT[status]
+
+
+def old_status(status: RunStatus) -> pb.WorkflowStatus:
+    """In words that clients in the field know."""
+    return _EXACT[RunStatus.FAILED if status is RunStatus.TIMED_OUT else status]
+
+
+def status_of(wire: int, field: str) -> RunStatus:
+    status = _STATUSES.get(wire)
+    if status is None:
+        raise InvalidRequest(f"{field} {wire} is not known; there are {', '.join(RunStatus)}")
+    return status
+
+
+def namespace_of(text: str) -> str:
+    return text or DEFAULT_NAMESPACE
+
+
+# Starting.
+
+
+def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id: str) -> StartRun:
+    """`run_id` is used if the caller brought none."""
+    policy: bytes | None = None
+    if request.HasField("exact_retry_policy"):
+        policy = Retry.decode(request.exact_retry_policy).encode()
+    elif request.HasField("retry_policy"):
+        policy = retry_policy(request.retry_policy, _DEFAULT_RETRY).encode()
+    return StartRun(
+        namespace=namespace,
+        run_id=request.run_id or run_id,
+        workflow_type=request.workflow_type,
+        task_queue=request.task_queue or request.workflow_type,
+        version=request.version or DEFAULT_VERSION,
+        input=payload_to_bytes(request.input) if request.HasField("input") else NULL,
+        external_id=request.external_id or None,
+        priority=request.priority,
+        delay=request.delay_us,
+        start_at=request.start_at_us if request.HasField("start_at_us") else None,
+        timeout=request.timeout_us if request.HasField("timeout_us") else None,
+        deadline_at=request.deadline_at_us if request.HasField("deadline_at_us") else None,
+        retry_policy=policy,
+        lease_length=request.lease_us if request.HasField("lease_us") else None,
+    )
+
+
+def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
+    """Without its namespace, which is that of the whole call."""
+    return pb.StartWorkflowRequest(
+        external_id=start.external_id,
+        task_queue=start.task_queue,
+        workflow_type=start.workflow_type,
+        input=payload_from_bytes(start.input),
+        version=start.version,
+        run_id=start.run_id,
+        priority=start.priority,
+        delay_us=start.delay,
+        start_at_us=start.start_at,
+        timeout_us=start.timeout,
+        deadline_at_us=start.deadline_at,
+        lease_us=start.lease_length,
+        exact_retry_policy=start.retry_policy,
+    )
+
+
+def started_to_wire(started: Started) -> pb.StartWorkflowResponse:
+    return pb.StartWorkflowResponse(
+        run_id=started.run_id,
+        already_exists=started.already_exists,
+        exact_status=_EXACT[started.status],
+        available_at_us=started.available_at or 0,
+    )
+
+
+def started_from_wire(response: pb.StartWorkflowResponse) -> Started:
+    return Started(
+        run_id=response.run_id,
+        already_exists=response.already_exists,
+        status=_STATUSES[response.exact_status],
+        available_at=response.available_at_us,
+    )
+
+
+# Ending, and beginning again.
+
+
+def cancel_from_wire(request: pb.CancelWorkflowRequest) -> CancelRun:
+    return CancelRun(
+        namespace=namespace_of(request.namespace),
+        run_id=request.run_id,
+        grace=request.grace_us if request.HasField("grace_us") else CANCEL_GRACE,
+    )
+
+
+def cancel_to_wire(cancel: CancelRun) -> pb.CancelWorkflowRequest:
+    return pb.CancelWorkflowRequest(namespace=cancel.namespace, run_id=cancel.run_id, grace_us=cancel.grace)
+
+
+def terminate_from_wire(request: pb.TerminateWorkflowRequest) -> TerminateRun:
+    return TerminateRun(namespace=namespace_of(request.namespace), run_id=request.run_id, reason=request.reason)
+
+
+def terminate_to_wire(terminate: TerminateRun) -> pb.TerminateWorkflowRequest:
+    return pb.TerminateWorkflowRequest(namespace=terminate.namespace, run_id=terminate.run_id, reason=terminate.reason)
+
+
+def repeat_from_wire(request: pb.RetryWorkflowRequest, run_id: str) -> RepeatRun:
+    """`run_id` is used if the caller brought none."""
+    return RepeatRun(
+        namespace=namespace_of(request.namespace),
+        run_id=request.new_run_id or run_id,
+        of_run_id=request.run_id,
+        keep_steps=not request.from_scratch,
+    )
+
+
+def repeat_to_wire(repeat: RepeatRun) -> pb.RetryWorkflowRequest:
+    return pb.RetryWorkflowRequest(
+        namespace=repeat.namespace,
+        run_id=repeat.of_run_id,
+        new_run_id=repeat.run_id,
+        from_scratch=not repeat.keep_steps,
+    )
+
+
+def cancel_answer_from_wire(run_id: str, effective: bool, status: int) -> CancelAnswer:
+    """A run that has timed out is FAILED to clients in the field, and to those who cancel it."""
+    return CancelAnswer(run_id=run_id, effective=effective, status=_STATUSES[status])
+
+
+# Looking.
+
+
+def run_to_wire(run: Run) -> pb.Workflow:
+    error = None
+    if run.error is not None:
+        code = common_pb2.ERROR_CODE_TIMEOUT if run.status is RunStatus.TIMED_OUT else None
+        error = failure_to_detail(run.error, code)
+    elif run.status is RunStatus.TIMED_OUT:
+        error = common_pb2.ErrorDetail(code=common_pb2.ERROR_CODE_TIMEOUT, message="the run passed its deadline")
+    return pb.Workflow(
+        namespace=run.namespace,
+        run_id=run.run_id,
+        external_id=run.external_id,
+        task_queue=run.task_queue,
+        workflow_type=run.workflow_type,
+        status=old_status(run.status),
+        version=run.version,
+        input=payload_from_bytes(run.input),
+        output=None if run.output is None else payload_from_bytes(run.output),
+        error=error,
+        attempts=run.attempts,
+        priority=run.priority,
+        timeout_ms=None if run.deadline_at is None else max(0, run.deadline_at - run.created_at) // 1000,
+        created_at=timestamp(run.created_at),
+        started_at=timestamp(run.started_at),
+        finished_at=timestamp(run.finished_at),
+        wake_up_at=timestamp(run.available_at) if run.status is RunStatus.SLEEPING else None,
+        worker_id=run.worker_id,
+        exact_status=_EXACT[run.status],
+        executions=run.executions,
+        crashes=run.crashes,
+        available_at_us=run.available_at,
+        deadline_at_us=run.deadline_at,
+    )
+
+
+def run_from_wire(workflow: pb.Workflow) -> Run:
+    error = workflow.error
+    return Run(
+        namespace=workflow.namespace,
+        run_id=workflow.run_id,
+        external_id=workflow.external_id or None,
+        task_queue=workflow.task_queue,
+        workflow_type=workflow.workflow_type,
+        version=workflow.version,
+        status=_STATUSES[workflow.exact_status],
+        priority=workflow.priority,
+        attempts=workflow.attempts,
+        executions=workflow.executions,
+        crashes=workflow.crashes,
+        created_at=_micros(workflow.created_at.seconds, workflow.created_at.nanos),
+        available_at=workflow.available_at_us if workflow.HasField("available_at_us") else None,
+        started_at=_optional(workflow, "started_at"),
+        finished_at=_optional(workflow, "finished_at"),
+        deadline_at=workflow.deadline_at_us if workflow.HasField("deadline_at_us") else None,
+        worker_id=workflow.worker_id if workflow.HasField("worker_id") else None,
+        input=workflow.input.data,
+        output=workflow.output.data if workflow.HasField("output") else None,
+        error=error.failure if workflow.HasField("error") and error.HasField("failure") else None,
+    )
+
+
+def filter_from_wire(request: pb.ListWorkflowsRequest) -> RunFilter:
+    return RunFilter(
+        namespace=namespace_of(request.namespace),
+        status=status_of(request.status_filter, "status_filter") if request.HasField("status_filter") else None,
+        workflow_type=request.workflow_type if request.HasField("workflow_type") else None,
+        task_queue=request.task_queue if request.HasField("task_queue") else None,
+        created_after=instant(request.created_after, "created_after") if request.HasField("created_after") else None,
+        created_before=(
+            instant(request.created_before, "created_before") if request.HasField("created_before") else None
+        ),
+    )
+
+
+def filter_to_wire(
+    filter: RunFilter, *, page_size: int, page_token: str | None, total: bool = False
+) -> pb.ListWorkflowsRequest:
+    return pb.ListWorkflowsRequest(
+        namespace=filter.namespace,
+        status_filter=None if filter.status is None else _EXACT[filter.status],
+        workflow_type=filter.workflow_type,
+        task_queue=filter.task_queue,
+        created_after=timestamp(filter.created_after),
+        created_before=timestamp(filter.created_before),
+        page=common_pb2.PageRequest(page_size=page_size, page_token=page_token, include_total_count=total),
+    )
+
+
+def _optional(workflow: pb.Workflow, field: str) -> int | None:
+    if not workflow.HasField(field):
+        return None
+    moment = getattr(workflow, field)
+    return _micros(moment.seconds, moment.nanos)
+
+
+def _micros(seconds: int, nanos: int) -> int:
+    return seconds * SECOND + nanos // 1000

@@ -1,0 +1,372 @@
+"""Work: WorkerService's own messages into core and api, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kagzi._proto.v1 import worker_pb2
+from kagzi.api.operations import (
+    CancelStep,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    CompleteStep,
+    EndCancelledRun,
+    FailRun,
+    FailStep,
+    HandBackRun,
+    Operation,
+    ParkRun,
+    RetryRun,
+    RunOperation,
+    StartStep,
+    StepOperation,
+)
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
+from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.common import plain_bytes
+
+pb = worker_pb2
+
+_KINDS: Final[dict[StepKind, pb.StepKind]] = {
+    StepKind.FUNCTION: pb.STEP_KIND_FUNCTION,
+    StepKind.SLEEP: pb.STEP_KIND_SLEEP,
+    StepKind.CHILD_WORKFLOW: pb.STEP_KIND_CHILD_WORKFLOW,
+    StepKind.SIGNAL: pb.STEP_KIND_SIGNAL,
+}
+_KIND_OF: Final[dict[int, StepKind]] = {wire: kind for kind, wire in _KINDS.items()}
+_STATUSES: Final[dict[StepStatus, pb.StepStatus]] = {
+    StepStatus.RUNNING: pb.STEP_STATUS_RUNNING,
+    StepStatus.COMPLETED: pb.STEP_STATUS_COMPLETED,
+    StepStatus.FAILED: pb.STEP_STATUS_FAILED,
+    StepStatus.CANCELLED: pb.STEP_STATUS_CANCELLED,
+}
+_STATUS_OF: Final[dict[int, StepStatus]] = {wire: status for status, wire in _STATUSES.items()}
+_OPERATIONS: Final[dict[int, type[StepOperation]]] = {
+    pb.STEP_STATUS_RUNNING: StartStep,
+    pb.STEP_STATUS_COMPLETED: CompleteStep,
+    pb.STEP_STATUS_FAILED: FailStep,
+    pb.STEP_STATUS_CANCELLED: CancelStep,
+}
+_ANSWERS: Final[dict[ChunkAnswer, pb.ChunkAnswer]] = {
+    ChunkAnswer.DONE: pb.CHUNK_ANSWER_DONE,
+    ChunkAnswer.LEASE_LOST: pb.CHUNK_ANSWER_LEASE_LOST,
+    ChunkAnswer.NEWS: pb.CHUNK_ANSWER_NEWS,
+}
+_ANSWER_OF: Final[dict[int, ChunkAnswer]] = {wire: answer for answer, wire in _ANSWERS.items()}
+
+
+def kind_of(wire: int) -> StepKind:
+    kind = _KIND_OF.get(wire)
+    if kind is None:
+        raise InvalidRequest(f"kind {wire} is not a kind of step; there are {', '.join(StepKind)}")
+    return kind
+
+
+def kind_to_wire(kind: StepKind) -> pb.StepKind:
+    return _KINDS[kind]
+
+
+def exact_status(status: StepStatus) -> pb.StepStatus:
+    return _STATUSES[status]
+
+
+def status_of(wire: int) -> StepStatus:
+    return _STATUS_OF[wire]
+
+
+# Joining and staying.
+
+
+def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
+    return pb.RegisterRequest(
+        namespace=registration.namespace,
+        task_queue=registration.queues[0] if registration.queues else None,
+        workflow_types=sorted({offered.name for offered in registration.types}),
+        hostname=registration.hostname,
+        pid=registration.pid,
+        version=registration.version,
+        worker_id=registration.worker_id,
+        queues=registration.queues,
+        types=types_to_wire(registration.types),
+        concurrency=registration.concurrency,
+    )
+
+
+def types_to_wire(types: Iterable[WorkflowType]) -> list[pb.WorkflowType]:
+    return [pb.WorkflowType(name=offered.name, version=offered.version) for offered in types]
+
+
+def types_from_wire(types: Iterable[pb.WorkflowType]) -> tuple[WorkflowType, ...]:
+    return tuple(
+        [WorkflowType(offered.name, offered.version if offered.HasField("version") else None) for offered in types]
+    )
+
+
+def registered_from_wire(response: pb.RegisterResponse) -> Registered:
+    return Registered(lease=response.lease_us, heartbeat=response.heartbeat_us)
+
+
+def heartbeat_to_wire(heartbeat: Heartbeat) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(
+        worker_id=heartbeat.worker_id,
+        held=pb.HeldRuns(runs=[pb.HeldRun(run_id=run_id, token=token) for run_id, token in heartbeat.held]),
+        heard=heartbeat.heard,
+        completed=heartbeat.completed,
+        failed=heartbeat.failed,
+    )
+
+
+def heartbeat_from_wire(request: pb.HeartbeatRequest) -> Heartbeat:
+    return Heartbeat(
+        worker_id=request.worker_id,
+        held=tuple([(run.run_id, run.token) for run in request.held.runs]),
+        heard=request.heard,
+        completed=request.completed,
+        failed=request.failed,
+    )
+
+
+def heartbeat_answer_to_wire(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
+    return pb.HeartbeatResponse(
+        accepted=answer.known,
+        should_drain=answer.drain,
+        lost=answer.lost,
+        news=answer.news,
+        cancelled=answer.cancelled,
+        known=answer.known,
+        now_us=answer.now,
+    )
+
+
+def heartbeat_answer_from_wire(response: pb.HeartbeatResponse) -> HeartbeatAnswer:
+    return HeartbeatAnswer(
+        lost=tuple(response.lost),
+        news=tuple(response.news),
+        cancelled=tuple(response.cancelled),
+        drain=response.should_drain,
+        known=response.known,
+        now=response.now_us,
+    )
+
+
+# Getting work.
+
+
+def poll_to_wire(poll: Poll) -> pb.PollTasksRequest:
+    return pb.PollTasksRequest(
+        namespace=poll.namespace,
+        worker_id=poll.worker_id,
+        queues=poll.queues,
+        types=types_to_wire(poll.types),
+        limit=poll.limit,
+        number=poll.number,
+        token=poll.token,
+        wait_us=poll.wait,
+    )
+
+
+def poll_from_wire(request: pb.PollTasksRequest, namespace: str) -> Poll:
+    return Poll(
+        namespace=namespace,
+        worker_id=request.worker_id,
+        queues=tuple(request.queues),
+        types=types_from_wire(request.types),
+        limit=request.limit,
+        number=request.number,
+        token=request.token,
+        wait=request.wait_us,
+    )
+
+
+def claim_to_wire(claim: Claim) -> pb.Claim:
+    """Without input and history, which may not fit."""
+    return pb.Claim(
+        run_id=claim.run_id,
+        token=claim.token,
+        workflow_type=claim.workflow_type,
+        version=claim.version,
+        task_queue=claim.task_queue,
+        external_id=claim.external_id,
+        started_at_us=claim.started_at,
+        lease_us=claim.lease,
+        attempts=claim.attempts,
+        executions=claim.executions,
+        crashes=claim.crashes,
+        inbox_seq=claim.inbox_seq,
+        retry_policy=claim.retry_policy,
+        cancel_requested=claim.cancel_requested,
+        origin_run_id=claim.origin_run_id,
+    )
+
+
+def claim_from_wire(claim: pb.Claim, namespace: str, input: bytes, history: list[Step]) -> Claim:
+    return Claim(
+        namespace=namespace,
+        run_id=claim.run_id,
+        token=claim.token,
+        workflow_type=claim.workflow_type,
+        version=claim.version,
+        task_queue=claim.task_queue,
+        external_id=claim.external_id if claim.HasField("external_id") else None,
+        input=plain_bytes(input),
+        started_at=claim.started_at_us,
+        lease=claim.lease_us,
+        attempts=claim.attempts,
+        executions=claim.executions,
+        crashes=claim.crashes,
+        inbox_seq=claim.inbox_seq,
+        retry_policy=claim.retry_policy if claim.HasField("retry_policy") else None,
+        history=tuple(history),
+        cancel_requested=claim.cancel_requested,
+        origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
+    )
+
+
+def step_to_record(step: Step) -> pb.StepRecord:
+    return pb.StepRecord(
+        step_id=step.step_id,
+        attempt=step.attempt,
+        kind=_KINDS[step.kind],
+        status=_STATUSES[step.status],
+        completed_seq=step.completed_seq,
+        started_at_us=step.started_at,
+        finished_at_us=step.finished_at,
+        retry_at_us=step.retry_at,
+        input_hash=step.input_hash,
+        output=step.output,
+        error=step.error,
+    )
+
+
+def step_from_record(record: pb.StepRecord) -> Step:
+    has = record.HasField
+    return Step(
+        step_id=record.step_id,
+        attempt=record.attempt,
+        kind=_KIND_OF[record.kind],
+        status=_STATUS_OF[record.status],
+        completed_seq=record.completed_seq if has("completed_seq") else None,
+        started_at=record.started_at_us,
+        finished_at=record.finished_at_us if has("finished_at_us") else None,
+        retry_at=record.retry_at_us if has("retry_at_us") else None,
+        input_hash=record.input_hash,
+        output=record.output if has("output") else None,
+        error=record.error if has("error") else None,
+    )
+
+
+# Reporting work.
+
+
+def chunk_to_wire(chunk: Chunk) -> pb.Chunk:
+    steps: list[pb.StepRecord] = []
+    message = pb.Chunk(run_id=chunk.run_id, token=chunk.token)
+    for operation in chunk.operations:
+        if isinstance(operation, StepOperation):
+            steps.append(_operation_to_record(operation))
+        else:
+            _set_end(message, operation)
+    message.steps.extend(steps)
+    return message
+
+
+def _operation_to_record(operation: StepOperation) -> pb.StepRecord:
+    return pb.StepRecord(
+        step_id=operation.step_id,
+        attempt=operation.attempt,
+        kind=_KINDS[operation.kind],
+        status=_STATUSES[operation.status],
+        completed_seq=operation.completed_seq,
+        started_at_us=operation.started_at,
+        finished_at_us=operation.finished_at,
+        retry_at_us=operation.retry_at,
+        timeout_at_us=operation.timeout_at,
+        input_hash=operation.input_hash,
+        output=operation.output,
+        error=operation.error,
+        input=operation.input,
+    )
+
+
+def _set_end(message: pb.Chunk, operation: Operation) -> None:
+    match operation:
+        case ParkRun():
+            message.park.CopyFrom(pb.ParkRun(available_at_us=operation.available_at, inbox_seq=operation.inbox_seq))
+        case HandBackRun():
+            message.hand_back.CopyFrom(pb.HandBackRun(available_at_us=operation.available_at))
+        case RetryRun():
+            message.retry.CopyFrom(
+                pb.RetryRun(available_at_us=operation.available_at, keep_seq=operation.keep_seq, error=operation.error)
+            )
+        case CompleteRun():
+            message.complete.CopyFrom(pb.CompleteRun(output=operation.output))
+        case EndCancelledRun():
+            message.end_cancelled.CopyFrom(pb.EndCancelledRun(error=operation.error))
+        case FailRun():
+            message.fail.CopyFrom(pb.FailRun(error=operation.error))
+        case _:
+            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
+
+
+def chunk_from_wire(message: pb.Chunk, namespace: str) -> Chunk:
+    operations: list[Operation] = [_operation_from_record(record) for record in message.steps]
+    if (end := _end_of(message)) is not None:
+        operations.append(end)
+    return Chunk(namespace=namespace, run_id=message.run_id, token=message.token, operations=tuple(operations))
+
+
+def _operation_from_record(record: pb.StepRecord) -> StepOperation:
+    operation = _OPERATIONS.get(record.status)
+    if operation is None:
+        raise InvalidRequest(f"status {record.status} of step {record.step_id[:100]!r} says nothing that happened")
+    kind = _KIND_OF.get(record.kind)
+    if kind is None:
+        raise InvalidRequest(f"kind {record.kind} of step {record.step_id[:100]!r} is not known")
+    has = record.HasField
+    return operation(
+        step_id=record.step_id,
+        attempt=record.attempt,
+        kind=kind,
+        completed_seq=record.completed_seq if has("completed_seq") else None,
+        started_at=record.started_at_us,
+        finished_at=record.finished_at_us if has("finished_at_us") else None,
+        retry_at=record.retry_at_us if has("retry_at_us") else None,
+        timeout_at=record.timeout_at_us if has("timeout_at_us") else None,
+        input=record.input if has("input") else None,
+        input_hash=record.input_hash,
+        output=record.output if has("output") else None,
+        error=record.error if has("error") else None,
+    )
+
+
+def _end_of(message: pb.Chunk) -> RunOperation | None:
+    match message.WhichOneof("end"):
+        case "park":
+            return ParkRun(available_at=message.park.available_at_us, inbox_seq=message.park.inbox_seq)
+        case "hand_back":
+            back = message.hand_back
+            return HandBackRun(available_at=back.available_at_us if back.HasField("available_at_us") else None)
+        case "retry":
+            retry = message.retry
+            return RetryRun(available_at=retry.available_at_us, keep_seq=retry.keep_seq, error=retry.error)
+        case "complete":
+            return CompleteRun(output=message.complete.output)
+        case "end_cancelled":
+            return EndCancelledRun(error=message.end_cancelled.error)
+        case "fail":
+            return FailRun(error=message.fail.error)
+        case _:
+            return None
+
+
+def answer_to_wire(answer: ChunkAnswer) -> pb.ChunkResult:
+    return pb.ChunkResult(answer=_ANSWERS[answer])
+
+
+def answer_from_wire(result: pb.ChunkResult) -> ChunkAnswer | None:
+    """None: it was refused for the reason in the result's error."""
+    return _ANSWER_OF.get(result.answer)

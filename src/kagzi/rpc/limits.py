@@ -1,0 +1,25 @@
+"""Bounds of the transport, the same for both ends. What a field may hold is checked by the engine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The largest single thing is a step with input, output and error, each as large as a payload may be.
+MESSAGE_BYTES: Final = 16 * 1024 * 1024
+# Answers that may hold many things stop growing here: clients in the field refuse messages above 4 MiB.
+ANSWER_BYTES: Final = 3 * 1024 * 1024
+# The same for what a client collects into one call.
+CALL_BYTES: Final = 4 * 1024 * 1024
+CALL_ITEMS: Final = 1000
+METADATA_BYTES: Final = 16 * 1024
+ERROR_TEXT_BYTES: Final = 2000
+MAXIMUM_CALLS: Final = 20_000  # under way in one server, waiting polls included
+
+# How long a poll or a wait may wait in the server, and how long any other call may take.
+LONGEST_WAIT_SECONDS: Final = 60.0
+CALL_SECONDS: Final = 60.0
+# A waiting call answers this much before its caller gives up.
+ANSWER_SECONDS: Final = 1.0
+
+KEEPALIVE_MS: Final = 20_000
+KEEPALIVE_TIMEOUT_MS: Final = 10_000

@@ -1,0 +1,47 @@
+"""Every RPC there is, from the compiled contract: for the server, for those who guard it, and for tests."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
+from msgspec import Struct
+
+from kagzi._proto.v1 import admin_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+
+
+class Method(Struct, frozen=True):
+    path: str  # as gRPC names it: /kagzi.v1.WorkflowService/StartWorkflow
+    service: str  # WorkflowService
+    rpc: str  # StartWorkflow
+    request: type[Message]
+    response: type[Message]
+
+
+def _methods(*files: FileDescriptor) -> dict[str, Method]:
+    methods: dict[str, Method] = {}
+    for file in files:
+        for service in file.services_by_name.values():
+            for rpc in service.methods:
+                path = f"/{service.full_name}/{rpc.name}"
+                request: Any = message_factory.GetMessageClass(rpc.input_type)
+                response: Any = message_factory.GetMessageClass(rpc.output_type)
+                methods[path] = Method(path, service.name, rpc.name, request, response)
+    return methods
+
+
+METHODS: Final[dict[str, Method]] = _methods(
+    workflow_pb2.DESCRIPTOR,
+    worker_pb2.DESCRIPTOR,
+    workflow_schedule_pb2.DESCRIPTOR,
+    namespace_pb2.DESCRIPTOR,
+    admin_pb2.DESCRIPTOR,
+)
+PACKAGE: Final = "kagzi.v1"
+SERVICES: Final[tuple[str, ...]] = tuple(dict.fromkeys(method.service for method in METHODS.values()))
+
+
+def path(service: str, rpc: str) -> str:
+    return f"/{PACKAGE}.{service}/{rpc}"

@@ -1,0 +1,485 @@
+"""RemoteEngine: `api.engine.Engine` over a gRPC channel.
+
+Nothing here decides anything. Writes of many callers share calls (`outbox.py`), waits for results too (`waiting.py`). A
+call that got no answer is repeated with the same ids, which the engine behind the server makes harmless, with growing
+jittered pauses for as long as that engine itself would be patient with its database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from kagzi._proto.v1 import admin_pb2, worker_pb2, workflow_pb2
+from kagzi._proto.v1.common_pb2 import PageRequest
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    Chunk,
+    ChunkAnswer,
+    Operation,
+    RepeatRun,
+    Started,
+    StartRun,
+    StepOperation,
+    TerminateRun,
+)
+from kagzi.api.workers import (
+    Adopter,
+    Claim,
+    Heartbeat,
+    HeartbeatAnswer,
+    Poll,
+    Polled,
+    Registered,
+    Registration,
+)
+from kagzi.api.workflows import RunFilter
+from kagzi.clock import SystemClock
+from kagzi.core.health import ComponentHealth, Health, HealthStatus
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
+from kagzi.core.page import Page
+from kagzi.core.run import Run
+from kagzi.core.step import Step
+from kagzi.errors import InvalidRequest, KagziError, Unavailable
+from kagzi.ids import IdSource, RandomIds
+from kagzi.rpc.channel import CONNECT_SECONDS, AioChannel, Channel, Metadata, ThreadChannel
+from kagzi.rpc.convert.health import health_from_wire
+from kagzi.rpc.convert.runs import (
+    cancel_answer_from_wire,
+    cancel_to_wire,
+    filter_to_wire,
+    repeat_to_wire,
+    run_from_wire,
+    start_to_wire,
+    started_from_wire,
+    terminate_to_wire,
+)
+from kagzi.rpc.convert.steps import step_from_wire
+from kagzi.rpc.convert.work import (
+    answer_from_wire,
+    chunk_to_wire,
+    claim_from_wire,
+    heartbeat_answer_from_wire,
+    heartbeat_to_wire,
+    poll_to_wire,
+    registered_from_wire,
+    registration_to_wire,
+    step_from_record,
+)
+from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
+from kagzi.rpc.outbox import Outbox, fail
+from kagzi.rpc.status import error_of
+from kagzi.rpc.waiting import Waiting
+
+M = TypeVar("M", bound=Message)
+Starts: TypeAlias = list[workflow_pb2.StartWorkflowRequest]
+StartAnswers: TypeAlias = list[Started | KagziError]
+Ends: TypeAlias = tuple[list[Run], list[str]]
+RunIds: TypeAlias = list[str]
+W = TypeVar("W")
+
+_WORKFLOWS: Final = "WorkflowService"
+_WORKERS: Final = "WorkerService"
+_ADMIN: Final = "AdminService"
+
+_READ_SECONDS: Final = 15.0  # one call
+_WRITE_SECONDS: Final = 40.0  # longer than the server waits for its database
+_HEARTBEAT_SECONDS: Final = 20.0
+_PATIENCE: Final = 30.0  # with a server that is out of reach
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 2.0
+_MARGIN_SECONDS: Final = 10.0  # for a waiting call to answer after its wait
+_PART_BYTES: Final = CALL_BYTES // 2
+
+
+class RemoteEngine:
+    """`target` is host:port. `tls` are channel credentials of gRPC, `metadata` goes along with every call."""
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        tls: grpc.ChannelCredentials | None = None,
+        metadata: Metadata = (),
+        ids: IdSource | None = None,
+        threaded: bool = False,
+    ) -> None:
+        self._target = target
+        self._tls = tls
+        self._metadata = tuple(metadata)
+        self._ids = ids or RandomIds(SystemClock().now)
+        self._threaded = threaded
+        self._parts: _Parts | None = None
+
+    @property
+    def workflows(self) -> RemoteWorkflows:
+        return self._opened.workflows
+
+    @property
+    def workers(self) -> RemoteWorkers:
+        return self._opened.workers
+
+    async def open(self) -> None:
+        if self._parts is not None:
+            return
+        make = ThreadChannel if self._threaded else AioChannel
+        channel: Channel = make(self._target, tls=self._tls, metadata=self._metadata)
+        try:
+            await channel.connect(CONNECT_SECONDS)
+        except BaseException:
+            await channel.close()
+            raise
+        self._parts = _Parts(Line(channel, self._ids.jitter))
+
+    async def close(self) -> None:
+        """Waits for writes under way. Waits for results end with Unavailable."""
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.close()
+
+    async def health(self) -> Health:
+        try:
+            return await self._opened.health()
+        except KagziError as error:
+            return Health((ComponentHealth("server", HealthStatus.UNHEALTHY, str(error)),))
+
+    def sibling(self) -> RemoteEngine:
+        return RemoteEngine(self._target, tls=self._tls, metadata=self._metadata, ids=self._ids, threaded=True)
+
+    async def __aenter__(self) -> RemoteEngine:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def _opened(self) -> _Parts:
+        if self._parts is None:
+            raise Unavailable("the engine is not open; call open() first, or use it in `async with`")
+        return self._parts
+
+
+class _Parts:
+    """Everything that belongs to a running event loop, made when the engine is opened."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.workflows = RemoteWorkflows(line)
+        self.workers = RemoteWorkers(line)
+
+    async def health(self) -> Health:
+        request = admin_pb2.HealthCheckRequest()
+        answer = await self._line.call(
+            _ADMIN, "HealthCheck", request, admin_pb2.HealthCheckResponse, seconds=_READ_SECONDS, patience=0.0
+        )
+        return health_from_wire(answer)
+
+    async def close(self) -> None:
+        self._line.patience = min(self._line.patience, 5.0)
+        await self.workflows.close()
+        await self.workers.close()
+        await self._line.channel.close()
+
+
+class Line:
+    """Calls that are repeated while the server is out of reach."""
+
+    def __init__(self, channel: Channel, jitter: Callable[[], float]) -> None:
+        self.channel = channel
+        self.patience = _PATIENCE
+        self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
+
+    async def call(
+        self,
+        service: str,
+        rpc: str,
+        request: Message,
+        answer: type[M],
+        *,
+        seconds: float,
+        patience: float | None = None,
+    ) -> M:
+        """`patience` 0 is a single try; the default suits what must arrive."""
+        since = self._loop.time()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self.channel.call(service, rpc, request, answer, seconds)
+            except Unavailable:
+                if self._loop.time() - since >= (self.patience if patience is None else patience):
+                    raise
+            await asyncio.sleep(pause * (0.5 + self._jitter()))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class RemoteWorkflows:
+    """`api.workflows.WorkflowService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._starts: Outbox[workflow_pb2.StartWorkflowRequest, Started] = Outbox(self._send_starts, parallel=2)
+        self._waiting = Waiting(self._ask_for_ends)
+
+    async def close(self) -> None:
+        await self._waiting.close()
+        await self._starts.close()
+
+    def start(self, start: StartRun) -> Awaitable[Started]:
+        try:
+            message = _converted(start_to_wire, start)
+            namespace = _text(start.namespace, "namespace")
+        except InvalidRequest as error:
+            refused: asyncio.Future[Started] = self._loop.create_future()
+            fail(refused, error)
+            return refused
+        return self._starts.submit(namespace, message, len(start.input) + 300)
+
+    async def get(self, namespace: str, run_id: str) -> Run:
+        request = _converted(_get_request, (namespace, run_id))
+        answer = await self._read("GetWorkflow", request, workflow_pb2.GetWorkflowResponse)
+        return run_from_wire(answer.workflow)
+
+    async def get_by_external_id(self, namespace: str, external_id: str) -> Run:
+        request = _converted(_get_by_external_id_request, (namespace, external_id))
+        answer = await self._read("GetWorkflowByExternalId", request, workflow_pb2.GetWorkflowByExternalIdResponse)
+        return run_from_wire(answer.workflow)
+
+    async def list(
+        self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Run]:
+        if page_size == 0:
+            # On the wire this is the default.
+            raise InvalidRequest(f"page size must be between 1 and {PAGE_SIZE}, not {page_size}")
+        request = _converted(lambda asked: filter_to_wire(asked, page_size=page_size, page_token=page_token), filter)
+        answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
+        return Page(
+            tuple([run_from_wire(workflow) for workflow in answer.workflows]),
+            answer.page.next_page_token or None,
+            answer.page.prev_page_token or None,
+        )
+
+    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        token = ""
+        while True:
+            request = _converted(_steps_request, (namespace, run_id, token))
+            answer = await self._line.call(
+                _ADMIN, "ListSteps", request, admin_pb2.ListStepsResponse, seconds=_READ_SECONDS
+            )
+            steps += [step_from_wire(step) for step in answer.steps]
+            token = answer.page.next_page_token
+            if not token:
+                return tuple(steps)
+
+    async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
+        if timeout <= 0:
+            return await self.get(namespace, run_id)
+        try:
+            async with asyncio.timeout(min(timeout / SECOND, 1e8)):
+                return await self._waiting.wait(_text(namespace, "namespace"), _text(run_id, "run id"))
+        except TimeoutError:
+            return await self.get(namespace, run_id)
+
+    async def cancel(self, cancel: CancelRun) -> CancelAnswer:
+        answer = await self._line.call(
+            _WORKFLOWS,
+            "CancelWorkflow",
+            _converted(cancel_to_wire, cancel),
+            workflow_pb2.CancelWorkflowResponse,
+            seconds=_WRITE_SECONDS,
+        )
+        return cancel_answer_from_wire(cancel.run_id, answer.cancelled, answer.status)
+
+    async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
+        answer = await self._line.call(
+            _WORKFLOWS,
+            "TerminateWorkflow",
+            _converted(terminate_to_wire, terminate),
+            workflow_pb2.TerminateWorkflowResponse,
+            seconds=_WRITE_SECONDS,
+        )
+        return cancel_answer_from_wire(terminate.run_id, answer.terminated, answer.status)
+
+    async def repeat(self, repeat: RepeatRun) -> Started:
+        answer = await self._line.call(
+            _WORKFLOWS,
+            "RetryWorkflow",
+            _converted(repeat_to_wire, repeat),
+            workflow_pb2.RetryWorkflowResponse,
+            seconds=_WRITE_SECONDS,
+        )
+        return Started(run_id=answer.new_run_id, already_exists=answer.already_running)
+
+    async def _read(self, rpc: str, request: Message, answer: type[M]) -> M:
+        return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=_READ_SECONDS)
+
+    async def _send_starts(self, namespace: str, starts: Starts) -> StartAnswers:
+        answer = await self._line.call(
+            _WORKFLOWS,
+            "StartWorkflows",
+            workflow_pb2.StartWorkflowsRequest(namespace=namespace, starts=starts),
+            workflow_pb2.StartWorkflowsResponse,
+            seconds=_WRITE_SECONDS,
+        )
+        return [
+            error_of(result.error) if result.HasField("error") else started_from_wire(result.started)
+            for result in answer.results
+        ]
+
+    async def _ask_for_ends(self, namespace: str, run_ids: RunIds, wait: Span) -> Ends:
+        answer = await self._line.call(
+            _WORKFLOWS,
+            "WaitWorkflows",
+            workflow_pb2.WaitWorkflowsRequest(namespace=namespace, run_ids=run_ids, wait_us=wait),
+            workflow_pb2.WaitWorkflowsResponse,
+            seconds=wait / SECOND + _MARGIN_SECONDS,
+            patience=0.0,
+        )
+        return [run_from_wire(workflow) for workflow in answer.workflows], [*answer.unknown_run_ids]
+
+
+class RemoteWorkers:
+    """`api.workers.WorkerService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._loop = asyncio.get_running_loop()
+        self._chunks: Outbox[worker_pb2.Chunk, ChunkAnswer] = Outbox(self._send_chunks, parallel=2)
+
+    async def close(self) -> None:
+        await self._chunks.close()
+
+    async def register(self, registration: Registration) -> Registered:
+        request = _converted(registration_to_wire, registration)
+        answer = await self._call("Register", request, worker_pb2.RegisterResponse, _READ_SECONDS)
+        return registered_from_wire(answer)
+
+    async def poll(self, poll: Poll) -> Polled:
+        request = _converted(poll_to_wire, poll)
+        seconds = min(poll.wait / SECOND, LONGEST_WAIT_SECONDS) + _MARGIN_SECONDS
+        # Once: the worker repeats its polls itself.
+        answer = await self._call("PollTasks", request, worker_pb2.PollTasksResponse, seconds, patience=0.0)
+        claims = [await self._claim(claim, poll.namespace) for claim in answer.claims]
+        return Polled(now=answer.now_us, claims=tuple(claims))
+
+    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
+        weights = [_weight(operation) for operation in chunk.operations]
+        weight = sum(weights)
+        if weight > _PART_BYTES and len(weights) > 1:
+            return self._loop.create_task(self._commit_in_parts(chunk, weights))
+        try:
+            message = _converted(chunk_to_wire, chunk)
+        except InvalidRequest as error:
+            refused: asyncio.Future[ChunkAnswer] = self._loop.create_future()
+            fail(refused, error)
+            return refused
+        return self._chunks.submit(chunk.namespace, message, weight)
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+        request = _converted(heartbeat_to_wire, heartbeat)
+        # Once: the next one follows soon, and says something newer.
+        answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
+        return heartbeat_answer_from_wire(answer)
+
+    async def deregister(self, worker_id: str) -> None:
+        request = _converted(lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted), worker_id)
+        await self._call("Deregister", request, worker_pb2.DeregisterResponse, _READ_SECONDS)
+
+    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
+        """Adoption is for workers in the engine's own process, which this one is not."""
+        return lambda: None
+
+    async def _call(
+        self, rpc: str, request: Message, answer: type[M], seconds: float, patience: float | None = None
+    ) -> M:
+        return await self._line.call(_WORKERS, rpc, request, answer, seconds=seconds, patience=patience)
+
+    async def _claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim:
+        """The claim with the rest of its history. If that cannot be had, the whole poll fails and is repeated."""
+        history = [step_from_record(record) for record in claim.history]
+        input = claim.input
+        token = claim.history_page_token
+        while token:
+            page = await self._call(
+                "GetHistory",
+                worker_pb2.GetHistoryRequest(
+                    namespace=namespace, run_id=claim.run_id, token=claim.token, page_token=token
+                ),
+                worker_pb2.GetHistoryResponse,
+                _READ_SECONDS,
+            )
+            history += [step_from_record(record) for record in page.history]
+            if page.HasField("input"):
+                input = page.input
+            token = page.next_page_token
+        return claim_from_wire(claim, namespace, input, history)
+
+    async def _commit_in_parts(self, chunk: Chunk, weights: list[int]) -> ChunkAnswer:
+        """A chunk too large for one message: one part after the other, each only if those before it are durable."""
+        part: list[Operation] = []
+        size = 0
+        for operation, weight in zip(chunk.operations, weights, strict=True):
+            if part and size + weight > _PART_BYTES:
+                answer = await self.commit(_part(chunk, part))
+                if answer is not ChunkAnswer.DONE:
+                    return answer
+                part, size = [], 0
+            part.append(operation)
+            size += weight
+        return await self.commit(_part(chunk, part))
+
+    async def _send_chunks(self, namespace: str, chunks: list[worker_pb2.Chunk]) -> list[ChunkAnswer | KagziError]:
+        answer = await self._call(
+            "CommitBatch",
+            worker_pb2.CommitBatchRequest(namespace=namespace, chunks=chunks),
+            worker_pb2.CommitBatchResponse,
+            _WRITE_SECONDS,
+        )
+        return [answer_from_wire(result) or error_of(result.error) for result in answer.results]
+
+
+def _part(chunk: Chunk, operations: list[Operation]) -> Chunk:
+    return Chunk(namespace=chunk.namespace, run_id=chunk.run_id, token=chunk.token, operations=tuple(operations))
+
+
+def _weight(operation: Operation) -> int:
+    if isinstance(operation, StepOperation):
+        return 150 + len(operation.input or b"") + len(operation.output or b"") + len(operation.error or b"")
+    return 100 + len(getattr(operation, "output", b"")) + len(getattr(operation, "error", b""))
+
+
+def _converted(convert: Callable[[W], M], record: W) -> M:
+    """The message that says this; what no message can hold is refused like anything else that makes no sense."""
+    try:
+        return convert(record)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidRequest(f"that cannot be sent to a server: {error}") from None
+
+
+def _text(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
+    return value
+
+
+def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:
+    return workflow_pb2.GetWorkflowRequest(namespace=asked[0], run_id=asked[1])
+
+
+def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowByExternalIdRequest:
+    return workflow_pb2.GetWorkflowByExternalIdRequest(namespace=asked[0], external_id=asked[1])
+
+
+def _steps_request(asked: tuple[str, str, str]) -> admin_pb2.ListStepsRequest:
+    return admin_pb2.ListStepsRequest(
+        namespace=asked[0], run_id=asked[1], page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2])
+    )

@@ -1,0 +1,185 @@
+"""The gRPC server: hosts any Engine.
+
+Requests arrive as bytes and are read here rather than by gRPC, which would answer a malformed one with INTERNAL. Every
+call has a deadline, every answer a bound, and what goes wrong becomes a status in one place.
+
+>>> server = RpcServer(engine, port=50051)
+>>> await server.start()
+>>> await server.stop(grace=10.0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from kagzi.api.engine import HostedEngine
+from kagzi.clock import Clock, SystemClock
+from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.ids import IdSource, RandomIds
+from kagzi.rpc import limits
+from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
+from kagzi.rpc.services.admin import AdminService
+from kagzi.rpc.services.host import Host
+from kagzi.rpc.services.workers import WorkerService
+from kagzi.rpc.services.workflows import WorkflowService
+from kagzi.rpc.standards import Health, enable_reflection
+from kagzi.rpc.status import describe, status_text, too_slow, trailer
+
+log = logging.getLogger("kagzi.rpc")
+
+Handle = Callable[[Any, Any], Awaitable[Message]]
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_metadata_size", limits.METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", 2 * limits.METADATA_BYTES),
+    ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
+    ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", limits.KEEPALIVE_MS // 4),
+    ("grpc.http2.max_ping_strikes", 5),
+)
+
+
+class Guard(Protocol):
+    """Asked before every call, once its request is read: raises if the caller may not make it."""
+
+    async def __call__(self, method: Method, request: Message, context: Any) -> None: ...
+
+
+class RpcServer:
+    """`tls` are server credentials of gRPC; `interceptors` are grpc.aio's; `reflection` None is on loopback only."""
+
+    def __init__(
+        self,
+        engine: HostedEngine,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: grpc.ServerCredentials | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        guard: Guard | None = None,
+        reflection: bool | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        self._engine = engine
+        self._address = host
+        self.port = port
+        self._tls = tls
+        self._interceptors = tuple(interceptors)
+        self._guard = guard
+        self._reflection = host in _LOOPBACK if reflection is None else reflection
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds(self._clock.now)
+        self._server: grpc.aio.Server | None = None
+        self._host: Host | None = None
+        self._workflows: WorkflowService | None = None
+        self._health: Health | None = None
+
+    @property
+    def target(self) -> str:
+        """Where clients find it: host:port."""
+        return f"[{self._address}]:{self.port}" if ":" in self._address else f"{self._address}:{self.port}"
+
+    async def start(self) -> None:
+        """The engine must be open. Afterwards `port` is the one that was given, or found if that was 0."""
+        server = grpc.aio.server(
+            interceptors=self._interceptors, options=_OPTIONS, maximum_concurrent_rpcs=limits.MAXIMUM_CALLS
+        )
+        self._host = host = Host(self._engine, clock=self._clock, ids=self._ids)
+        self._workflows = WorkflowService(host)
+        for service, servicer in self._services(host).items():
+            handlers = {
+                method.rpc: self._handler(method, getattr(servicer, method.rpc))
+                for method in METHODS.values()
+                if method.service == service and hasattr(servicer, method.rpc)
+            }
+            server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", handlers)])
+        self._health = Health(server, SERVICES)
+        if self._reflection:
+            enable_reflection(server, SERVICES)
+        try:
+            if self._tls is None:
+                self.port = server.add_insecure_port(self.target)
+            else:
+                self.port = server.add_secure_port(self.target, self._tls)
+        except RuntimeError:
+            raise Unavailable(f"cannot listen on {self.target}; is another server running there?") from None
+        await server.start()
+        self._server = server
+        await self._health.serving(True)
+
+    async def serving(self, value: bool) -> None:
+        """What standard health probes are told."""
+        if self._health is not None:
+            await self._health.serving(value)
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Say so to probes, answer those who wait, let other calls finish within the grace time."""
+        server = self._server
+        if server is None or self._host is None:
+            return
+        await self.serving(False)
+        self._host.closing.set()
+        await server.stop(grace)  # called again with less grace, it cuts the first call short
+        self._server = None
+        if self._workflows is not None:
+            self._workflows.close()
+        await self._host.close()
+
+    async def __aenter__(self) -> RpcServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _services(self, host: Host) -> dict[str, object]:
+        assert self._workflows is not None
+        return {
+            "WorkflowService": self._workflows,
+            "WorkerService": WorkerService(host),
+            "AdminService": AdminService(host),
+        }
+
+    def _handler(self, method: Method, handle: Handle) -> grpc.RpcMethodHandler[bytes, bytes]:
+        guard = self._guard
+        read = method.request.FromString
+
+        async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            error: Exception
+            try:
+                request = read(data)
+                async with asyncio.timeout(limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS):
+                    if guard is not None:
+                        await guard(method, request, context)
+                    response = await handle(request, context)
+                return response.SerializeToString()
+            except DecodeError:
+                error = InvalidRequest(f"the request is not a readable {method.rpc}Request")
+            except TimeoutError:
+                error = too_slow()
+            except Exception as problem:
+                error = problem
+            return await self._abort(context, error)
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _abort(self, context: grpc.aio.ServicerContext[bytes, bytes], error: Exception) -> bytes:
+        status, detail = describe(error, self._ids.token)
+        await context.abort(status, status_text(detail), trailing_metadata=trailer(detail))
+        raise AssertionError("abort always raises")
+
+
+def make_server(engine: HostedEngine, host: str = "127.0.0.1", port: int = 0, **options: Any) -> RpcServer:
+    return RpcServer(engine, host, port, **options)

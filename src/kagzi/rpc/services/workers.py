@@ -1,0 +1,127 @@
+"""WorkerService: what workers ask."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from kagzi._proto.v1 import worker_pb2 as pb
+from kagzi.api.operations import Chunk, ChunkAnswer, HandBackRun
+from kagzi.api.workers import Polled, Registration
+from kagzi.core.instant import SECOND
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.runs import namespace_of
+from kagzi.rpc.convert.work import (
+    answer_to_wire,
+    chunk_from_wire,
+    heartbeat_answer_to_wire,
+    heartbeat_from_wire,
+    poll_from_wire,
+    types_from_wire,
+)
+from kagzi.rpc.limits import CALL_ITEMS
+from kagzi.rpc.services.histories import KeptClaims, claims_to_wire, history_page
+from kagzi.rpc.services.host import Call, Host
+from kagzi.rpc.status import describe
+
+_UNNAMED = "unknown"
+
+
+class WorkerService:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._workers = host.engine.workers
+        self._kept = KeptClaims()
+
+    # Joining, staying, leaving.
+
+    async def Register(self, request: pb.RegisterRequest, call: Call) -> pb.RegisterResponse:  # noqa: ARG002
+        worker_id = request.worker_id or self._host.ids.token()
+        types = types_from_wire(request.types) or tuple([WorkflowType(name) for name in request.workflow_types])
+        queues = tuple(request.queues) or (request.task_queue or (types[0].name if types else ""),)
+        registered = await self._workers.register(
+            Registration(
+                worker_id=worker_id,
+                namespace=namespace_of(request.namespace),
+                queues=queues,
+                types=types,
+                hostname=request.hostname or _UNNAMED,
+                pid=request.pid,
+                version=request.version or _UNNAMED,
+                concurrency=request.concurrency or 1,
+            )
+        )
+        return pb.RegisterResponse(
+            worker_id=worker_id,
+            heartbeat_interval_secs=max(1, registered.heartbeat // SECOND),
+            lease_us=registered.lease,
+            heartbeat_us=registered.heartbeat,
+        )
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:  # noqa: ARG002
+        return heartbeat_answer_to_wire(await self._workers.heartbeat(heartbeat_from_wire(request)))
+
+    async def Deregister(self, request: pb.DeregisterRequest, call: Call) -> pb.DeregisterResponse:  # noqa: ARG002
+        await self._workers.deregister(request.worker_id)
+        return pb.DeregisterResponse(drained=True)
+
+    # Our own way to drive runs.
+
+    async def PollTasks(self, request: pb.PollTasksRequest, call: Call) -> pb.PollTasksResponse:
+        poll = poll_from_wire(request, namespace_of(request.namespace))
+        if poll.wait < 0:
+            raise InvalidRequest(f"wait_us must not be negative, but is {poll.wait}")
+        poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
+        nothing = Polled(now=self._host.clock.now(), claims=())
+
+        async def forget(_: Polled) -> None:
+            """The worker repeats its poll and gets these runs, or its next heartbeat gives them back."""
+
+        polled = await self._host.until_closing(self._workers.poll(poll), nothing, forget)
+        return pb.PollTasksResponse(now_us=polled.now, claims=claims_to_wire(polled.claims, self._kept))
+
+    async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002
+        namespace = namespace_of(request.namespace)
+        claim = self._kept.get(namespace, request.run_id, request.token)
+        if claim is None:
+            claim = await self._host.engine.leases.read(namespace, request.run_id, request.token)
+            self._kept.add(claim)
+        page = history_page(claim, request.page_token)
+        if not page.next_page_token:
+            self._kept.discard(namespace, request.run_id, request.token)
+        return page
+
+    async def CommitBatch(self, request: pb.CommitBatchRequest, call: Call) -> pb.CommitBatchResponse:  # noqa: ARG002
+        if len(request.chunks) > CALL_ITEMS:
+            raise InvalidRequest(f"chunks has {len(request.chunks):,} items; at most {CALL_ITEMS:,} go into one call")
+        namespace = namespace_of(request.namespace)
+        # All of them are in the engine's hands before the first is waited for.
+        results = await asyncio.gather(
+            *[self._commit(chunk, namespace) for chunk in request.chunks], return_exceptions=True
+        )
+        return pb.CommitBatchResponse(results=[self._result(result) for result in results])
+
+    def _commit(self, message: pb.Chunk, namespace: str) -> asyncio.Future[ChunkAnswer]:
+        try:
+            chunk = chunk_from_wire(message, namespace)
+        except InvalidRequest as error:
+            refused: asyncio.Future[ChunkAnswer] = asyncio.get_running_loop().create_future()
+            refused.set_exception(error)
+            return refused
+        return asyncio.ensure_future(self._workers.commit(chunk))
+
+    def _result(self, result: ChunkAnswer | BaseException) -> pb.ChunkResult:
+        if isinstance(result, ChunkAnswer):
+            return answer_to_wire(result)
+        if not isinstance(result, Exception):
+            raise result
+        return pb.ChunkResult(error=describe(result, self._host.ids.token)[1])
+
+    async def hand_back(self, polled: Polled) -> None:
+        """Nobody waits for this claim any more, so its runs are for others at once."""
+        for claim in polled.claims:
+            await self._workers.commit(
+                Chunk(namespace=claim.namespace, run_id=claim.run_id, token=claim.token, operations=(HandBackRun(),))
+            )

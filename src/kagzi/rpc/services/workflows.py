@@ -1,0 +1,160 @@
+"""WorkflowService: what clients ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from kagzi._proto.v1 import workflow_pb2 as pb
+from kagzi.api.operations import Started
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.run import Run
+from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.rpc.convert.common import page_info, page_size
+from kagzi.rpc.convert.runs import (
+    cancel_from_wire,
+    filter_from_wire,
+    namespace_of,
+    old_status,
+    repeat_from_wire,
+    run_to_wire,
+    start_from_wire,
+    started_to_wire,
+    terminate_from_wire,
+)
+from kagzi.rpc.limits import ANSWER_BYTES, CALL_ITEMS
+from kagzi.rpc.services.host import Call, Host
+from kagzi.rpc.services.waits import Waits
+from kagzi.rpc.status import describe
+
+_MOST_WAITS = 10 * CALL_ITEMS
+
+
+class WorkflowService:
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._workflows = host.engine.workflows
+        self._waits = Waits(self._workflows)
+
+    def close(self) -> None:
+        self._waits.close()
+
+    # Starting.
+
+    async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:  # noqa: ARG002
+        return started_to_wire(await self._start(request, namespace_of(request.namespace)))
+
+    async def StartWorkflows(self, request: pb.StartWorkflowsRequest, call: Call) -> pb.StartWorkflowsResponse:  # noqa: ARG002
+        if len(request.starts) > CALL_ITEMS:
+            raise InvalidRequest(f"starts has {len(request.starts):,} items; at most {CALL_ITEMS:,} go into one call")
+        namespace = namespace_of(request.namespace)
+        for start in request.starts:
+            if start.namespace not in ("", request.namespace):
+                raise InvalidRequest("starts: every run of one call belongs to the namespace of the call")
+        results = await asyncio.gather(
+            *[self._start(start, namespace) for start in request.starts], return_exceptions=True
+        )
+        return pb.StartWorkflowsResponse(results=[self._start_result(result) for result in results])
+
+    async def _start(self, request: pb.StartWorkflowRequest, namespace: str) -> Started:
+        if request.on_conflict in (pb.ON_CONFLICT_RESTART_FINISHED, pb.ON_CONFLICT_RESTART_FAILED):
+            raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
+        if request.on_conflict not in pb.OnConflict.values():
+            raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
+        run_id = request.run_id or self._host.ids.run_id()
+        started = await self._workflows.start(start_from_wire(request, namespace=namespace, run_id=run_id))
+        if started.already_exists and request.on_conflict == pb.ON_CONFLICT_FAIL:
+            raise Conflict(f"there is a run with the id {request.external_id!r} already: {started.run_id}")
+        return started
+
+    def _start_result(self, result: Started | BaseException) -> pb.StartResult:
+        if isinstance(result, BaseException):
+            if isinstance(result, asyncio.CancelledError):
+                raise result
+            return pb.StartResult(error=describe(result, self._host.ids.token)[1])
+        return pb.StartResult(started=started_to_wire(result))
+
+    # Looking.
+
+    async def GetWorkflow(self, request: pb.GetWorkflowRequest, call: Call) -> pb.GetWorkflowResponse:  # noqa: ARG002
+        run = await self._workflows.get(namespace_of(request.namespace), request.run_id)
+        return pb.GetWorkflowResponse(workflow=run_to_wire(run))
+
+    async def GetWorkflowByExternalId(
+        self,
+        request: pb.GetWorkflowByExternalIdRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.GetWorkflowByExternalIdResponse:
+        run = await self._workflows.get_by_external_id(namespace_of(request.namespace), request.external_id)
+        return pb.GetWorkflowByExternalIdResponse(workflow=run_to_wire(run))
+
+    async def ListWorkflows(self, request: pb.ListWorkflowsRequest, call: Call) -> pb.ListWorkflowsResponse:  # noqa: ARG002
+        filter = filter_from_wire(request)
+        size = page_size(request.page, DEFAULT_PAGE_SIZE)
+        while True:
+            page = await self._workflows.list(filter, page_size=size, page_token=request.page.page_token or None)
+            response = pb.ListWorkflowsResponse(
+                workflows=[run_to_wire(run) for run in page.items], page=page_info(page)
+            )
+            if size == 1 or response.ByteSize() <= ANSWER_BYTES:
+                return response
+            # A page of large payloads is a shorter page.
+            size = max(1, min(size, len(page.items)) // 2)
+
+    # Ending, and beginning again.
+
+    async def CancelWorkflow(self, request: pb.CancelWorkflowRequest, call: Call) -> pb.CancelWorkflowResponse:  # noqa: ARG002
+        answer = await self._workflows.cancel(cancel_from_wire(request))
+        return pb.CancelWorkflowResponse(cancelled=answer.effective, status=old_status(answer.status))
+
+    async def TerminateWorkflow(
+        self,
+        request: pb.TerminateWorkflowRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.TerminateWorkflowResponse:
+        answer = await self._workflows.terminate(terminate_from_wire(request))
+        return pb.TerminateWorkflowResponse(terminated=answer.effective, status=old_status(answer.status))
+
+    async def RetryWorkflow(self, request: pb.RetryWorkflowRequest, call: Call) -> pb.RetryWorkflowResponse:  # noqa: ARG002
+        started = await self._workflows.repeat(repeat_from_wire(request, self._host.ids.run_id()))
+        return pb.RetryWorkflowResponse(new_run_id=started.run_id, already_running=started.already_exists)
+
+    # Waiting.
+
+    async def WaitWorkflow(self, request: pb.WaitWorkflowRequest, call: Call) -> pb.WaitWorkflowResponse:
+        namespace = namespace_of(request.namespace)
+        runs = await self._wait(namespace, [request.run_id], request.wait_us, call)
+        run = runs[0][0] if runs[0] else await self._workflows.get(namespace, request.run_id)
+        return pb.WaitWorkflowResponse(workflow=run_to_wire(run))
+
+    async def WaitWorkflows(self, request: pb.WaitWorkflowsRequest, call: Call) -> pb.WaitWorkflowsResponse:
+        if len(request.run_ids) > _MOST_WAITS:
+            raise InvalidRequest(f"run_ids has {len(request.run_ids):,} items; at most {_MOST_WAITS:,} are waited for")
+        runs, unknown = await self._wait(namespace_of(request.namespace), request.run_ids, request.wait_us, call)
+        response = pb.WaitWorkflowsResponse(unknown_run_ids=unknown)
+        size = 0
+        for run in runs:
+            workflow = run_to_wire(run)
+            size += workflow.ByteSize()
+            if size > ANSWER_BYTES and response.workflows:
+                break
+            response.workflows.append(workflow)
+            self._waits.sent(run)
+        return response
+
+    async def _wait(
+        self, namespace: str, run_ids: Iterable[str], wait_us: int, call: Call
+    ) -> tuple[list[Run], list[str]]:
+        if wait_us < 0:
+            raise InvalidRequest(f"wait_us must not be negative, but is {wait_us}")
+
+        async def forget(_: object) -> None:
+            pass
+
+        nothing: tuple[list[Run], list[str], KagziError | None] = ([], [], None)
+        runs, unknown, trouble = await self._host.until_closing(
+            self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing, forget
+        )
+        if trouble is not None and not runs and not unknown:
+            raise trouble
+        return runs, unknown

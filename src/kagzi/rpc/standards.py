@@ -1,0 +1,46 @@
+"""The standard services beside ours: grpc.health.v1 and reflection. Without their packages, a server without them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from kagzi.rpc.methods import PACKAGE
+
+log = logging.getLogger("kagzi.rpc")
+
+
+class Health:
+    """For Kubernetes probes, grpcurl and the like."""
+
+    def __init__(self, server: grpc.aio.Server, services: Sequence[str]) -> None:
+        self._names = ["", *(f"{PACKAGE}.{service}" for service in services)]
+        self._servicer: Any = None
+        try:
+            from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+        except ModuleNotFoundError:
+            log.info("grpcio-health-checking is not installed: no grpc.health.v1")
+            return
+        self._statuses = health_pb2.HealthCheckResponse
+        self._servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+
+    async def serving(self, value: bool) -> None:
+        if self._servicer is not None:
+            status = self._statuses.SERVING if value else self._statuses.NOT_SERVING
+            for name in self._names:
+                await self._servicer.set(name, status)
+
+
+def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
+    """So that tools need no .proto at hand."""
+    try:
+        from grpc_reflection.v1alpha import reflection
+    except ModuleNotFoundError:
+        log.info("grpcio-reflection is not installed: no reflection")
+        return
+    names = [f"{PACKAGE}.{service}" for service in services]
+    reflection.enable_server_reflection((*names, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)

@@ -1,0 +1,167 @@
+"""Errors as gRPC statuses, and back.
+
+A failed call has the fitting code, and in its trailer `grpc-status-details-bin` one serialized ErrorDetail. Its
+`exact_code` is the stable code of our error's class, so that our own clients raise exactly what the engine raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from kagzi import errors
+from kagzi._proto.v1 import common_pb2 as pb
+from kagzi.errors import (
+    Conflict,
+    InvalidRequest,
+    KagziError,
+    LeaseLost,
+    NotFound,
+    SchemaMismatch,
+    Unavailable,
+)
+from kagzi.rpc.limits import ERROR_TEXT_BYTES
+
+log = logging.getLogger("kagzi.rpc")
+
+TRAILER: Final = "grpc-status-details-bin"
+_STATUS_TEXT_CHARACTERS: Final = 300
+_OUT_OF_REACH: Final = "the server cannot reach its database at the moment; trying again is safe"
+
+# The first class that fits decides.
+_STATUSES: Final[tuple[tuple[type[KagziError], grpc.StatusCode, pb.ErrorCode], ...]] = (
+    (InvalidRequest, grpc.StatusCode.INVALID_ARGUMENT, pb.ERROR_CODE_INVALID_ARGUMENT),
+    (NotFound, grpc.StatusCode.NOT_FOUND, pb.ERROR_CODE_NOT_FOUND),
+    (Conflict, grpc.StatusCode.ABORTED, pb.ERROR_CODE_CONFLICT),
+    (LeaseLost, grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_CODE_PRECONDITION_FAILED),
+    (SchemaMismatch, grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_CODE_PRECONDITION_FAILED),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE, pb.ERROR_CODE_UNAVAILABLE),
+    (KagziError, grpc.StatusCode.INTERNAL, pb.ERROR_CODE_INTERNAL),
+)
+# What a status of a server that says no more than that is here.
+_BY_STATUS: Final[dict[grpc.StatusCode, type[KagziError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ABORTED: Conflict,
+    grpc.StatusCode.ALREADY_EXISTS: Conflict,
+    grpc.StatusCode.FAILED_PRECONDITION: LeaseLost,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: Unavailable,
+    grpc.StatusCode.CANCELLED: Unavailable,
+}
+
+
+class Refused(Exception):
+    """A call that fails with a status of its own, for what no error of the tree says."""
+
+    def __init__(self, status: grpc.StatusCode, detail: pb.ErrorDetail) -> None:
+        super().__init__(detail.message)
+        self.status = status
+        self.detail = detail
+
+
+def wrong_state(message: str, *, subject: str = "", subject_id: str = "", exact_code: str = "") -> Refused:
+    detail = pb.ErrorDetail(
+        code=pb.ERROR_CODE_PRECONDITION_FAILED,
+        message=message,
+        non_retryable=True,
+        subject=subject,
+        subject_id=subject_id,
+        exact_code=exact_code,
+    )
+    return Refused(grpc.StatusCode.FAILED_PRECONDITION, detail)
+
+
+def too_slow() -> Refused:
+    detail = pb.ErrorDetail(code=pb.ERROR_CODE_TIMEOUT, message="the server could not answer in time; try again")
+    return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, detail)
+
+
+def describe(error: BaseException, correlate: Callable[[], str]) -> tuple[grpc.StatusCode, pb.ErrorDetail]:
+    """What the caller is told. Of an error nobody foresaw that is an id, under which the log has the rest."""
+    if isinstance(error, Refused):
+        return error.status, error.detail
+    if isinstance(error, KagziError):
+        for cls, status, code in _STATUSES:
+            if isinstance(error, cls):
+                # What a database says about itself is for the log: it names hosts and files.
+                message = _OUT_OF_REACH if isinstance(error, Unavailable) else str(error)
+                return status, pb.ErrorDetail(
+                    code=code,
+                    message=_clip(message or type(error).__name__),
+                    non_retryable=not isinstance(error, Unavailable),
+                    exact_code=error.code,
+                )
+    correlation = correlate()
+    log.error("a call failed for a reason nobody foresaw [%s]", correlation, exc_info=error)
+    return grpc.StatusCode.INTERNAL, pb.ErrorDetail(
+        code=pb.ERROR_CODE_INTERNAL,
+        message=f"internal error {correlation}; the server's log has more under this id",
+        metadata={"correlation_id": correlation},
+        exact_code=KagziError.code,
+    )
+
+
+def status_text(detail: pb.ErrorDetail) -> str:
+    return detail.message[:_STATUS_TEXT_CHARACTERS]
+
+
+def trailer(detail: pb.ErrorDetail) -> tuple[tuple[str, bytes], ...]:
+    if detail.HasField("failure") and detail.ByteSize() > ERROR_TEXT_BYTES:
+        # A whole failure with its traceback does not fit into a trailer; whoever wants it reads the step.
+        short = pb.ErrorDetail()
+        short.CopyFrom(detail)
+        short.ClearField("failure")
+        short.message = _clip(short.message)
+        detail = short
+    return ((TRAILER, detail.SerializeToString()),)
+
+
+def error_of(detail: pb.ErrorDetail) -> KagziError:
+    """The error that the server's engine raised."""
+    cls = _CLASSES.get(detail.exact_code)
+    if cls is None:
+        cls = next((cls for cls, _, code in _STATUSES if code == detail.code), KagziError)
+    return cls(detail.message)
+
+
+def error_of_call(call: Any) -> KagziError:
+    """What a failed call means: a grpc.RpcError, whose two kinds have these methods in common."""
+    status: grpc.StatusCode = call.code()
+    for key, value in call.trailing_metadata() or ():
+        if key == TRAILER and isinstance(value, bytes):
+            try:
+                return error_of(pb.ErrorDetail.FromString(value))
+            except DecodeError:
+                break
+    text: str = call.details() or ""
+    if status is grpc.StatusCode.UNIMPLEMENTED:
+        return InvalidRequest("the server is older than this client and does not know this call; upgrade the server")
+    cls = _BY_STATUS.get(status, KagziError)
+    if cls is Unavailable:
+        return Unavailable(f"the server did not answer ({status.name}: {text[:200]}); trying again is safe")
+    return cls(f"{status.name}: {text[:200]}")
+
+
+def _clip(text: str) -> str:
+    if len(text) * 4 <= ERROR_TEXT_BYTES:
+        return text
+    return text.encode("utf-8", "replace")[:ERROR_TEXT_BYTES].decode("utf-8", "ignore")
+
+
+def _descendants(cls: type[KagziError]) -> Iterator[type[KagziError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        yield from _descendants(child)
+
+
+# Classes of our own tree only: what users derive from it does not come over a wire as an error of a call.
+_CLASSES: Final[dict[str, type[KagziError]]] = {
+    cls.code: cls for cls in _descendants(KagziError) if cls.__module__ == errors.__name__
+}
