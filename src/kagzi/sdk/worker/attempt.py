@@ -64,7 +64,7 @@ class Attempt:
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
-        self._bodies: set[StepCall] = set()
+        self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution.
 
@@ -80,7 +80,7 @@ class Attempt:
         if not self.lease_is_safe():
             worker.loop.call_soon(self.abandon, "its lease could not be renewed in time")
             return
-        self._bodies.add(call)
+        self._bodies[call] = None
         worker.bodies.start(self, call)
 
     def cancel_body(self, call: StepCall) -> None:
@@ -95,19 +95,19 @@ class Attempt:
     # What happens to bodies.
 
     def step_returned(self, call: StepCall, value: Any) -> None:
-        self._bodies.discard(call)
+        self._bodies.pop(call, None)
         if self.execution is not None:
             self.execution.step_returned(call, value)
             self._after()
 
     def step_raised(self, call: StepCall, error: BaseException) -> None:
-        self._bodies.discard(call)
+        self._bodies.pop(call, None)
         if self.execution is not None:
             self.execution.step_raised(call, error)
             self._after()
 
     def body_ended(self, call: StepCall) -> None:
-        self._bodies.discard(call)
+        self._bodies.pop(call, None)
         if self.execution is not None:
             self.execution.body_ended(call)
             self._after()
