@@ -42,7 +42,7 @@ class WorkerProcess:
                 [sys.executable, "-m", "tests.faults.program", json.dumps(options)],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends when we do, however that is
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -141,7 +141,7 @@ class Site:
         for worker in self.workers:
             if worker.process.poll() is None:
                 os.kill(worker.pid, signal.SIGKILL)
-                worker.process.wait()
+            worker.process.communicate()
 
     def logs(self) -> str:
         return "".join(f"--- worker {worker.pid}\n{worker.log}" for worker in self.workers)
