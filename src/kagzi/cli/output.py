@@ -51,14 +51,14 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             click.echo("\t".join(clean(cell) for cell in row))
         return
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        drawn.add_column(heading, overflow="fold")
+    drawn = Table(box=None, pad_edge=False, show_header=any(headings), header_style="dim")
+    for number, heading in enumerate(headings):
+        # The first column is what people copy.
+        drawn.add_column(heading, overflow="fold", no_wrap=number == 0)
     for row in rows:
         drawn.add_row(*(Text(clean(cell), style=_COLOURS.get(cell, "")) for cell in row))
     Console(no_color=not wants_colour(sys.stdout), highlight=False).print(drawn)
@@ -71,6 +71,13 @@ def clean(text: str) -> str:
 
 def moment(instant: Instant | None) -> str | None:
     return None if instant is None else to_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def when(instant: Instant) -> str:
+    """For people where people look, else exact."""
+    if sys.stdout.isatty():
+        return to_datetime(instant).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return moment(instant) or "-"
 
 
 def payload(data: bytes | None) -> object:

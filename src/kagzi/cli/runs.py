@@ -81,7 +81,7 @@ def list_runs(
                 item.workflow_type,
                 item.task_queue,
                 item.status.value,
-                output.moment(item.created_at) or "-",
+                output.when(item.created_at),
             )
             for item in found.items
         ],

@@ -141,7 +141,7 @@ class Coordinator:
     async def _expire_workers(self) -> bool:
         lost = await expire_workers.run_once(self._store, self._limit, after=self._settings.worker_stale)
         for worker_id in lost:
-            log.warning("worker %s has not been heard of and counts as lost", worker_id)
+            log.warning("worker %s has not been heard of and counts as lost", worker_id, extra={"worker_id": worker_id})
         return len(lost) >= self._limit
 
     async def _prune(self) -> bool:
@@ -156,7 +156,7 @@ class Coordinator:
 
     def _changed(self, runs: list[Recovered], message: str) -> bool:
         for run in runs:
-            log.warning(message, run.run_id, run.status.value)
+            log.warning(message, run.run_id, run.status.value, extra={"namespace": run.namespace, "run_id": run.run_id})
         self._wakeups.changed(runs)
         return len(runs) >= self._limit
 

@@ -68,7 +68,8 @@ class Workflows:
             future.exception()
             return future
         if weight > self._payload_warning:
-            log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight)
+            about = {"namespace": start.namespace, "run_id": start.run_id, "workflow": start.workflow_type}
+            log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight, extra=about)
         if start.namespace not in self._namespaces:
             return self._loop.create_task(self._start_in_new_namespace(start, weight))
         return self._start(start, weight)

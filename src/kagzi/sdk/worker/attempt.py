@@ -163,7 +163,8 @@ class Attempt:
     def abandon(self, reason: str) -> None:
         """Somebody else drives the run now, or soon will: stop at once and report nothing."""
         if not self.gone:
-            logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason)
+            about = {"run_id": self.run_id, "workflow": self.workflow}
+            logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason, extra=about)
             self._leave()
 
     def hand_back(self) -> None:
@@ -300,7 +301,8 @@ class Attempt:
         if isinstance(error, KagziError) or error is None:
             self.abandon(f"its progress could not be stored: {error}")
         else:
-            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error)
+            about = {"run_id": self.run_id, "workflow": self.workflow}
+            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=about)
             self.abandon("its progress could not be stored")
 
     def _leave(self) -> None:

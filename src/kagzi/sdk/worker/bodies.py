@@ -208,7 +208,9 @@ class Bodies:
 
     def _give_up(self, call: StepCall) -> None:
         attempt, _ = self._alive[call]
-        logger.warning("step %s of run %s does not end although it was cancelled", call.step_id, attempt.run_id)
+        about = {"run_id": attempt.run_id, "step_id": call.step_id}
+        words = "step %s of run %s does not end although it was cancelled"
+        logger.warning(words, call.step_id, attempt.run_id, extra=about)
         self._forsake(call)
         if call.body_timed_out:
             attempt.step_raised(call, timeout_error(call))

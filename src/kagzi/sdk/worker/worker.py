@@ -102,6 +102,7 @@ class Worker:
         heart: Callable[[Engine, Worker], Heart] = HeartbeatThread,
     ) -> None:
         self.worker_id = ids.token()
+        self._log = logging.LoggerAdapter(logger, {"worker_id": self.worker_id})
         self.ids = ids
         self.monotonic = clock.monotonic
         self.settings = settings
@@ -143,7 +144,7 @@ class Worker:
         if self.settings.adopt:
             self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
-        logger.info(
+        self._log.info(
             "worker %s is up: queues %s, %d slots",
             self.worker_id,
             ", ".join(self.settings.queues),
@@ -163,7 +164,7 @@ class Worker:
             # A claim may have been under way. Now it counts as heard, so the next heartbeat gives its runs back.
             self._heard = self._polls
         if self._held:
-            logger.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
+            self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
         self.loop.call_soon(self._each_held, Attempt.drain)
         if not await self._idle_within(self.settings.grace if grace is None else grace, unless=self._hurry):
             self.loop.call_soon(self._each_held, Attempt.hand_back)
@@ -176,7 +177,7 @@ class Worker:
                 await self._engine.workers.deregister(self.worker_id)
         if self._heart is not None:
             await self._heart.stop()
-        logger.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+        self._log.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
 
     def hurry(self) -> None:
         """Cut the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
@@ -265,9 +266,9 @@ class Worker:
             except Exception as error:
                 failures += 1
                 if not isinstance(error, KagziError):
-                    logger.exception("polling failed")
+                    self._log.exception("polling failed")
                 elif failures in (1, 10, 100):
-                    logger.warning("polling failed (%d in a row): %s", failures, error)
+                    self._log.warning("polling failed (%d in a row): %s", failures, error)
                 await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
@@ -325,7 +326,13 @@ class Worker:
         definition = self._registry.find_workflow(claim.workflow_type, claim.version)
         if definition is None:
             # Claims are filtered by type and version, so this is a run somebody else can serve.
-            logger.warning("run %s is of %s %s, unknown here", claim.run_id, claim.workflow_type, claim.version)
+            logger.warning(
+                "run %s is of %s %s, unknown here",
+                claim.run_id,
+                claim.workflow_type,
+                claim.version,
+                extra={"run_id": claim.run_id, "workflow": claim.workflow_type, "worker_id": self.worker_id},
+            )
             attempt.hand_back()
             return
         execution = Execution(
@@ -453,10 +460,10 @@ class Worker:
             if attempt is not None and attempt.token == sent[run_id]:
                 attempt.cancel()
         if not answer.known and not self.draining:
-            logger.warning("the engine took worker %s for dead; registering again", self.worker_id)
+            self._log.warning("the engine took worker %s for dead; registering again", self.worker_id)
             self._registering = self.loop.create_task(self._register_again())
         if answer.drain and not self.draining:
-            logger.info("the engine asks worker %s to drain", self.worker_id)
+            self._log.info("the engine asks worker %s to drain", self.worker_id)
             self.draining = True
             self._each_held(Attempt.drain)
 
