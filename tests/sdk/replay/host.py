@@ -3,7 +3,8 @@ happens next.
 
 A host lives until the run has ended; whenever it parks, it begins anew from its rows, as after another claim. While it
 lives it checks what can be seen from outside at that moment (see `Host.submit` and `Host.start_body`). `crash_after`
-ends it after so many events, `cancel_after` has somebody ask for the run to end then; `on_event` sees it after each event, so that a test can go on from every such point.
+ends it after so many events, `cancel_after` has somebody ask for the run to end then; `on_event` sees it after each
+event, so that a test can go on from every such point.
 """
 
 from __future__ import annotations
