@@ -28,6 +28,9 @@ class FakePort:
     async def start(self) -> None:
         self.log.append("start")
 
+    async def serving(self, value: bool) -> None:
+        self.log.append(f"serving {value}")
+
     async def stop(self, grace: float) -> None:
         self.log.append(f"stop {grace:g}")
         if grace == 0:
@@ -120,8 +123,10 @@ async def test_it_is_not_ready_while_the_database_is_silent(running: Running, mo
     await asyncio.sleep(0.05)
     monkeypatch.setattr(running.server.engine, "silence", lambda: 4.0)
     assert not running.server.ready()
+    await running.until("serving False")
     monkeypatch.setattr(running.server.engine, "silence", lambda: 0.0)
     assert running.server.ready()
+    await running.until("serving True")
 
 
 async def test_whoever_can_be_reached_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,8 +14,7 @@ import contextlib
 import ipaddress
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
-from importlib import import_module
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
 from kagzi.connect import default_url, engine_settings, make_store
@@ -30,7 +29,8 @@ logger = logging.getLogger("kagzi.server")
 
 _WARN_SECONDS: Final = 60.0
 # A database that has not answered for this long makes the server not ready. The look at it is a second apart.
-_SILENCE_SECONDS: Final = 3.0
+_SILENCE_SECONDS: Final = 2.5
+_LOOK_SECONDS: Final = 0.5
 
 
 class Port(Protocol):
@@ -40,6 +40,10 @@ class Port(Protocol):
     def port(self) -> int: ...
 
     async def start(self) -> None: ...
+
+    async def serving(self, value: bool) -> None:
+        """What to tell those who ask whether calls should be sent here."""
+        ...
 
     async def stop(self, grace: float) -> None: ...
 
@@ -86,8 +90,9 @@ class Server:
                 self._serving = True
                 where = ", ".join(f"{name} on {self._settings.server_host}:{port.port}" for name, port in ports)
                 logger.info("kagzi server %s is ready: %s; runs live in %s", __version__, where, mask_url(self.url))
-                await self._wait()
-                self._serving = False
+                async with _beside(self._tell([port for _, port in ports])):
+                    await self._wait()
+                    self._serving = False
                 logger.info("stopping: calls in flight have %g s to finish", self._grace)
                 await self._drain([port for _, port in ports])
                 open_ports.pop_all()
@@ -107,15 +112,26 @@ class Server:
                 async with asyncio.timeout(_WARN_SECONDS):
                     await self._stop.wait()
 
+    async def _tell(self, ports: Sequence[Port]) -> None:
+        """Probes hear within seconds that the database is gone, and that it is back. The process lives on meanwhile."""
+        told = True
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if (ready := self.ready()) is not told:
+                told = ready
+                logger.log(
+                    logging.INFO if ready else logging.WARNING,
+                    "ready again" if ready else "not ready: the database does not answer",
+                )
+                for port in ports:
+                    await port.serving(ready)
+
     async def _wait_for_stop(self) -> None:
         await self._stop.wait()
 
     async def _drain(self, ports: Sequence[Port]) -> None:
-        stopping = [asyncio.create_task(port.stop(self._grace)) for port in ports]
-        hurry = asyncio.create_task(self._hurry_up(ports))
-        await asyncio.gather(*stopping)
-        hurry.cancel()
-        await asyncio.wait([hurry])
+        async with _beside(self._hurry_up(ports)):
+            await asyncio.gather(*(port.stop(self._grace) for port in ports))
 
     async def _hurry_up(self, ports: Sequence[Port]) -> None:
         await self._hurry.wait()
@@ -134,6 +150,17 @@ class Server:
         task.cancel()
         await asyncio.wait([task])
         return False
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do this beside the block, for as long as the block lasts."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) -> None:
@@ -158,7 +185,7 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
 
 def _grpc(server: Server, settings: Settings) -> Port:
     try:
-        module = import_module("kagzi.rpc.server")
+        from kagzi.rpc.server import RpcServer
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in (
             "grpc",
@@ -168,8 +195,7 @@ def _grpc(server: Server, settings: Settings) -> Port:
         ):
             raise
         raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
-    port: Port = module.RpcServer(server.engine, settings.server_host, settings.server_port)
-    return port
+    return RpcServer(server.engine, settings.server_host, settings.server_port)
 
 
 def server_url(settings: Settings) -> str:

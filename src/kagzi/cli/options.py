@@ -44,7 +44,8 @@ def where(command: F) -> F:
     return click.option(
         "--url",
         metavar="URL",
-        help="Where runs live: sqlite:///file.db or postgresql://… [KAGZI_URL, else the project's .kagzi/kagzi.db]",
+        help="Where runs live: sqlite:///file.db, postgresql://… or grpc://host:50051. "
+        "[KAGZI_URL, else the project's .kagzi/kagzi.db]",
     )(command)
 
 

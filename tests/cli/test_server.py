@@ -1,0 +1,132 @@
+"""`kagzi server` as a process: workers and clients without a database, signals, outages, many at once."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kagzi.testing.postgres import PostgresServer
+from tests.cli.conftest import Shell, read_until
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+def port_of(server: subprocess.Popen[str]) -> int:
+    found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
+    assert found is not None
+    return int(found[1])
+
+
+def is_serving(port: int) -> bool:
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+    return answer.status == SERVING
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 30) -> tuple[int, str]:
+    _, err = process.communicate(timeout=seconds)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.FixtureRequest) -> None:
+    arguments = ["--url", request.getfixturevalue("postgres_database")] if database == "postgres" else []
+    server = shop.spawn("server", "--port", "0", "--log-format", "json", *arguments)
+    url = f"grpc://127.0.0.1:{port_of(server)}"
+    (shop.directory / "go-1").touch()
+    worker = shop.spawn("worker", "shop.py", KAGZI_URL=url)
+    read_until(worker, "is up")
+    done = shop("start", "checkout", "-i", '["1", 5]', "--id", "one", "--wait", "--timeout", "60", KAGZI_URL=url)
+    assert (done.code, json.loads(done.out or "null")) == (0, {"paid": "1:5", "sent": "shipped"}), done
+    shown = shop("runs", "show", "one", "--json", "--url", url)
+    assert shown.json["status"] == "COMPLETED", shown
+    doctor = shop("doctor", "--json", "--url", url)
+    assert doctor.code == 0, doctor
+    assert doctor.json["components"][0] == {"name": "server", "status": "healthy", "message": "answered"}
+    assert shop("start", "checkout", "--id", "one", "-i", "2", KAGZI_URL=url).code == 5
+    assert shop("runs", "show", "two", KAGZI_URL=url).code == 3
+    worker.send_signal(signal.SIGTERM)
+    assert ended(worker)[0] == 0
+    server.send_signal(signal.SIGTERM)
+    code, err = ended(server)
+    assert code == 0, err
+    assert all(json.loads(line)["logger"].startswith("kagzi") for line in err.splitlines())
+    gone = shop("doctor", "--url", url)
+    assert gone.code == 4, gone
+
+
+def test_a_server_that_is_told_twice_ends_at_once(shop: Shell) -> None:
+    server = shop.spawn("server", "--port", "0", "--grace", "60s")
+    url = f"grpc://127.0.0.1:{port_of(server)}"
+    waiting = shop.spawn("start", "checkout", "-i", '["2", 5]', "--wait", KAGZI_URL=url)
+    read_until(waiting, "is stored")
+    server.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    server.send_signal(signal.SIGINT)
+    assert ended(server, 20)[0] == 0
+
+
+def test_a_port_that_is_taken(shop: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = shop("server", "--port", str(taken.getsockname()[1]))
+    assert done.code == 4, done
+    assert "is another server running there?" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_server_without_its_database(shop: Shell) -> None:
+    done = shop("server", "--port", "0", KAGZI_DB_URL="postgresql://nobody:hunter2@127.0.0.1:1/nothing")
+    assert done.code == 4, done
+    assert "cannot reach PostgreSQL" in done.err
+    assert "hunter2" not in done.err
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) -> None:
+    server = shop.spawn("server", "--port", "0", KAGZI_DB_URL=postgres_server.url)
+    port = port_of(server)
+    assert is_serving(port)
+    postgres_server.stop("immediate")
+    assert within(6, lambda: not is_serving(port))
+    time.sleep(8)  # long enough for the pauses between its attempts to grow
+    assert server.poll() is None
+    postgres_server.start()
+    assert within(6, lambda: is_serving(port))
+    server.send_signal(signal.SIGTERM)
+    assert ended(server)[0] == 0
+
+
+@pytest.mark.postgres
+def test_five_servers_at_once_on_an_empty_database(shop: Shell, postgres_database: str) -> None:
+    servers = [shop.spawn("server", "--port", "0", KAGZI_DB_URL=postgres_database) for _ in range(5)]
+    ports = [port_of(server) for server in servers]
+    assert all(is_serving(port) for port in ports)
+    (shop.directory / "go-3").touch()
+    worker = shop.spawn("worker", "shop.py", KAGZI_URL=f"grpc://127.0.0.1:{ports[0]}")
+    read_until(worker, "is up")
+    # Started at one server, executed through another.
+    done = shop("start", "checkout", "-i", '["3", 1]', "--wait", KAGZI_URL=f"grpc://127.0.0.1:{ports[4]}")
+    assert done.code == 0, done
+    for process in (worker, *servers):
+        process.send_signal(signal.SIGTERM)
+    assert [ended(process)[0] for process in (worker, *servers)] == [0] * 6
+
+
+def within(seconds: float, look: object) -> bool:
+    """Whether it happens in time; a second more than promised, for a busy machine."""
+    assert callable(look)
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
