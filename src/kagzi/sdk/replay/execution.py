@@ -363,6 +363,8 @@ class Execution:
 
     def evict(self) -> None:
         """Let go of the run in memory. Nothing is recorded."""
+        if self.loop.evicting:
+            return
         self.loop.evict()
         # Break the cycles, so that a run goes when it is let go of and leaves nothing to the garbage collector.
         self.loop.release()
