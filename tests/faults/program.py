@@ -141,6 +141,15 @@ class Program:
             return pid
 
         @app.workflow
+        async def undoing(tag: str, seconds: float) -> None:
+            await link(0, 0)
+            try:
+                await hold(tag, seconds)
+            finally:
+                await link(2, 0.2)
+                await link(3, 0)
+
+        @app.workflow
         async def two_effects(seconds: float) -> str:
             async def body() -> str:
                 note("first", phase=1)
@@ -192,7 +201,7 @@ class Program:
 
         self.chain, self.mixed, self.holding, self.two_effects = chain, mixed, holding, two_effects
         self.blocking, self.deadly, self.dies_after_each = blocking, deadly, dies_after_each
-        self.naps, self.too_slow, self.second_try = naps, too_slow, second_try
+        self.naps, self.too_slow, self.second_try, self.undoing = naps, too_slow, second_try, undoing
 
     def release(self, tag: str) -> None:
         """Let the bodies that hold this tag go."""
