@@ -335,8 +335,10 @@ class Checker:
         match last:
             case RetryRun() if new.cancel_requested:
                 sound = new.available_at is not None and new.available_at <= now
+            case ParkRun(inbox_seq=seen) if new.status is RunStatus.SLEEPING and seen < old.inbox_seq:
+                raise self._wrong(new.run_id, "was parked by a holder that had not heard of its cancellation")  # (12)
             case ParkRun(available_at=at) | RetryRun(available_at=at):
-                sound = new.available_at == at
+                sound = new.available_at == at or new.status is RunStatus.RUNNING
             case HandBackRun():
                 sound = new.available_at is not None and new.available_at <= now
             case CompleteRun(output=output):
@@ -457,6 +459,7 @@ class Checker:
     # What the answers promise.
 
     def _check_answers(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
+        terminated = {write.run_id for write in writes if isinstance(write, TerminateRun)}
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, StartRun):
                 if isinstance(answer, Started):
@@ -475,12 +478,14 @@ class Checker:
                 if run is not None and run.token == write.token:
                     raise self._wrong(write.run_id, "refused a chunk of its holder")
                 self._world.operation("refused chunk")
+            elif write.run_id in terminated:
+                continue  # it was taken, and then the run was ended in the same transaction
             elif answer in (ChunkAnswer.DONE, ChunkAnswer.NEWS):
                 if run is None or not newest or run.token != write.token:
                     raise self._wrong(write.run_id, f"took a chunk under the token {write.token}")  # (2)
-                self._check_recorded(run, write)
+                self._check_recorded(run, write, news=answer is ChunkAnswer.NEWS)
 
-    def _check_recorded(self, run: RunRow, chunk: Chunk) -> None:
+    def _check_recorded(self, run: RunRow, chunk: Chunk, *, news: bool) -> None:
         """What was acknowledged is there. (4)"""
         for operation in chunk.operations:
             if not isinstance(operation, StepOperation) or any(step.generation for step in run.steps.values()):
@@ -493,6 +498,8 @@ class Checker:
             ):
                 raise self._wrong(run.run_id, f"does not have what was acknowledged: {operation} is {step}")
         last = chunk.operations[-1]
+        if news and isinstance(last, ParkRun) and run.cancel_requested:
+            return
         if isinstance(last, RunOperation) and run.status is not last.status:
             raise self._wrong(run.run_id, f"is {run.status} after {type(last).__name__} was acknowledged")
 

@@ -18,6 +18,9 @@ _OPERATIONS = (
     "RetryRun",
     "CompleteRun",
     "FailRun",
+    "CancelRun",
+    "TerminateRun",
+    "EndCancelledRun",
     "refused chunk",
     "run given up after crashes",
 )
@@ -30,6 +33,7 @@ _TRANSACTIONS = (
     "recover_runs",
     "time_out_steps",
     "time_out_runs",
+    "end_cancelled_runs",
     "expire_workers",
     "prune_runs",
     "prune_workers",
@@ -49,6 +53,8 @@ _TRANSITIONS = (
     "RUNNING to TIMED_OUT",
     "PENDING to TIMED_OUT",
     "SLEEPING to TIMED_OUT",
+    "PENDING to CANCELLED",
+    "RUNNING to CANCELLED",
 )
 
 REQUIRED: Final = (

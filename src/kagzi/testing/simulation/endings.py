@@ -6,11 +6,12 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from kagzi.api.operations import Operation
+from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import Step, StepKind
+from kagzi.core.step import CANCEL, Step, StepKind
 from kagzi.sdk.replay.execution import Execution, StepCall
 from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 def judge_endings(world: World) -> None:
     by_input = {_input(order): order for order in world.orders}
+    by_run = {order.run_id: order for order in world.orders}
     for order in world.orders:
         if order.run_id is not None and order.run_id not in world.checker.runs:
             raise Violation(f"run {order.run_id} was acknowledged and is lost")
@@ -33,7 +35,8 @@ def judge_endings(world: World) -> None:
         run = run_at_once(world.store.get_run(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
-        _judge(world, run, row, by_input[run.workflow_type, run.input])
+        # A run whose start was not acknowledged is known by its input, and is one of those that were left alone.
+        _judge(world, run, row, by_run.get(run.run_id) or by_input[run.workflow_type, run.input])
 
 
 def _input(order: Order) -> tuple[str, bytes]:
@@ -45,17 +48,34 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
     if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
         world.operation("run given up after crashes")
         return  # the checker has counted the crashes
-    if run.status is not order.expected:
+    if run.status is RunStatus.CANCELLED and (order.cancel is not None or order.terminate is not None):
+        _judge_cancelled(world, run, row)
+        return
+    if CANCEL in row.events:
+        # What a workflow makes of being told to end is its own business, but it is told once and replays.
+        world.operation("run that ended otherwise when it was cancelled")
+    elif run.status is not order.expected:
         error = Failure.decode(run.error) if run.error else None
         raise Violation(f"run {run.run_id} (order {order.number}) is {run.status}, not {order.expected}: {error}")
     if run.status is RunStatus.TIMED_OUT:
         return
-    if run.status is RunStatus.COMPLETED:
+    if run.status is RunStatus.COMPLETED and CANCEL not in row.events:
         answer = getattr(workload, order.workflow).signature.decode_result(run.output or b"null")
         try:
             judge(order.program, answer[0])
         except Wrong as wrong:
             raise Violation(f"run {run.run_id} (order {order.number}): {wrong}") from None
+    history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
+    _replay(run, history)
+
+
+def _judge_cancelled(world: World, run: Run, row: RunRow) -> None:
+    if Failure.decode(run.error or b"") != Failure.decode(cancelled()):
+        world.operation("run that was ended without cleaning up")
+        return  # terminated, ended before it began, or out of time: there is nothing to replay to its end
+    world.operation("run that cleaned up")
+    if CANCEL not in row.events:
+        raise Violation(f"run {run.run_id} says that it was cancelled, and was never told")
     history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
     _replay(run, history)
 
@@ -87,6 +107,10 @@ def _replay(run: Run, history: tuple[Step, ...]) -> None:
     if outcome is None:
         execution.evict()
         raise Violation(f"replaying run {run.run_id} does not come to its end")
+    if outcome.cancelled is not (run.status is RunStatus.CANCELLED):
+        raise Violation(f"replaying run {run.run_id} does not end {run.status}")
+    if outcome.cancelled:
+        return
     if outcome.failure is None:
         if outcome.output != run.output:
             raise Violation(f"replaying run {run.run_id} gives {outcome.output!r}, and it ended with {run.output!r}")
@@ -108,7 +132,7 @@ class _Replay(Execution):
             assert event.finished_at is not None
             if self.loop.first_due(event.finished_at) is None:
                 self.unasked.append(event.step_id)
-        elif event.step_id not in self._waiting:
+        elif event.kind is not StepKind.SIGNAL and event.step_id not in self._waiting:
             self.unasked.append(event.step_id)
         super()._replay(event)
 

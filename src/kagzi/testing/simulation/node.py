@@ -12,7 +12,7 @@ from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
-from kagzi.errors import KagziError, Unavailable, WorkflowFailed, WorkflowTimedOut
+from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.ids import RandomIds
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
@@ -143,9 +143,25 @@ class Node:
         if handle is not None:
             self.world.log(self.process.name, "started", handle.id, order.number)
             self.world.acknowledged(order, handle)
+            if order.cancel is not None or order.terminate is not None:
+                await self._stop(order, handle)
             if order.wait:
                 await self._await(order, handle)
         self.world.look_whether_over()
+
+    async def _stop(self, order: Order, handle: Handle[Any]) -> None:
+        self.waiting += 1
+        await asyncio.sleep(order.cancel or order.terminate or 0.0)
+
+        async def ask() -> None:
+            if order.cancel is not None:
+                answer = await handle.cancel(grace=order.grace)
+            else:
+                answer = await handle.terminate("so the client says")
+            self.world.log(self.process.name, "was told", handle.id, answer)
+
+        await self._until_it_works(ask)
+        self.waiting -= 1
 
     async def _start_run(self, order: Order, workflow: Any) -> Handle[Any] | None:
         while True:
@@ -167,6 +183,8 @@ class Node:
             status = RunStatus.COMPLETED
         except WorkflowTimedOut:
             status = RunStatus.TIMED_OUT
+        except WorkflowCancelled:
+            status = RunStatus.CANCELLED
         except WorkflowFailed:
             status = RunStatus.FAILED
         self.waiting -= 1

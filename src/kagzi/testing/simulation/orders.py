@@ -28,11 +28,25 @@ class Order(Struct, kw_only=True):
     priority: int = 0
     queue: str = "default"
     wait: bool = False
+    cancel: float | None = None  # somebody asks for the run to end, so many seconds after its start
+    grace: float = 30.0  # what it has to clean up then
+    terminate: float | None = None  # somebody ends it
     run_id: str | None = None  # once a start was acknowledged
 
 
 def draw_orders(random: Random, seconds: float) -> list[Order]:
     return [_draw(random, number, seconds) for number in range(1, random.choice((5, 7, 9, 12)) + 1)]
+
+
+def draw_endings(random: Random, orders: list[Order]) -> None:
+    """Some of the runs are not left alone."""
+    for order in orders:
+        chance = random.random()
+        after = random.choice((0.0, 0.05, 0.3, 1.0, 3.0, 8.0))
+        if chance < 0.16:
+            order.cancel, order.grace = after, random.choice((1.0, 5.0, 30.0))
+        elif chance < 0.2:
+            order.terminate = after
 
 
 def _draw(random: Random, number: int, seconds: float) -> Order:

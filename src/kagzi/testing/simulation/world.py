@@ -25,7 +25,7 @@ from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings,
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
-from kagzi.testing.simulation.orders import Order, draw_orders
+from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
@@ -60,6 +60,7 @@ class World:
         self.engines = [node for node in self.nodes if node.has_engine]
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
         self.orders = draw_orders(random, self.until)
+        draw_endings(Random(f"kagzi endings {seed}"), self.orders)
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
         self._living = list(self.nodes)
