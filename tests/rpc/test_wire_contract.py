@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
-from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
 
+from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
 from kagzi.api.operations import (
     CancelAnswer,
     CancelRun,
@@ -469,7 +469,11 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),
     (Step, "StepRecord", {}),
     (StepOperation, "StepRecord", {}),
-    (Registration, "RegisterRequest", {}),
+    (
+        Registration,
+        "RegisterRequest",
+        {"queue_limit": "queue_concurrency_limit", "type_limits": "workflow_type_concurrency"},
+    ),
     (Registered, "RegisterResponse", {}),
     (Poll, "PollTasksRequest", {}),
     (Polled, "PollTasksResponse", {}),
@@ -496,7 +500,15 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         "RetryWorkflowRequest",
         {"run_id": "new_run_id", "of_run_id": "run_id", "keep_steps": "from_scratch"},
     ),
-    (Worker, "Worker", {}),
+    (
+        Worker,
+        "Worker",
+        {
+            "active": "active_workflow_count",
+            "queue_limit": "queue_concurrency_limit",
+            "type_limits": "workflow_type_concurrency",
+        },
+    ),
     (WorkflowType, "WorkflowType", {}),
 ]
 

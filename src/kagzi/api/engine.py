@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from kagzi.api.admin import AdminService
 from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
 from kagzi.core.health import Health
@@ -39,3 +40,6 @@ class HostedEngine(Engine, Protocol):
 
     @property
     def leases(self) -> LeaseService: ...
+
+    @property
+    def admin(self) -> AdminService: ...

@@ -25,6 +25,9 @@ class Registration(Struct, frozen=True, kw_only=True):
     pid: int
     version: str
     concurrency: int
+    labels: dict[str, str] = {}
+    queue_limit: int | None = None  # runs of its queue at once, over all workers
+    type_limits: dict[str, int] = {}
 
 
 class Registered(Struct, frozen=True, kw_only=True):

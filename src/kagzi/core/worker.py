@@ -43,3 +43,17 @@ class Worker(Struct, frozen=True, kw_only=True):
     last_heartbeat_at: Instant
     completed: int
     failed: int
+    active: int = 0  # runs it holds now
+    labels: dict[str, str] = {}
+    queue_limit: int | None = None  # runs of its queue at once, over all workers
+    type_limits: dict[str, int] = {}
+
+
+def worker_position(worker: Worker) -> str:
+    """Where a worker stands among those listed by when they came."""
+    return f"{worker.registered_at}:{worker.worker_id}"
+
+
+def read_worker_position(key: str) -> tuple[Instant, str]:
+    registered_at, _, worker_id = key.partition(":")
+    return int(registered_at), worker_id

@@ -11,7 +11,7 @@ from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
-from kagzi.core.limits import check_name, check_payload, check_text
+from kagzi.core.limits import NAME_CHARACTERS, check_name, check_payload, check_text
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
@@ -20,6 +20,7 @@ from kagzi.errors import InvalidRequest
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _QUEUES: Final = 100
 _TYPES: Final = 10_000
+_LABELS: Final = 64
 _CONCURRENCY: Final = 10_000
 _STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
 _REASON_CHARACTERS: Final = 2000
@@ -175,6 +176,20 @@ def check_registration(registration: Registration) -> None:
     check_name(registration.version, "version")
     check_number(registration.pid, "pid", 0, 2**31 - 1)
     check_number(registration.concurrency, "concurrency", 1, _CONCURRENCY)
+    if len(registration.labels) > _LABELS:
+        raise InvalidRequest(f"a worker has at most {_LABELS} labels, not {len(registration.labels)}")
+    for name, value in registration.labels.items():
+        check_name(name, "label")
+        check_text(value, f"label {name}")
+        if len(value) > NAME_CHARACTERS:
+            raise InvalidRequest(f"label {name} has {len(value)} characters; at most {NAME_CHARACTERS} are allowed")
+    if registration.queue_limit is not None:
+        check_number(registration.queue_limit, "queue concurrency limit", 1, _CONCURRENCY)
+    if len(registration.type_limits) > _TYPES:
+        raise InvalidRequest(f"a worker limits at most {_TYPES:,} workflow types, not {len(registration.type_limits):,}")
+    for name, limit in registration.type_limits.items():
+        check_name(name, "workflow type")
+        check_number(limit, f"concurrency limit of {name}", 1, _CONCURRENCY)
 
 
 def check_poll(poll: Poll) -> None:

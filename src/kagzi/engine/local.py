@@ -9,6 +9,7 @@ from typing import Protocol
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
 from kagzi.engine import health
+from kagzi.engine.admin import Admin
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.driven import Driven
 from kagzi.engine.leases import Leases
@@ -77,6 +78,10 @@ class LocalEngine:
         return self._opened.leases
 
     @property
+    def admin(self) -> Admin:
+        return self._opened.admin
+
+    @property
     def wakeups(self) -> Wakeups:
         return self._opened.wakeups
 
@@ -141,6 +146,7 @@ class _Parts:
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.leases = Leases(store)
+        self.admin = Admin(store, settings)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0
         if background:

@@ -78,6 +78,14 @@ def wrong_state(message: str, *, subject: str = "", subject_id: str = "", exact_
     return Refused(grpc.StatusCode.FAILED_PRECONDITION, detail)
 
 
+def finally_failed(detail: pb.ErrorDetail, step: str) -> Refused:
+    """A step that has failed for good: the caller gets the step's own error."""
+    detail.subject = detail.subject or "step"
+    detail.subject_id = detail.subject_id or step
+    detail.non_retryable = True
+    return Refused(grpc.StatusCode.FAILED_PRECONDITION, detail)
+
+
 def too_slow() -> Refused:
     detail = pb.ErrorDetail(code=pb.ERROR_CODE_TIMEOUT, message="the server could not answer in time; try again")
     return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, detail)

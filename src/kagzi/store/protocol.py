@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -23,7 +24,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
-from kagzi.core.worker import Worker
+from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import Migration
 
 Queue = tuple[str, str]  # (namespace, task queue)
@@ -152,6 +153,26 @@ class Store(Protocol):
         ...
 
     async def list_workers(self, namespace: str) -> list[Worker]: ...
+
+    async def get_worker(self, worker_id: str) -> Worker | None:
+        """With how many runs it holds."""
+        ...
+
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+        """The newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs each holds."""
+        ...
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        """An ONLINE worker becomes DRAINING, with an event of that name. Whether there was one."""
+        ...
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        """None: in all namespaces."""
+        ...
+
+    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
+        """All runs or only live ones, by type, queue and status; of one namespace or of all."""
+        ...
 
     # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
 

@@ -93,6 +93,12 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         queues=registration.queues,
         types=types_to_wire(registration.types),
         concurrency=registration.concurrency,
+        labels=registration.labels,
+        queue_concurrency_limit=registration.queue_limit,
+        workflow_type_concurrency=[
+            pb.WorkflowTypeConcurrency(workflow_type=name, max_concurrent=limit)
+            for name, limit in registration.type_limits.items()
+        ],
     )
 
 
@@ -125,6 +131,7 @@ def heartbeat_from_wire(request: pb.HeartbeatRequest) -> Heartbeat:
         worker_id=request.worker_id,
         held=tuple([(run.run_id, run.token) for run in request.held.runs]),
         heard=request.heard,
+        confirmed=not request.HasField("held"),
         completed=request.completed,
         failed=request.failed,
     )

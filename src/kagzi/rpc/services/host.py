@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
@@ -11,10 +12,15 @@ import grpc
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.core.instant import SECOND, Span
+from kagzi.errors import KagziError
 from kagzi.ids import IdSource
 from kagzi.rpc.limits import ANSWER_SECONDS, LONGEST_WAIT_SECONDS
 
 T = TypeVar("T")
+
+log = logging.getLogger("kagzi.rpc")
+
+_CLEAN_UP_SECONDS = 2.0
 
 
 class Call(Protocol):
@@ -44,37 +50,43 @@ class Host:
         return max(0, min(wanted, round(seconds * SECOND)))
 
     async def until_closing(
-        self, work: Coroutine[Any, Any, T], otherwise: T, abandoned: Callable[[T], Coroutine[Any, Any, None]]
+        self,
+        work: Coroutine[Any, Any, T],
+        otherwise: T,
+        abandoned: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> T:
-        """Do the work, unless the server closes first. If the caller goes away or the server closes while the work is
-        being done, it goes on to its end, and `abandoned` is told what came of it."""
+        """Do the work, unless the server closes first. If it, or the caller, goes away before the answer is there,
+        `abandoned` cleans up after it."""
         task = asyncio.ensure_future(work)
         closing = asyncio.ensure_future(self.closing.wait())
+        answered = False
         try:
             await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
+            answered = task.done()
+            return task.result() if answered else otherwise
         finally:
             closing.cancel()
-            if not task.done():
-                self._leave(task, abandoned)
-        return otherwise
+            if not answered:
+                task.cancel()
+                if abandoned is not None:
+                    self._clean_up(task, abandoned)
 
-    def _leave(self, task: asyncio.Future[T], abandoned: Callable[[T], Coroutine[Any, Any, None]]) -> None:
-        async def wait() -> None:
+    def _clean_up(self, task: asyncio.Future[Any], abandoned: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def after() -> None:
+            await asyncio.wait((task,))
             try:
-                await abandoned(await task)
-            except Exception:
-                # The engine is going down or its database is away: what was claimed comes back with its lease.
-                return
+                await abandoned()
+            except KagziError as error:
+                # The engine is closing or its database is away. What was claimed comes back when its lease ends.
+                log.debug("could not clean up after an abandoned call: %s", error)
 
-        left = asyncio.ensure_future(wait())
+        left = asyncio.ensure_future(after())
         self._left.add(left)
         left.add_done_callback(self._left.discard)
 
     async def close(self) -> None:
         self.closing.set()
-        for task in list(self._left):
-            task.cancel()
         if self._left:
-            await asyncio.wait(list(self._left))
+            _, slow = await asyncio.wait(list(self._left), timeout=_CLEAN_UP_SECONDS)
+            for task in slow:
+                task.cancel()

@@ -7,7 +7,7 @@ import asyncio
 from msgspec.structs import replace
 
 from kagzi._proto.v1 import worker_pb2 as pb
-from kagzi.api.operations import Chunk, ChunkAnswer, HandBackRun
+from kagzi.api.operations import ChunkAnswer
 from kagzi.api.workers import Polled, Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
@@ -24,14 +24,15 @@ from kagzi.rpc.convert.work import (
 from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.services.histories import KeptClaims, claims_to_wire, history_page
 from kagzi.rpc.services.host import Call, Host
-from kagzi.rpc.status import describe
+from kagzi.rpc.services.unary import UnaryCalls
+from kagzi.rpc.status import describe, wrong_state
 
 _UNNAMED = "unknown"
 
 
-class WorkerService:
+class WorkerService(UnaryCalls):
     def __init__(self, host: Host) -> None:
-        self._host = host
+        super().__init__(host)
         self._workers = host.engine.workers
         self._kept = KeptClaims()
 
@@ -51,6 +52,9 @@ class WorkerService:
                 pid=request.pid,
                 version=request.version or _UNNAMED,
                 concurrency=request.concurrency or 1,
+                labels=dict(request.labels),
+                queue_limit=request.queue_concurrency_limit if request.HasField("queue_concurrency_limit") else None,
+                type_limits={limit.workflow_type: limit.max_concurrent for limit in request.workflow_type_concurrency},
             )
         )
         return pb.RegisterResponse(
@@ -61,9 +65,19 @@ class WorkerService:
         )
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:  # noqa: ARG002
-        return heartbeat_answer_to_wire(await self._workers.heartbeat(heartbeat_from_wire(request)))
+        answer = await self._workers.heartbeat(heartbeat_from_wire(request))
+        if not answer.known and not request.HasField("held"):
+            # Clients in the field shut down when this call fails; ours read `known` and register again.
+            worker = await self._host.engine.admin.get_worker(request.worker_id)
+            raise wrong_state(
+                f"worker {worker.worker_id} is {worker.status}", subject="worker", subject_id=worker.worker_id
+            )
+        return heartbeat_answer_to_wire(answer)
 
     async def Deregister(self, request: pb.DeregisterRequest, call: Call) -> pb.DeregisterResponse:  # noqa: ARG002
+        if request.drain:
+            worker = await self._host.engine.admin.drain_worker(request.worker_id)
+            return pb.DeregisterResponse(drained=worker.active == 0)
         await self._workers.deregister(request.worker_id)
         return pb.DeregisterResponse(drained=True)
 
@@ -76,10 +90,8 @@ class WorkerService:
         poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
         nothing = Polled(now=self._host.clock.now(), claims=())
 
-        async def forget(_: Polled) -> None:
-            """The worker repeats its poll and gets these runs, or its next heartbeat gives them back."""
-
-        polled = await self._host.until_closing(self._workers.poll(poll), nothing, forget)
+        # Should the worker go away meanwhile, it repeats its poll, or its next heartbeat gives these runs back.
+        polled = await self._host.until_closing(self._workers.poll(poll), nothing)
         return pb.PollTasksResponse(now_us=polled.now, claims=claims_to_wire(polled.claims, self._kept))
 
     async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002
@@ -99,11 +111,11 @@ class WorkerService:
         namespace = namespace_of(request.namespace)
         # All of them are in the engine's hands before the first is waited for.
         results = await asyncio.gather(
-            *[self._commit(chunk, namespace) for chunk in request.chunks], return_exceptions=True
+            *[self._submit(chunk, namespace) for chunk in request.chunks], return_exceptions=True
         )
         return pb.CommitBatchResponse(results=[self._result(result) for result in results])
 
-    def _commit(self, message: pb.Chunk, namespace: str) -> asyncio.Future[ChunkAnswer]:
+    def _submit(self, message: pb.Chunk, namespace: str) -> asyncio.Future[ChunkAnswer]:
         try:
             chunk = chunk_from_wire(message, namespace)
         except InvalidRequest as error:
@@ -118,10 +130,3 @@ class WorkerService:
         if not isinstance(result, Exception):
             raise result
         return pb.ChunkResult(error=describe(result, self._host.ids.token)[1])
-
-    async def hand_back(self, polled: Polled) -> None:
-        """Nobody waits for this claim any more, so its runs are for others at once."""
-        for claim in polled.claims:
-            await self._workers.commit(
-                Chunk(namespace=claim.namespace, run_id=claim.run_id, token=claim.token, operations=(HandBackRun(),))
-            )

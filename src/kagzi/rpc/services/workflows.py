@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
-from kagzi.api.operations import Started
+from kagzi.api.operations import CancelRun, Started, TerminateRun
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
-from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
     cancel_from_wire,
@@ -104,8 +104,25 @@ class WorkflowService:
     # Ending, and beginning again.
 
     async def CancelWorkflow(self, request: pb.CancelWorkflowRequest, call: Call) -> pb.CancelWorkflowResponse:  # noqa: ARG002
-        answer = await self._workflows.cancel(cancel_from_wire(request))
+        cancel = cancel_from_wire(request)
+        answer = await self._workflows.cancel(cancel)
+        if answer.effective and not answer.status.finished and await self._cannot_be_told(cancel):
+            answer = await self._workflows.terminate(
+                TerminateRun(namespace=cancel.namespace, run_id=cancel.run_id, reason="cancelled")
+            )
         return pb.CancelWorkflowResponse(cancelled=answer.effective, status=old_status(answer.status))
+
+    async def _cannot_be_told(self, cancel: CancelRun) -> bool:
+        """Whether the run is, or was last, driven by a worker that nobody can tell about a cancellation: one of those
+        that name no versions when they register."""
+        run = await self._workflows.get(cancel.namespace, cancel.run_id)
+        if run.worker_id is None:
+            return False
+        try:
+            worker = await self._host.engine.admin.get_worker(run.worker_id)
+        except NotFound:
+            return False
+        return all(offered.version is None for offered in worker.types)
 
     async def TerminateWorkflow(
         self,
@@ -148,12 +165,9 @@ class WorkflowService:
         if wait_us < 0:
             raise InvalidRequest(f"wait_us must not be negative, but is {wait_us}")
 
-        async def forget(_: object) -> None:
-            pass
-
         nothing: tuple[list[Run], list[str], KagziError | None] = ([], [], None)
         runs, unknown, trouble = await self._host.until_closing(
-            self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing, forget
+            self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing
         )
         if trouble is not None and not runs and not unknown:
             raise trouble

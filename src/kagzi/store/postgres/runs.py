@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant, Span
@@ -25,6 +26,8 @@ _CLAIM_RUNS = STATEMENTS["claim_runs"]
 _READ_INPUTS = STATEMENTS["read_inputs"]
 _GET_RUN = STATEMENTS["get_run"]
 _GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
+_COUNT_RUNS = STATEMENTS["count_runs"]
+_COUNT_LIVE_RUNS = STATEMENTS["count_live_runs"]
 _LIST_RUNS = STATEMENTS["list_runs"]
 _LIST_RUNS_BACKWARD = STATEMENTS["list_runs_backward"]
 _FINISHED_OF = STATEMENTS["finished_of"]
@@ -98,6 +101,11 @@ async def get_run(connection: Connection, namespace: str, run_id: str) -> Run | 
 async def get_run_by_external_id(connection: Connection, namespace: str, external_id: str) -> Run | None:
     row = await connection.fetchrow(_GET_RUN_BY_EXTERNAL_ID, namespace, external_id)
     return None if row is None else run_of(row)
+
+
+async def count_runs(connection: Connection, namespace: str | None, live: bool) -> list[RunCount]:
+    rows = await connection.fetch(_COUNT_LIVE_RUNS if live else _COUNT_RUNS, namespace)
+    return [RunCount(row["workflow_type"], row["task_queue"], _STATUSES[row["status"]], row["count"]) for row in rows]
 
 
 async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:

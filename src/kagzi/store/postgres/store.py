@@ -19,6 +19,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Chunk, StartRun, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -26,7 +27,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
-from kagzi.core.worker import Worker
+from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import Migration
 from kagzi.store.postgres import duties, leases, runs, steps, workers
@@ -221,6 +222,24 @@ class PostgresStore:
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._pool.run(lambda connection: workers.list_workers(connection, namespace))
+
+    async def get_worker(self, worker_id: str) -> Worker | None:
+        if not runs.is_id(worker_id):
+            return None
+        return await self._pool.run(lambda connection: workers.get_worker(connection, worker_id))
+
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+        return await self._pool.run(lambda connection: workers.find_workers(connection, filter, cursor, limit))
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.drain_worker(connection, worker_id, now))
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        return await self._pool.run(lambda connection: workers.count_workers(connection, namespace))
+
+    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
+        return await self._pool.run(lambda connection: runs.count_runs(connection, namespace, live))
 
     # Duties.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kagzi.api.admin import WorkerFilter
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Registration
-from kagzi.core.instant import Instant, Span
+from kagzi.core.instant import NEVER, Instant, Span
+from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
-from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
+from kagzi.core.worker import Worker, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Recovered
+from kagzi.store.workers import decode_extras, encode_extras
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +29,10 @@ _BEAT = STATEMENTS["beat"]
 _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
 _LIST_WORKERS = STATEMENTS["list_workers"]
+_GET_WORKER = STATEMENTS["get_worker"]
+_FIND_WORKERS = STATEMENTS["find_workers"]
+_DRAIN_WORKER = STATEMENTS["drain_worker"]
+_COUNT_WORKERS = STATEMENTS["count_workers"]
 _EXPIRE_WORKERS = STATEMENTS["expire_workers"]
 _PRUNE_WORKERS = STATEMENTS["prune_workers"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
@@ -46,6 +53,7 @@ async def register_worker(connection: Connection, worker: Registration, now: Ins
         worker.pid,
         worker.version,
         worker.concurrency,
+        encode_extras(worker),
     )
 
 
@@ -108,22 +116,49 @@ async def expire_workers(connection: Connection, limit: int, after: Span, now: I
     return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
 
 
-def worker_of(row: asyncpg.Record) -> Worker:
+async def get_worker(connection: Connection, worker_id: str) -> Worker | None:
+    row = await connection.fetchrow(_GET_WORKER, worker_id)
+    return None if row is None else worker_of(row, row["active"])
+
+
+async def find_workers(
+    connection: Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int
+) -> list[Worker]:
+    registered_at, worker_id = (NEVER, None) if cursor is None else read_worker_position(cursor.key)
+    rows = await connection.fetch(
+        _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit
+    )
+    return [worker_of(row, row["active"]) for row in rows]
+
+
+async def drain_worker(connection: Connection, worker_id: str, now: Instant | None) -> bool:
+    return await connection.fetchrow(_DRAIN_WORKER, now, worker_id) is not None
+
+
+async def count_workers(connection: Connection, namespace: str | None) -> dict[WorkerStatus, int]:
+    return {WorkerStatus(row["status"]): row["count"] for row in await connection.fetch(_COUNT_WORKERS, namespace)}
+
+
+def worker_of(row: asyncpg.Record, active: int = 0) -> Worker:
     types = zip(row["types"], row["versions"], strict=True)
-    return Worker(
-        worker_id=str(row["worker_id"]),
-        namespace=row["namespace"],
-        queues=tuple(row["queues"]),
-        types=tuple(WorkflowType(name, version or None) for name, version in types),
-        hostname=row["hostname"],
-        pid=row["pid"],
-        version=row["version"],
-        concurrency=row["concurrency"],
-        status=WorkerStatus(row["status"]),
-        registered_at=row["registered_at"],
-        last_heartbeat_at=row["last_heartbeat_at"],
-        completed=row["completed"],
-        failed=row["failed"],
+    return decode_extras(
+        Worker(
+            worker_id=str(row["worker_id"]),
+            namespace=row["namespace"],
+            queues=tuple(row["queues"]),
+            types=tuple(WorkflowType(name, version or None) for name, version in types),
+            hostname=row["hostname"],
+            pid=row["pid"],
+            version=row["version"],
+            concurrency=row["concurrency"],
+            status=WorkerStatus(row["status"]),
+            registered_at=row["registered_at"],
+            last_heartbeat_at=row["last_heartbeat_at"],
+            completed=row["completed"],
+            failed=row["failed"],
+            active=active,
+        ),
+        row["labels"],
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kagzi.api.admin import RunCount
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
@@ -62,6 +63,14 @@ def get_run(connection: sqlite3.Connection, namespace: str, run_id: str) -> Run 
 def get_run_by_external_id(connection: sqlite3.Connection, namespace: str, external_id: str) -> Run | None:
     row = connection.execute(SQL["get_run_by_external_id"], (namespace, external_id)).fetchone()
     return None if row is None else run_of(row)
+
+
+def count_runs(connection: sqlite3.Connection, namespace: str | None, live: bool) -> list[RunCount]:
+    rows = connection.execute(SQL["count_live_runs" if live else "count_runs"], (namespace,)).fetchall()
+    return [
+        RunCount(workflow_type, task_queue, RunStatus(status), count)
+        for workflow_type, task_queue, status, count in rows
+    ]
 
 
 def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:

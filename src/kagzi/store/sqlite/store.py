@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -13,7 +14,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
-from kagzi.core.worker import Worker
+from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
 from kagzi.store.sqlite import batch, cancels, claims, duties, leases, steps, workers
@@ -139,6 +140,22 @@ class SqliteStore:
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._database.read(lambda connection: workers.list_workers(connection, namespace))
+
+    async def get_worker(self, worker_id: str) -> Worker | None:
+        return await self._database.read(lambda connection: workers.get_worker(connection, worker_id))
+
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+        return await self._database.read(lambda connection: workers.find_workers(connection, filter, cursor, limit))
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        now = self._now
+        return await self._database.write(lambda connection: workers.drain_worker(connection, worker_id, now()))
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        return await self._database.read(lambda connection: workers.count_workers(connection, namespace))
+
+    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
+        return await self._database.read(lambda connection: read_runs.count_runs(connection, namespace, live))
 
     # Duties.
 

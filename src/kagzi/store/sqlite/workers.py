@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from kagzi.api.admin import WorkerFilter
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Registration
-from kagzi.core.instant import Instant, Span
+from kagzi.core.instant import NEVER, Instant, Span
+from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
-from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType
+from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import SQL
+from kagzi.store.workers import decode_extras, encode_extras
 
 EVERY_VERSION: Final = ""
 
@@ -33,6 +36,7 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
             registration.version,
             registration.concurrency,
             now,
+            encode_extras(registration),
         ),
     )
     if registered.rowcount:  # else the id belongs to another namespace
@@ -119,24 +123,52 @@ def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: 
 
 
 def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]:
-    return [
-        Worker(
-            worker_id=row[0],
-            namespace=row[1],
-            queues=msgspec.json.decode(row[2], type=tuple[str, ...]),
-            types=_types(row[3], row[4]),
-            hostname=row[5],
-            pid=row[6],
-            version=row[7],
-            concurrency=row[8],
-            status=WorkerStatus(row[9]),
-            registered_at=row[10],
-            last_heartbeat_at=row[11],
-            completed=row[12],
-            failed=row[13],
-        )
-        for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()
-    ]
+    return [_worker_of(row) for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()]
+
+
+def get_worker(connection: sqlite3.Connection, worker_id: str) -> Worker | None:
+    row = connection.execute(SQL["get_worker"], (worker_id,)).fetchone()
+    return None if row is None else _worker_of(row)
+
+
+def find_workers(
+    connection: sqlite3.Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int
+) -> list[Worker]:
+    registered_at, worker_id = (NEVER, "") if cursor is None else read_worker_position(cursor.key)
+    values = (filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit)
+    return [_worker_of(row) for row in connection.execute(SQL["find_workers"], values).fetchall()]
+
+
+def drain_worker(connection: sqlite3.Connection, worker_id: str, now: Instant) -> bool:
+    found = connection.execute(SQL["drain_worker"], (worker_id,)).fetchall()
+    for (namespace,) in found:
+        _record(connection, namespace, worker_id, WorkerEvent.DRAINING, now)
+    return bool(found)
+
+
+def count_workers(connection: sqlite3.Connection, namespace: str | None) -> dict[WorkerStatus, int]:
+    rows = connection.execute(SQL["count_workers"], (namespace,)).fetchall()
+    return {WorkerStatus(status): count for status, count in rows}
+
+
+def _worker_of(row: tuple[Any, ...]) -> Worker:
+    worker = Worker(
+        worker_id=row[0],
+        namespace=row[1],
+        queues=msgspec.json.decode(row[2], type=tuple[str, ...]),
+        types=_types(row[3], row[4]),
+        hostname=row[5],
+        pid=row[6],
+        version=row[7],
+        concurrency=row[8],
+        status=WorkerStatus(row[9]),
+        registered_at=row[10],
+        last_heartbeat_at=row[11],
+        completed=row[12],
+        failed=row[13],
+        active=row[15] if len(row) > 15 else 0,
+    )
+    return decode_extras(worker, row[14])
 
 
 def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now: Instant) -> list[str]:

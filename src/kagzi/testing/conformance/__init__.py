@@ -18,9 +18,28 @@ its contract alone, so they say nothing about tables.
 import pytest
 
 # The tests are imported, not collected from their own files, so pytest has to be asked for its messages.
-_NOUNS = ("bench", "cancels", "chunks", "claims", "duties", "listing", "runs", "steps", "survey", "wakeups", "workers")
+_NOUNS = (
+    "admin",
+    "bench",
+    "cancels",
+    "chunks",
+    "claims",
+    "duties",
+    "listing",
+    "runs",
+    "steps",
+    "survey",
+    "wakeups",
+    "workers",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
 
+from kagzi.testing.conformance.admin import (  # noqa: E402
+    TestConfirmedLeases,
+    TestCounting,
+    TestLookingAtWorkers,
+    TestReadLease,
+)
 from kagzi.testing.conformance.bench import Bench  # noqa: E402
 from kagzi.testing.conformance.cancels import (  # noqa: E402
     TestCancelGrace,
@@ -51,13 +70,17 @@ __all__ = [
     "TestCancels",
     "TestChunks",
     "TestClaims",
+    "TestConfirmedLeases",
+    "TestCounting",
     "TestDeadlines",
     "TestExternalIds",
     "TestHeartbeats",
     "TestHorizon",
     "TestLeases",
     "TestListing",
+    "TestLookingAtWorkers",
     "TestPolls",
+    "TestReadLease",
     "TestRecovery",
     "TestRepeats",
     "TestRetention",

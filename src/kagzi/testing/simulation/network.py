@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -19,7 +20,7 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
-from kagzi.core.worker import Worker
+from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Store, Survey
@@ -233,6 +234,25 @@ class StorePort:
     async def deregister(self, worker_id: str) -> list[Recovered]:
         recovered: list[Recovered] = await self._ask("deregister", worker_id)
         return recovered
+
+    async def get_worker(self, worker_id: str) -> Worker | None:
+        worker: Worker | None = await self._ask("get_worker", worker_id)
+        return worker
+
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+        workers: list[Worker] = await self._ask("find_workers", filter, cursor, limit)
+        return workers
+
+    async def drain_worker(self, worker_id: str) -> bool:
+        return bool(await self._ask("drain_worker", worker_id))
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        counts: dict[WorkerStatus, int] = await self._ask("count_workers", namespace)
+        return counts
+
+    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
+        counts: list[RunCount] = await self._ask("count_runs", namespace, live)
+        return counts
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         workers: list[Worker] = await self._ask("list_workers", namespace)

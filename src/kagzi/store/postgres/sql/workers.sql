@@ -6,14 +6,14 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), registered AS (
     INSERT INTO kagzi.workers AS w (
-        worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
+        worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, labels, status,
         registered_at, last_heartbeat_at)
-    SELECT $2::uuid, $3::text, $4::text[], $5::text[], $6::text[], $7::text, $8::integer, $9::text, $10::integer,
+    SELECT $2::uuid, $3::text, $4::text[], $5::text[], $6::text[], $7::text, $8::integer, $9::text, $10::integer, $11::bytea,
            'ONLINE', i.now, i.now
     FROM instant AS i
     ON CONFLICT (worker_id) DO UPDATE SET
         queues = EXCLUDED.queues, types = EXCLUDED.types, versions = EXCLUDED.versions, hostname = EXCLUDED.hostname,
-        pid = EXCLUDED.pid, version = EXCLUDED.version, concurrency = EXCLUDED.concurrency, status = 'ONLINE',
+        pid = EXCLUDED.pid, version = EXCLUDED.version, concurrency = EXCLUDED.concurrency, labels = EXCLUDED.labels, status = 'ONLINE',
         last_heartbeat_at = EXCLUDED.last_heartbeat_at, deregistered_at = NULL
     WHERE w.namespace = EXCLUDED.namespace
     RETURNING w.namespace, w.worker_id
@@ -102,7 +102,7 @@ SELECT l.namespace, l.worker_id, 'STOPPED', i.now FROM left_us AS l CROSS JOIN i
 -- name: list_workers
 -- The workers of a namespace, also those that have gone.
 SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
-       w.registered_at, w.last_heartbeat_at, w.completed, w.failed
+       w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels
 FROM kagzi.workers AS w
 WHERE w.namespace = $1::text
 ORDER BY w.registered_at, w.worker_id

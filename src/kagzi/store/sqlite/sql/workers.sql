@@ -1,12 +1,12 @@
 -- name: register_worker
 -- A worker introduces itself, or comes back after it was taken for lost.
 INSERT INTO workers (worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
-    registered_at, last_heartbeat_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'ONLINE', ?10, ?10)
+    registered_at, last_heartbeat_at, labels)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'ONLINE', ?10, ?10, ?11)
 ON CONFLICT (worker_id) DO UPDATE SET
     queues = excluded.queues, types = excluded.types, versions = excluded.versions,
     hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, concurrency = excluded.concurrency,
-    status = 'ONLINE', last_heartbeat_at = excluded.last_heartbeat_at, deregistered_at = NULL
+    labels = excluded.labels, status = 'ONLINE', last_heartbeat_at = excluded.last_heartbeat_at, deregistered_at = NULL
 WHERE workers.namespace = excluded.namespace;
 
 -- name: record_worker_event
@@ -55,7 +55,7 @@ RETURNING namespace;
 -- name: list_workers
 -- The workers of a namespace, also those that have gone.
 SELECT worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status, registered_at,
-    last_heartbeat_at, completed, failed
+    last_heartbeat_at, completed, failed, labels
 FROM workers
 WHERE namespace = ?1
 ORDER BY registered_at, worker_id;

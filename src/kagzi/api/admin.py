@@ -1,0 +1,53 @@
+"""What operators ask of an engine: its workers, and how much there is of everything."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.page import Page
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import Worker, WorkerStatus
+
+
+class WorkerFilter(Struct, frozen=True, kw_only=True):
+    """Which workers to list; the newest first."""
+
+    namespace: str = "default"
+    task_queue: str | None = None
+    status: WorkerStatus | None = None
+
+
+class RunCount(Struct, frozen=True):
+    """How many runs of one workflow on one queue stand alike."""
+
+    workflow_type: str
+    task_queue: str
+    status: RunStatus
+    count: int
+
+
+class AdminService(Protocol):
+    async def get_worker(self, worker_id: str) -> Worker:
+        """NotFound if there is none."""
+        ...
+
+    async def list_workers(
+        self, filter: WorkerFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Worker]: ...
+
+    async def drain_worker(self, worker_id: str) -> Worker:
+        """Ask a worker to finish what it has and take nothing new; it is told with its next heartbeat. One that has
+        gone stays gone."""
+        ...
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        """None: in all namespaces."""
+        ...
+
+    async def count_runs(self, namespace: str | None, *, live: bool = False) -> tuple[RunCount, ...]:
+        """All runs that are kept, or only those that have not finished. The answer may be a few seconds old: counting
+        what has finished reads all of it."""
+        ...

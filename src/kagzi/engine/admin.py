@@ -1,0 +1,80 @@
+"""Looking after workers, and counting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
+from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.worker import Worker, WorkerStatus, worker_position
+from kagzi.engine.checks import check_id, check_number, check_token
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import NotFound
+from kagzi.store.protocol import Store
+
+_FRESH_SECONDS: Final = 2.0
+_REMEMBERED: Final = 1000
+
+
+class Admin:
+    """`api.admin.AdminService` over a store."""
+
+    def __init__(self, store: Store, settings: EngineSettings) -> None:
+        self._store = store
+        self._secret = settings.page_secret
+        self._loop = asyncio.get_running_loop()
+        self._counts: dict[str | None, tuple[float, tuple[RunCount, ...]]] = {}
+        self._counting = asyncio.Lock()
+
+    async def get_worker(self, worker_id: str) -> Worker:
+        worker_id = check_id(worker_id, "worker id")
+        worker = await self._store.get_worker(worker_id)
+        if worker is None:
+            raise NotFound(f"there is no worker {worker_id}")
+        return worker
+
+    async def list_workers(
+        self, filter: WorkerFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Worker]:
+        check_name(filter.namespace, "namespace")
+        if filter.task_queue is not None:
+            check_name(filter.task_queue, "task queue")
+        check_number(page_size, "page size", -(2**63), 2**63)
+        check_page_size(page_size)
+        filter_text = f"workers {filter!r}"
+        cursor = None
+        if page_token:
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+        rows = await self._store.find_workers(filter, cursor, page_size + 1)
+        items = tuple(rows[:page_size])
+        token = None
+        if len(rows) > page_size:
+            token = sign(Cursor(worker_position(items[-1])), filter_text=filter_text, secret=self._secret)
+        return Page(items, token, None)
+
+    async def drain_worker(self, worker_id: str) -> Worker:
+        worker_id = check_id(worker_id, "worker id")
+        await self._store.drain_worker(worker_id)
+        return await self.get_worker(worker_id)
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        if namespace is not None:
+            check_name(namespace, "namespace")
+        return await self._store.count_workers(namespace)
+
+    async def count_runs(self, namespace: str | None, *, live: bool = False) -> tuple[RunCount, ...]:
+        if namespace is not None:
+            check_name(namespace, "namespace")
+        if live:
+            return tuple(await self._store.count_runs(namespace, True))
+        # One at a time, and the others get its answer: a dashboard open on ten screens costs what one does.
+        async with self._counting:
+            counted_at, counts = self._counts.get(namespace, (float("-inf"), ()))
+            if self._loop.time() - counted_at > _FRESH_SECONDS:
+                counts = tuple(await self._store.count_runs(namespace, False))
+                if len(self._counts) >= _REMEMBERED:
+                    self._counts.clear()
+                self._counts[namespace] = (self._loop.time(), counts)
+            return counts

@@ -1,0 +1,222 @@
+"""The rules of the unary worker calls, for clients that know neither tokens nor histories.
+
+Each function looks at the state of a lease and says which operations follow and what to answer; the same operations
+that our own worker commits, so there is one set of rules for what they do. Nothing here writes or waits.
+
+Names of steps are unique in a run on this way, so a step's identity is its name. A SLEEP is kept apart from a step of
+the same name by its scope; while it sleeps, its row is RUNNING and `retry_at` is when it wakes, fixed by the first
+Sleep. Whatever is repeated is answered from the record: a client that got no answer asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.api.operations import (
+    CompleteRun,
+    CompleteStep,
+    FailRun,
+    FailStep,
+    Operation,
+    ParkRun,
+    RetryRun,
+    StartStep,
+)
+from kagzi.api.workers import LeaseState
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, Span
+from kagzi.core.retry import Retry, next_attempt
+from kagzi.core.run import RunStatus
+from kagzi.core.step import Step, StepKind, StepStatus, escape
+from kagzi.errors import NotFound
+from kagzi.rpc.status import Refused, wrong_state
+
+_DEFAULT: Final = Retry()
+_NULL: Final = b"null"
+
+
+class FinallyFailed(Exception):
+    """The step has failed for good; `error` is what is recorded of it."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(f"step {step.name} has failed")
+        self.step = step
+        self.error = step.error or b""
+
+
+class Begun(Struct, frozen=True):
+    identity: str
+    attempt: int
+    execute: bool
+    output: bytes | None
+    operations: tuple[Operation, ...] = ()
+
+
+class Failed(Struct, frozen=True):
+    retry_at: Instant | None
+    operations: tuple[Operation, ...] = ()
+
+
+class Ended(Struct, frozen=True):
+    status: RunStatus
+    operations: tuple[Operation, ...] = ()
+
+
+def identity_of(name: str, kind: StepKind) -> str:
+    return f"sleep/@{escape(name)}" if kind is StepKind.SLEEP else escape(name)
+
+
+def begin_step(state: LeaseState, *, name: str, kind: StepKind, input: bytes | None) -> Begun:
+    check_held(state)
+    identity = identity_of(name, kind)
+    last = max(
+        (step for step in state.history if step.step_id == identity), key=lambda step: step.attempt, default=None
+    )
+    attempt = 1
+    if last is not None:
+        if last.status is StepStatus.COMPLETED:
+            return Begun(identity, last.attempt, False, last.output)
+        if last.status is StepStatus.FAILED and last.completed_seq is not None:
+            raise FinallyFailed(last)
+        if last.status is StepStatus.RUNNING:
+            if kind is StepKind.SLEEP and last.retry_at is not None and last.retry_at <= state.now:
+                return Begun(identity, last.attempt, False, _NULL, (_completed(state, last, _NULL),))
+            # Begun in this execution, or in one whose worker died: the same attempt.
+            return Begun(identity, last.attempt, True, None)
+        attempt = last.attempt + 1
+    operation = StartStep(step_id=identity, attempt=attempt, kind=kind, started_at=state.now, input=input)
+    return Begun(identity, attempt, True, None, (operation,))
+
+
+def complete_step(state: LeaseState, identity: str, attempt: int, output: bytes) -> tuple[Operation, ...]:
+    step = _attempt(state, identity, attempt)
+    if step.status is StepStatus.COMPLETED:
+        return ()
+    check_held(state)
+    _check_open(step)
+    if step.kind is StepKind.SLEEP and (step.retry_at is None or step.retry_at > state.now):
+        raise wrong_state(f"sleep {step.name} is not over", subject="step", subject_id=identity)
+    return (_completed(state, step, output),)
+
+
+def fail_step(
+    state: LeaseState, identity: str, attempt: int, policy: Retry | None, failure: Failure, jitter: float
+) -> Failed:
+    step = _attempt(state, identity, attempt)
+    if step.status is StepStatus.FAILED:
+        return Failed(step.retry_at)
+    check_held(state)
+    _check_open(step)
+    delay = next_attempt(policy or run_policy(state) or _DEFAULT, failure, attempt, jitter)
+    retry_at = None if delay is None else state.now + delay
+    operations: list[Operation] = [
+        FailStep(
+            step_id=identity,
+            attempt=attempt,
+            kind=step.kind,
+            completed_seq=_next_seq(state.history) if retry_at is None else None,
+            started_at=step.started_at,
+            finished_at=state.now,
+            retry_at=retry_at,
+            error=failure.encode(),
+        )
+    ]
+    if retry_at is not None:
+        operations.append(ParkRun(available_at=retry_at, inbox_seq=state.inbox_seq))
+    return Failed(retry_at, tuple(operations))
+
+
+def sleep(state: LeaseState, identity: str, attempt: int, length: Span) -> tuple[Operation, ...]:
+    step = _attempt(state, identity, attempt)
+    if step.kind is not StepKind.SLEEP:
+        raise wrong_state(f"step {step.name} is not a SLEEP", subject="step", subject_id=identity)
+    if step.status is StepStatus.COMPLETED or (state.status is RunStatus.SLEEPING and step.retry_at is not None):
+        return ()
+    check_held(state)
+    _check_open(step)
+    wakes_at = state.now + length if step.retry_at is None else step.retry_at
+    return (
+        StartStep(
+            step_id=identity,
+            attempt=attempt,
+            kind=StepKind.SLEEP,
+            started_at=step.started_at,
+            retry_at=wakes_at,
+        ),
+        ParkRun(available_at=wakes_at, inbox_seq=state.inbox_seq),
+    )
+
+
+def complete_workflow(state: LeaseState, output: bytes) -> Ended:
+    if state.status is RunStatus.COMPLETED:
+        return Ended(RunStatus.COMPLETED)
+    check_held(state)
+    return Ended(RunStatus.COMPLETED, (CompleteRun(output=output),))
+
+
+def fail_workflow(state: LeaseState, failure: Failure, jitter: float) -> Ended:
+    if state.status is RunStatus.FAILED:
+        return Ended(RunStatus.FAILED)
+    check_held(state)
+    policy = run_policy(state)
+    delay = None if policy is None else next_attempt(policy, failure, state.attempts + 1, jitter)
+    if delay is None:
+        return Ended(RunStatus.FAILED, (FailRun(error=failure.encode()),))
+    failures = [
+        step.completed_seq
+        for step in state.history
+        if step.status is StepStatus.FAILED and step.completed_seq is not None
+    ]
+    keep_seq = min(failures) - 1 if failures else _next_seq(state.history) - 1
+    retry = RetryRun(available_at=state.now + delay, keep_seq=keep_seq, error=failure.encode())
+    return Ended(RunStatus.PENDING, (retry,))
+
+
+def run_policy(state: LeaseState) -> Retry | None:
+    return None if state.retry_policy is None else Retry.decode(state.retry_policy)
+
+
+def check_held(state: LeaseState) -> None:
+    if state.status is RunStatus.RUNNING:
+        return
+    what = f"has ended {state.status}" if state.status.finished else "was let go of under this handle"
+    raise wrong_state(f"run {state.run_id} {what}", subject="run", subject_id=state.run_id, exact_code="LEASE_LOST")
+
+
+def _check_open(step: Step) -> None:
+    if step.status is not StepStatus.RUNNING:
+        raise _ended(step)
+
+
+def _ended(step: Step) -> Refused:
+    return wrong_state(
+        f"attempt {step.attempt} of step {step.name} is {step.status} already",
+        subject="step",
+        subject_id=step.step_id,
+    )
+
+
+def _attempt(state: LeaseState, identity: str, attempt: int) -> Step:
+    for step in state.history:
+        if step.step_id == identity and step.attempt == attempt:
+            return step
+    raise NotFound(f"run {state.run_id} has no attempt {attempt} of step {identity[:100]!r}; call BeginStep first")
+
+
+def _completed(state: LeaseState, step: Step, output: bytes) -> CompleteStep:
+    return CompleteStep(
+        step_id=step.step_id,
+        attempt=step.attempt,
+        kind=step.kind,
+        completed_seq=_next_seq(state.history),
+        started_at=step.started_at,
+        finished_at=state.now,
+        output=output,
+    )
+
+
+def _next_seq(history: Iterable[Step]) -> int:
+    return max((step.completed_seq or 0 for step in history), default=0) + 1

@@ -1,0 +1,141 @@
+"""What servers and operators ask: leases by their token, workers, counts."""
+
+from __future__ import annotations
+
+from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.api.operations import CompleteRun, HandBackRun, ParkRun
+from kagzi.core.instant import SECOND
+from kagzi.core.page import Cursor
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkerStatus, worker_position
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
+
+
+class TestReadLease:
+    async def test_the_holder_sees_everything_recorded(self, bench: Bench) -> None:
+        claim = await bench.started_claim(input=b"[1]", retry_policy=b"{}")
+        await bench.done(claim, bench.completed("a", 1), bench.begun("b", retry_at=bench.now() + 5))
+        bench.clock.advance(SECOND)
+
+        state = await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, False)
+
+        assert state is not None
+        assert (state.run_id, state.token, state.worker_id) == (claim.run_id, claim.token, bench.worker_id)
+        assert (state.status, state.now, state.lease) == (RunStatus.RUNNING, bench.now(), LEASE)
+        assert (state.input, state.retry_policy, state.attempts) == (b"[1]", b"{}", 0)
+        assert [(step.step_id, step.completed_seq) for step in state.history] == [("a", 1), ("b", None)]
+        assert state.history[1].retry_at == bench.now() - SECOND + 5
+
+    async def test_a_large_input_is_read_too(self, bench: Bench) -> None:
+        claim = await bench.started_claim(input=b"x" * 1_000_000)
+        state = await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, False)
+        assert state is not None
+        assert state.input == b"x" * 1_000_000
+
+    async def test_who_let_go_sees_where_the_run_stands(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        await bench.done(claim, ParkRun(available_at=bench.now() + SECOND, inbox_seq=0))
+        state = await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, True)
+        assert state is not None
+        assert state.status is RunStatus.SLEEPING
+
+    async def test_another_token_or_namespace_sees_nothing(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        read = bench.store.read_lease
+        assert await read(NAMESPACE, claim.run_id, bench.new_id(), True) is None
+        assert await read("tenant", claim.run_id, claim.token, True) is None
+        assert await read(NAMESPACE, bench.new_id(), claim.token, True) is None
+        await bench.done(claim, HandBackRun())
+        await bench.claim(claim.run_id)
+        assert await read(NAMESPACE, claim.run_id, claim.token, True) is None
+
+
+class TestConfirmedLeases:
+    async def test_a_worker_without_a_list_keeps_what_was_confirmed(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        await bench.start()
+        await bench.start()
+        confirmed, silent = await bench.claims()
+        state = await bench.store.read_lease(NAMESPACE, confirmed.run_id, confirmed.token, True)
+        assert state is not None
+        assert state.confirmed
+        bench.clock.advance(LEASE - 1)
+
+        answer, returned = await bench.beat(heard=1000, confirmed=True)
+
+        assert (answer.known, answer.lost, returned) == (True, (), [])
+        bench.clock.advance(SECOND)
+        assert [run.run_id for run in await bench.recover()] == [silent.run_id]
+        bench.clock.advance(LEASE)
+        assert [run.run_id for run in await bench.recover()] == [confirmed.run_id]
+
+    async def test_confirming_renews_the_lease_once(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        bench.clock.advance(LEASE - 1)
+        for _ in range(2):
+            await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, True)
+        bench.clock.advance(LEASE - 1)
+        assert await bench.recover() == []
+
+
+class TestLookingAtWorkers:
+    async def test_a_worker_is_found_with_what_it_said_and_holds(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration(labels={"zone": "a"}, queue_limit=5, type_limits={TYPE: 2}))
+        await bench.started_claim()
+
+        worker = await bench.store.get_worker(bench.worker_id)
+
+        assert worker is not None
+        assert (worker.labels, worker.queue_limit, worker.type_limits) == ({"zone": "a"}, 5, {TYPE: 2})
+        assert worker.active == 1
+        assert await bench.store.get_worker(bench.new_id()) is None
+
+    async def test_workers_are_listed_in_pages_and_filtered(self, bench: Bench) -> None:
+        ids = [bench.new_id() for _ in range(5)]
+        for number, worker_id in enumerate(ids):
+            queues = ("even", "all") if number % 2 == 0 else ("all",)
+            await bench.store.register(bench.registration(worker_id=worker_id, queues=queues))
+            if number != 2:
+                bench.clock.advance(SECOND)  # two of them come in the same moment
+        await bench.store.deregister(ids[4])
+        await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
+        find = bench.store.find_workers
+        everyone = WorkerFilter(namespace=NAMESPACE)
+
+        first = await find(everyone, None, 2)
+        second = await find(everyone, Cursor(worker_position(first[-1])), 10)
+
+        assert [worker.worker_id for worker in first + second] == ids[::-1]
+        even = WorkerFilter(namespace=NAMESPACE, task_queue="even", status=WorkerStatus.ONLINE)
+        assert [worker.worker_id for worker in await find(even, None, 10)] == [ids[2], ids[0]]
+
+    async def test_draining_is_told_with_the_next_heartbeat(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        assert await bench.store.drain_worker(bench.worker_id)
+        assert not await bench.store.drain_worker(bench.worker_id)
+        answer, _ = await bench.beat()
+        assert answer.drain
+        await bench.store.deregister(bench.worker_id)
+        assert not await bench.store.drain_worker(bench.worker_id)
+
+    async def test_workers_are_counted(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
+        await bench.store.deregister(bench.worker_id)
+        assert await bench.store.count_workers(NAMESPACE) == {WorkerStatus.OFFLINE: 1}
+        assert await bench.store.count_workers(None) == {WorkerStatus.OFFLINE: 1, WorkerStatus.ONLINE: 1}
+
+
+class TestCounting:
+    async def test_runs_are_counted_by_type_queue_and_status(self, bench: Bench) -> None:
+        await bench.done(await bench.started_claim(), CompleteRun(output=b"1"))
+        await bench.started_claim()
+        await bench.start(workflow_type="other")
+        await bench.start(workflow_type="other")
+        await bench.start(namespace="tenant")
+        completed = RunCount(TYPE, QUEUE, RunStatus.COMPLETED, 1)
+        live = {RunCount(TYPE, QUEUE, RunStatus.RUNNING, 1), RunCount("other", QUEUE, RunStatus.PENDING, 2)}
+
+        assert set(await bench.store.count_runs(NAMESPACE, False)) == {completed, *live}
+        assert set(await bench.store.count_runs(NAMESPACE, True)) == live
+        assert set(await bench.store.count_runs(None, True)) == {*live, RunCount(TYPE, QUEUE, RunStatus.PENDING, 1)}
