@@ -102,6 +102,9 @@ class RunRow(Struct):
     tokens: list[str] = []  # every token the run was claimed under, oldest first
 
 
+# No run of the workload needs nearly as many claims.
+MOST_EXECUTIONS = 60
+
 _RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-4])
 _STEP_COLUMNS = ", ".join(StepRow.__struct_fields__)
 _UNCHANGING = ("namespace", "external_id", "workflow_type", "task_queue", "input", "deadline_at")
@@ -401,6 +404,8 @@ class Checker:
             raise self._wrong(new.run_id, "has a lease of another length")
         if old.started_at is not None and new.started_at != old.started_at:
             raise self._wrong(new.run_id, "has another start than before")
+        if new.executions > MOST_EXECUTIONS:
+            raise self._wrong(new.run_id, f"was claimed {new.executions} times and does not come to its end")  # (13)
 
     def _after_heartbeat(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         heartbeat: Heartbeat = args[0]

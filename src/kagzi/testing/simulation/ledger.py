@@ -7,6 +7,7 @@ looked at, never believed alone.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from kagzi.core.instant import SECOND
@@ -87,7 +88,7 @@ class Ledger:
         world.log(process.name, "body begins", info.run_id, info.step_id, info.attempt)
         self.bodies += 1
         self._check_once(visit)
-        self._check_siblings(visit)
+        self._check_siblings(visit, None if held.execution is None else held.execution._waiting.keys())
         self._check_lease(visit, position)
         if held.cancelling and held.execution is not None and not held.execution.cancelled:
             raise self._wrong(visit, "began although its worker knows that the run is cancelled")  # (12)
@@ -118,8 +119,10 @@ class Ledger:
             raise self._wrong(visit, "began twice under one lease")
         self._seen.add(key)
 
-    def _check_siblings(self, visit: Visit) -> None:
+    def _check_siblings(self, visit: Visit, awaited: Collection[str] | None) -> None:
         for other in self._active.get((visit.run_id, visit.token), ()):
+            if awaited is not None and other.step_id not in awaited and other.cancelled_at is None:
+                raise self._wrong(visit, f"began while {other.step_id} goes on, whose end nobody waits for")
             # Longer than the grace time nobody waits for a body that cleans up.
             at = other.cancelled_at
             if at is not None and self._world.host.time() - at < CANCEL_GRACE / SECOND:

@@ -65,7 +65,7 @@ class Node:
         else:
             self.engine = FaultyEngine(Link(self.world, process, self._random))
         await self._until_it_works(self.engine.open)
-        app = Kagzi(clock=process.clock, ids=ids)
+        app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
         app._workflows = workload.app._workflows
         await app.open(self.engine)
         if self.has_worker:

@@ -25,7 +25,7 @@ from kagzi.testing.simulation.programs import Node
 if TYPE_CHECKING:
     from kagzi.testing.simulation.ledger import Visit
 
-app = Kagzi("memory://")
+app = Kagzi("memory://", namespace="default")
 
 RUN_ATTEMPTS = 3
 # The most attempts each step may have; the ledger holds recorded failures against it.
