@@ -140,3 +140,15 @@ async def main() -> None:
 
 def main_sync() -> None:
     app.run_worker(queues=["shop"], concurrency=100)
+
+
+@app.workflow
+def in_order(order: Order) -> str:
+    payment = charge.call(order)
+    assert_type(payment, str)
+    return payment
+
+
+async def use_in_order(order: Order) -> None:
+    run = await in_order.start(order)
+    assert_type(await run.result(), str)

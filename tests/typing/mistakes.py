@@ -64,8 +64,3 @@ app.workflow(retries=3)  # error: unknown keyword
 Retry(attempts="3")  # error: not a number
 Retry(retry_on=ValueError)  # error: not a tuple
 kagzi.run_step(charge, "x")  # error: the name comes first
-
-
-@app.workflow  # error: a workflow is a coroutine function
-def plain(order: Order) -> str:
-    return order.id

@@ -19,13 +19,14 @@ from msgspec import Struct
 
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.duration import Duration, parse_duration
-from kagzi.core.instant import SECOND, Instant, from_datetime, to_datetime
+from kagzi.core.instant import SECOND, Instant, Span, from_datetime, to_datetime
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest
 from kagzi.ids import fresh_random, seeded_random
-from kagzi.sdk.definitions import run_step
+from kagzi.sdk.definitions import Call, run_step
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.threaded import in_turn
 from kagzi.sdk.worker.bodies import current_step
 
 T = TypeVar("T")
@@ -100,16 +101,19 @@ def uuid4() -> UUID:
 
 
 @overload
-async def sleep(duration: Duration, /) -> None: ...
+def sleep(duration: Duration, /) -> Call[None]: ...
 @overload
-async def sleep(name: str, duration: Duration, /) -> None: ...
-async def sleep(first: Duration, second: Duration | None = None, /) -> None:
+def sleep(name: str, duration: Duration, /) -> Call[None]: ...
+def sleep(first: Duration, second: Duration | None = None, /) -> Call[None]:
     """Sleep durably, for a second or a year: `kagzi.sleep("1 day")`, or `kagzi.sleep("wait-a-day", "1 day")`.
 
     A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is for people.
     """
     name, duration = ("sleep", first) if second is None else (str(first), second)
-    span = parse_duration(duration, "duration")
+    return in_turn(_sleep(name, parse_duration(duration, "duration")))
+
+
+async def _sleep(name: str, span: Span) -> None:
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
         await asyncio.sleep(span / SECOND)
@@ -118,10 +122,10 @@ async def sleep(first: Duration, second: Duration | None = None, /) -> None:
 
 
 @overload
-async def sleep_until(moment: datetime, /) -> None: ...
+def sleep_until(moment: datetime, /) -> Call[None]: ...
 @overload
-async def sleep_until(name: str, moment: datetime, /) -> None: ...
-async def sleep_until(first: str | datetime, second: datetime | None = None, /) -> None:
+def sleep_until(name: str, moment: datetime, /) -> Call[None]: ...
+def sleep_until(first: str | datetime, second: datetime | None = None, /) -> Call[None]:
     """Sleep durably until a moment, given as an aware datetime. A moment that has passed returns at once."""
     name, moment = ("sleep", first) if second is None else (str(first), second)
     if not isinstance(moment, datetime):
@@ -130,6 +134,10 @@ async def sleep_until(first: str | datetime, second: datetime | None = None, /) 
         due_at = from_datetime(moment)
     except ValueError as error:
         raise InvalidRequest(f"sleep_until: {error}") from None
+    return in_turn(_sleep_to(name, due_at))
+
+
+async def _sleep_to(name: str, due_at: Instant) -> None:
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
         await asyncio.sleep(max(0.0, (due_at - _now()) / SECOND))
@@ -166,18 +174,18 @@ class Context:
         self.workflow = workflow
 
     @overload
-    async def step(self, name: str, fn: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T: ...
+    def step(self, name: str, fn: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> Call[T]: ...
     @overload
-    async def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
-    async def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]: ...
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run `fn` as a step of this name."""
-        return await run_step(name, fn, *args, **kwargs)
+        return run_step(name, fn, *args, **kwargs)
 
-    async def sleep(self, name: str, duration: Duration) -> None:
-        await sleep(name, duration)
+    def sleep(self, name: str, duration: Duration) -> Call[None]:
+        return sleep(name, duration)
 
-    async def sleep_until(self, name: str, moment: datetime) -> None:
-        await sleep_until(name, moment)
+    def sleep_until(self, name: str, moment: datetime) -> Call[None]:
+        return sleep_until(name, moment)
 
     def now(self) -> datetime:
         return now()

@@ -29,6 +29,7 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
     overload,
 )
 
@@ -44,6 +45,7 @@ from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
 from kagzi.sdk.codec import Codec, Signature, signature_of
+from kagzi.sdk.replay.threaded import Threads, in_turn, run_in_thread
 
 if TYPE_CHECKING:
     from kagzi.sdk.context import Context
@@ -123,15 +125,22 @@ class Step(Generic[P, R]):
                 return _call_plainly(self.fn, args, kwargs)
             plain: Call[R] = self.fn(*args, **kwargs)
             return plain
-        return execution.call_step(
-            name=self._id,
-            fn=self.fn,
-            codec=self.signature,
-            policy=self.retry,
-            timeout=self.timeout,
-            args=args,
-            kwargs=kwargs,
+        return in_turn(
+            execution.call_step(
+                name=self._id,
+                fn=self.fn,
+                codec=self.signature,
+                policy=self.retry,
+                timeout=self.timeout,
+                args=args,
+                kwargs=kwargs,
+            )
         )
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """In a `def` workflow: run the step and wait for it. The same as calling it, with the type of its result."""
+        result: Any = self(*args, **kwargs)
+        return cast("R", result)
 
     def options(
         self,
@@ -194,7 +203,8 @@ class Workflow(Generic[P, R]):
         localns: Mapping[str, Any] | None = None,
     ) -> None:
         functools.update_wrapper(self, fn)
-        self.fn = _plain_workflow(fn)
+        self._threaded = not inspect.iscoroutinefunction(fn)
+        self.fn = fn if self._threaded else _plain_workflow(fn)
         self._fn = fn
         self.name = check_name(name, "workflow name")
         self.version = check_name(version, "workflow version")
@@ -231,7 +241,7 @@ class Workflow(Generic[P, R]):
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
-        return self._call(execution, args, kwargs)
+        return in_turn(self._call(execution, args, kwargs))
 
     def options(
         self,
@@ -293,7 +303,10 @@ class Workflow(Generic[P, R]):
     def _call(self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         context = self.signature.context_class
         if context is not None:
-            return self._fn(context(execution.run_id, execution.workflow), *args, **kwargs)
+            args = (context(execution.run_id, execution.workflow), *args)
+        if self._threaded:
+            plain: Callable[..., Any] = self._fn
+            return run_in_thread(plain, args, kwargs, _threads)
         return self._fn(*args, **kwargs)
 
     def _refuse_inside(self, method: str) -> None:
@@ -323,6 +336,10 @@ class WorkflowDecorator(Protocol):
     def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
 
 
 class Registrar:
@@ -394,6 +411,10 @@ class Registrar:
     @overload
     def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
     @overload
+    def workflow(self, fn: Callable[Concatenate[Context, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    @overload
     def workflow(
         self,
         fn: None = None,
@@ -416,7 +437,9 @@ class Registrar:
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Make an `async def` function a workflow.
+        """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
+
+        A `def` workflow runs in a thread, where calling a step waits for its result.
 
         `version` belongs to the name: runs stay on the version they were started with. `queue` is where runs
         wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
@@ -425,11 +448,6 @@ class Registrar:
 
         def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
             given = _check_function(fn, "workflow", name)
-            if not inspect.iscoroutinefunction(fn):
-                raise InvalidRequest(
-                    f"workflow {given!r} must be an `async def` function; put blocking work into steps, "
-                    "which may be plain functions"
-                )
             workflow: Workflow[Any, Any] = Workflow(
                 self,
                 fn,
@@ -480,16 +498,21 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
         codec = payload_codec(execution)
         if codec is not None:
             signature = signature.with_codec(codec)
-    return execution.call_step(
-        name=escape(name),
-        fn=body,
-        codec=signature,
-        policy=None if step is None else step.retry,
-        timeout=STEP_TIMEOUT if step is None else step.timeout,
-        args=args,
-        kwargs=kwargs,
+    return in_turn(
+        execution.call_step(
+            name=escape(name),
+            fn=body,
+            codec=signature,
+            policy=None if step is None else step.retry,
+            timeout=STEP_TIMEOUT if step is None else step.timeout,
+            args=args,
+            kwargs=kwargs,
+        )
     )
 
+
+# For `def` workflows of all apps in this process; a thread that has done its run waits here for the next.
+_threads = Threads()
 
 # Set while a workflow function is called as the plain coroutine function it is (`workflow.fn`). It awaits every step,
 # so there, and only there, calling a `def` step gives something to await. A body sees steps as functions again.

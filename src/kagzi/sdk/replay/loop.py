@@ -421,11 +421,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._tasks.append(task)
         if len(self._tasks) > self._task_limit:
             # A run of many steps makes many tasks; keep the live ones, and those whose error nobody has seen.
-            self._tasks = [
-                task
-                for task in self._tasks
-                if not task.done() or task._log_traceback
-            ]
+            self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]
             self._task_limit = max(_FEW, 2 * len(self._tasks))
 
     def _remember_generator(self, generator: AsyncGenerator[Any, Any]) -> None:

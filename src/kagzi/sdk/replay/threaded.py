@@ -40,6 +40,18 @@ def current_bridge() -> Bridge | None:
     return getattr(_local, "bridge", None)
 
 
+def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """What a durable call gives to workflow code: something to await; in the thread of a `def` workflow, the result.
+
+    A type cannot say that, so it says what nearly all workflows see; `Step.call` has the other one.
+    """
+    bridge = current_bridge()
+    if bridge is not None:
+        result: Any = bridge.call(coroutine)
+        return result  # type: ignore[no-any-return]
+    return coroutine
+
+
 def await_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
     """Have the workflow's loop await this, and return or raise what comes of it. Only in the thread of a workflow."""
     bridge = current_bridge()
