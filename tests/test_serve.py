@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import asyncpg
 import pytest
 
+from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
 from kagzi.errors import InvalidRequest
 from kagzi.serve import Server, check_exposure, is_loopback, server_url
@@ -171,6 +175,29 @@ def test_a_server_is_no_client() -> None:
     assert server_url(Settings(url="memory://")) == "memory://"
     with pytest.raises(InvalidRequest, match="set KAGZI_DB_URL"):
         server_url(Settings(url="grpc://kagzi:50051"))
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def test_new_namespaces_keep_history_as_long_as_the_settings_say(
+    database: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Whoever comes first decides; it is stored, so a process with other settings does not delete too early."""
+    url = f"sqlite:///{tmp_path}/x.db" if database == "sqlite" else request.getfixturevalue("postgres_database")
+    for days, namespace in ((7, "tenant"), (90, "later")):
+        store = make_store(url, retention_days=days)
+        await store.open()
+        await store.ensure_namespace(namespace)
+        await store.close()
+    query = "SELECT namespace, retention_days FROM {}namespaces ORDER BY namespace"
+    if database == "sqlite":
+        with sqlite3.connect(tmp_path / "x.db") as connection:
+            found = connection.execute(query.format("")).fetchall()
+        connection.close()
+    else:
+        other = await asyncpg.connect(url)
+        found = [tuple(row) for row in await other.fetch(query.format("kagzi."))]
+        await other.close()
+    assert found == [("default", 7), ("later", 90), ("tenant", 7)]
 
 
 async def test_the_settings_reach_the_engine() -> None:

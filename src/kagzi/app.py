@@ -119,7 +119,7 @@ class Kagzi(Registrar):
             chosen = engine_settings(self.settings) | {"max_crashes": self._max_crashes}
             if self._lease is not None:
                 chosen["lease"] = self._lease
-            engine = connect(url, **chosen)
+            engine = connect(url, retention_days=self.settings.retention_days, **chosen)
             await engine.open()
         self._engine = engine
 

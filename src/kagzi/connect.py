@@ -20,6 +20,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
 from kagzi.settings import DATA_DIRECTORY, Settings, project_directory
+from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol import Store
 
 _CONNECTIONS_OF_THEIR_OWN = 5  # three lanes, the announcer and the listener
@@ -29,9 +30,9 @@ ACCEPTED = (
 SERVER_PORT = 50051
 
 
-def connect(url: str, **settings: Any) -> Engine:
+def connect(url: str, *, retention_days: int = RETENTION_DAYS, **settings: Any) -> Engine:
     """An engine for this database or server, not yet opened. Settings are the fields of `EngineSettings`; a server has
-    its own."""
+    its own. `retention_days` is for namespaces that do not exist yet."""
     try:
         chosen = EngineSettings(**settings)
     except TypeError:
@@ -40,7 +41,7 @@ def connect(url: str, **settings: Any) -> Engine:
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
     if str(url).partition("://")[0].lower() in ("grpc", "grpcs"):
         return _remote(url)
-    return LocalEngine(make_store(url), settings=chosen, coordinate=Coordinator)
+    return LocalEngine(make_store(url, retention_days=retention_days), settings=chosen, coordinate=Coordinator)
 
 
 def engine_settings(settings: Settings) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def default_url(settings: Settings, start: Path | None = None, *, make: bool = T
     return f"sqlite:///{quote((directory / 'kagzi.db').as_posix())}"
 
 
-def make_store(url: object, *, connections: int | None = None) -> Store:
+def make_store(url: object, *, connections: int | None = None, retention_days: int = RETENTION_DAYS) -> Store:
     """The database behind a URL, not yet opened; on PostgreSQL with at most so many connections."""
     if not isinstance(url, str) or "://" not in url or "\0" in url:
         raise InvalidRequest(f"that is not a database URL; accepted: {ACCEPTED}")
@@ -87,11 +88,11 @@ def make_store(url: object, *, connections: int | None = None) -> Store:
         case "memory":
             if url.partition("://")[2]:
                 raise InvalidRequest("memory:// takes nothing after the slashes")
-            return _sqlite(None)
+            return _sqlite(None, retention_days)
         case "sqlite":
-            return _sqlite(_sqlite_path(url))
+            return _sqlite(_sqlite_path(url), retention_days)
         case "postgresql" | "postgres":
-            return _postgres(url, connections)
+            return _postgres(url, connections, retention_days)
         case "grpc" | "grpcs":
             raise InvalidRequest(f"{scheme}:// is a Kagzi server and not a database, which is needed here")
     raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
@@ -132,13 +133,13 @@ def _sqlite_path(url: str) -> str:
     return path
 
 
-def _sqlite(path: str | None) -> Store:
+def _sqlite(path: str | None, retention_days: int) -> Store:
     from kagzi.store.sqlite.store import SqliteStore
 
-    return SqliteStore(path)
+    return SqliteStore(path, retention_days=retention_days)
 
 
-def _postgres(url: str, connections: int | None) -> Store:
+def _postgres(url: str, connections: int | None, retention_days: int) -> Store:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -155,5 +156,6 @@ def _postgres(url: str, connections: int | None) -> Store:
             raise
         raise MissingDependency('Postgres support is not installed. Run: pip install "kagzi[postgres]"') from error
     if connections is None:
-        return PostgresStore(url)
-    return PostgresStore(url, pool_size=max(1, connections - _CONNECTIONS_OF_THEIR_OWN))
+        return PostgresStore(url, retention_days=retention_days)
+    pool_size = max(1, connections - _CONNECTIONS_OF_THEIR_OWN)
+    return PostgresStore(url, pool_size=pool_size, retention_days=retention_days)

@@ -56,7 +56,9 @@ class Server:
 
     def __init__(self, settings: Settings, *, make_ports: MakePorts, grace: float, exposed: bool = False) -> None:
         self.url = server_url(settings)
-        store = make_store(self.url, connections=settings.server_db_max_connections)
+        store = make_store(
+            self.url, connections=settings.server_db_max_connections, retention_days=settings.retention_days
+        )
         chosen = EngineSettings(**engine_settings(settings))
         self.engine = LocalEngine(store, settings=chosen, coordinate=Coordinator)
         self._settings = settings

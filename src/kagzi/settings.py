@@ -120,6 +120,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         PAYLOAD_BYTES
     )
 
+    retention_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        Meta(
+            description="How many days a namespace keeps finished runs, if it is made from now on; `default` is made "
+            "with the tables. It is stored with the namespace, so that all processes agree."
+        ),
+    ] = 30
+
     log_format: Annotated[
         Literal["auto", "pretty", "json"],
         Meta(

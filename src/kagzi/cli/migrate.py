@@ -36,7 +36,7 @@ def migrate(url: str | None, dry_run: bool, json: bool) -> None:
 
 
 async def _migrate(settings: Settings, dry_run: bool) -> tuple[tuple[Migration, ...], int]:
-    store = make_store(server_url(settings))
+    store = make_store(server_url(settings), retention_days=settings.retention_days)
     missing = await store.missing_migrations()
     if missing and not dry_run:
         await store.open()

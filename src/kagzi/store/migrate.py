@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from kagzi.errors import SchemaMismatch
 
+RETENTION_DAYS = 30  # what the first migration gives the namespace `default`
 _FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 
 

@@ -376,7 +376,9 @@ def test_no_statement_reads_a_whole_table_of_runs_or_steps() -> None:
             whole = re.match(
                 r"SCAN (workflow_runs|step_runs|workflow_payloads|[rsp])\b(?! USING INDEX workflow_runs_leased)", detail
             )
-            assert whole is None, f"{name}: {detail}"
+            # Counting what waits is for people, seldom, and bounded by its LIMIT.
+            bounded = name == "survey" and "USING INDEX workflow_runs_claim" in detail
+            assert whole is None or bounded, f"{name}: {detail}"
     database.close()
 
 

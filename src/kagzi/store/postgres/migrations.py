@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
+from kagzi.store.migrate import RETENTION_DAYS, Applied, Migration, load_migrations, plan_migrations
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ SETTINGS = {
 }
 
 
-async def migrate(connection: Connection) -> None:
+async def migrate(connection: Connection, retention_days: int = RETENTION_DAYS) -> None:
     known = known_migrations()
     # Usually there is nothing to do, and then there is nothing to lock.
     if await connection.fetchval(STATEMENTS["migrations_exist"]) and not await _missing(connection, known):
@@ -33,11 +33,14 @@ async def migrate(connection: Connection) -> None:
             await connection.execute(STATEMENTS["create_schema"])
         if not await connection.fetchval(STATEMENTS["migrations_exist"]):
             await connection.execute(STATEMENTS["create_migrations"])
-        for migration in await _missing(connection, known):
+        missing = await _missing(connection, known)
+        for migration in missing:
             await connection.execute(migration.sql)
             await connection.execute(
                 STATEMENTS["record_migration"], migration.number, migration.name, migration.checksum
             )
+        if missing and missing[0].number == 1 and retention_days != RETENTION_DAYS:
+            await connection.execute(STATEMENTS["keep_default_namespace"], retention_days)
 
 
 async def missing_migrations(connection: Connection) -> tuple[Migration, ...]:

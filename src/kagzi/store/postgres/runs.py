@@ -170,8 +170,8 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
     )
 
 
-async def ensure_namespace(connection: Connection, namespace: str, now: Instant | None) -> None:
-    await connection.execute(_ENSURE_NAMESPACE, now, namespace)
+async def ensure_namespace(connection: Connection, namespace: str, retention_days: int, now: Instant | None) -> None:
+    await connection.execute(_ENSURE_NAMESPACE, now, namespace, retention_days)
 
 
 def is_id(text: str) -> bool:

@@ -29,7 +29,7 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
-from kagzi.store.migrate import Migration
+from kagzi.store.migrate import RETENTION_DAYS, Migration
 from kagzi.store.postgres import duties, leases, runs, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
@@ -69,6 +69,7 @@ class PostgresStore:
         lanes: int = 3,
         statement_cache_size: int = 100,
         chance: random.Random | None = None,
+        retention_days: int = RETENTION_DAYS,
     ) -> None:
         if lanes < 2:
             raise ValueError("there is a lane for starts and at least one for chunks")
@@ -77,6 +78,7 @@ class PostgresStore:
         self._clock = now
         self._now: Callable[[], Instant | None] = now or _nothing
         self._statement_cache_size = statement_cache_size
+        self._retention_days = retention_days
         self._chance = chance or random.Random()
         self._connector = Connector(url, statement_cache_size=statement_cache_size)
         self._lanes = [Line(self._connector, self._chance) for _ in range(lanes)]
@@ -95,7 +97,7 @@ class PostgresStore:
         return len(known_migrations())
 
     async def open(self) -> None:
-        await self._on_its_own(migrate)
+        await self._on_its_own(lambda connection: migrate(connection, self._retention_days))
 
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return await self._on_its_own(missing_migrations)
@@ -124,6 +126,7 @@ class PostgresStore:
             now=self._clock,
             pool_size=SIBLING_POOL_SIZE,
             lanes=self.lanes,
+            retention_days=self._retention_days,
             statement_cache_size=self._statement_cache_size,
         )
 
@@ -206,7 +209,8 @@ class PostgresStore:
 
     async def ensure_namespace(self, namespace: str) -> None:
         now = self._now()
-        await self._pool.run(lambda connection: runs.ensure_namespace(connection, namespace, now))
+        days = self._retention_days
+        await self._pool.run(lambda connection: runs.ensure_namespace(connection, namespace, days, now))
 
     async def register(self, registration: Registration) -> None:
         now = self._now()

@@ -29,6 +29,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 from kagzi.errors import KagziError, Unavailable
+from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.sqlite.files import prepare_file
 from kagzi.store.sqlite.schema import migrate
 from kagzi.store.sqlite.trouble import is_busy, translate
@@ -46,9 +47,10 @@ _JOBS_BETWEEN_LOOKS: Final = 8
 class Database:
     """The connections to one database, shared by a store and its siblings, closed with the last of them."""
 
-    def __init__(self, path: str | None, *, inline: bool = False) -> None:
+    def __init__(self, path: str | None, *, inline: bool = False, retention_days: int = RETENTION_DAYS) -> None:
         self.path = path
         self._inline = inline
+        self._retention_days = retention_days
         self._users = 0
         self._guard = threading.Lock()
         self._writer: _Lane | None = None
@@ -122,7 +124,7 @@ class Database:
                 use_write_ahead_log(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 connection.execute("PRAGMA cache_size = -8000")
-            migrate(connection, begin)
+            migrate(connection, begin, self._retention_days)
         except BaseException:
             connection.close()
             raise

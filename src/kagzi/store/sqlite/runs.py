@@ -114,5 +114,5 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
     )
 
 
-def ensure_namespace(connection: sqlite3.Connection, namespace: str, now: Instant) -> None:
-    connection.execute(SQL["ensure_namespace"], (namespace, now))
+def ensure_namespace(connection: sqlite3.Connection, namespace: str, retention_days: int, now: Instant) -> None:
+    connection.execute(SQL["ensure_namespace"], (namespace, now, retention_days))

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from kagzi.errors import MissingDependency
-from kagzi.store.migrate import Applied, Migration, load_migrations, plan_migrations
+from kagzi.store.migrate import RETENTION_DAYS, Applied, Migration, load_migrations, plan_migrations
 from kagzi.store.sqlite.trouble import translate
 
 OLDEST_SQLITE: Final = (3, 35, 0)  # UPDATE … FROM, RETURNING
 _STRICT_SINCE: Final = (3, 37, 0)
 
 
-def migrate(connection: sqlite3.Connection, begin: Callable[[sqlite3.Connection], None]) -> None:
+def migrate(
+    connection: sqlite3.Connection,
+    begin: Callable[[sqlite3.Connection], None],
+    retention_days: int = RETENTION_DAYS,
+) -> None:
     check_version(sqlite3.sqlite_version_info)
     known = _known()
     # Looking first spares a database that is up to date the write lock.
@@ -31,12 +35,17 @@ def migrate(connection: sqlite3.Connection, begin: Callable[[sqlite3.Connection]
             "CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL,"
             " checksum TEXT NOT NULL, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
         )
-        for migration in plan_migrations(known, _applied(connection)):
+        missing = plan_migrations(known, _applied(connection))
+        for migration in missing:
             for statement in _statements(migration.sql):
                 connection.execute(statement)
             connection.execute(
                 "INSERT INTO schema_migrations (number, name, checksum) VALUES (?, ?, ?)",
                 (migration.number, migration.name, migration.checksum),
+            )
+        if missing and missing[0].number == 1 and retention_days != RETENTION_DAYS:
+            connection.execute(
+                "UPDATE namespaces SET retention_days = ? WHERE namespace = 'default'", (retention_days,)
             )
         connection.execute("COMMIT")
     except BaseException:

@@ -15,7 +15,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.store.migrate import Migration
+from kagzi.store.migrate import RETENTION_DAYS, Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
 from kagzi.store.sqlite import batch, cancels, claims, duties, leases, steps, workers
 from kagzi.store.sqlite import runs as read_runs
@@ -33,9 +33,17 @@ class SqliteStore:
 
     lanes = 1
 
-    def __init__(self, path: str | None, *, now: Callable[[], Instant] | None = None, inline: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        *,
+        now: Callable[[], Instant] | None = None,
+        inline: bool = False,
+        retention_days: int = RETENTION_DAYS,
+    ) -> None:
         self._now = now or SystemClock().now
-        self._database = Database(path, inline=inline)
+        self._retention_days = retention_days
+        self._database = Database(path, inline=inline, retention_days=retention_days)
         self._listening: list[asyncio.Future[None]] = []
         self._opened = False
 
@@ -67,6 +75,7 @@ class SqliteStore:
         """
         other = SqliteStore.__new__(SqliteStore)
         other._now = self._now
+        other._retention_days = self._retention_days
         other._database = self._database
         other._listening = []
         other._opened = False
@@ -124,7 +133,8 @@ class SqliteStore:
 
     async def ensure_namespace(self, namespace: str) -> None:
         now = self._now
-        await self._database.write(lambda connection: read_runs.ensure_namespace(connection, namespace, now()))
+        days = self._retention_days
+        await self._database.write(lambda connection: read_runs.ensure_namespace(connection, namespace, days, now()))
 
     async def register(self, registration: Registration) -> None:
         now = self._now

@@ -31,3 +31,7 @@ SELECT number, name, checksum FROM kagzi.migrations ORDER BY number;
 -- name: record_migration
 -- In the transaction that applied it.
 INSERT INTO kagzi.migrations (number, name, checksum) VALUES ($1::integer, $2::text, $3::text);
+
+-- name: keep_default_namespace
+-- The namespace that comes with the tables keeps what is over as long as those that come later do.
+UPDATE kagzi.namespaces SET retention_days = $1::integer WHERE namespace = 'default';

@@ -162,6 +162,6 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
 
 -- name: ensure_namespace
 -- Namespaces come into being when they are first used.
-INSERT INTO kagzi.namespaces (namespace, created_at, updated_at)
-SELECT $2::text, i.now, i.now FROM (SELECT coalesce($1::bigint, kagzi.clock()) AS now) AS i
+INSERT INTO kagzi.namespaces (namespace, retention_days, created_at, updated_at)
+SELECT $2::text, $3::integer, i.now, i.now FROM (SELECT coalesce($1::bigint, kagzi.clock()) AS now) AS i
 ON CONFLICT (namespace) DO NOTHING;

@@ -80,4 +80,5 @@ WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING');
 
 -- name: ensure_namespace
 -- Make a namespace known, on first use.
-INSERT INTO namespaces (namespace, created_at, updated_at) VALUES (?1, ?2, ?2) ON CONFLICT DO NOTHING;
+INSERT INTO namespaces (namespace, retention_days, created_at, updated_at) VALUES (?1, ?3, ?2, ?2)
+ON CONFLICT DO NOTHING;
