@@ -1,0 +1,98 @@
+"""Plant one bug about cancelling at a time: the simulation must notice each within a bounded number of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kagzi.api.operations import ParkRun
+from kagzi.sdk.replay.execution import Execution
+from kagzi.store.sqlite import batch, cancels, workers
+from kagzi.testing.simulation.campaign import Campaign
+
+SEEDS = range(250)
+Patch = pytest.MonkeyPatch
+
+
+def _statement(patch: Patch, module: Any, name: str, old: str, new: str) -> None:
+    assert old in module.SQL[name]
+    patch.setitem(module.SQL, name, module.SQL[name].replace(old, new))
+
+
+def heartbeats_do_not_tell(patch: Patch) -> None:
+    _statement(patch, workers, "find_leases_of_worker", "inbox_seq > 0, cancel_requested", "inbox_seq > 0, 0")
+
+
+def sleepers_are_not_woken(patch: Patch) -> None:
+    _statement(
+        patch,
+        cancels,
+        "request_cancel",
+        "= ?4, claim_key = ?5",
+        "= coalesce(available_at, ?4), claim_key = coalesce(claim_key, ?5)",
+    )
+
+
+def the_inbox_does_not_grow(patch: Patch) -> None:
+    _statement(patch, cancels, "request_cancel", "inbox_seq = inbox_seq + 1, ", "")
+
+
+def holders_park_past_it(patch: Patch) -> None:
+    transition = batch._transition
+
+    def always(rows: Any, chunk: Any, operation: Any, lease: Any, now: int) -> bool:
+        if isinstance(operation, ParkRun):
+            lease.inbox_seq = operation.inbox_seq
+        return transition(rows, chunk, operation, lease, now)
+
+    patch.setattr(batch, "_transition", always)
+
+
+def workers_do_not_listen(patch: Patch) -> None:
+    begin = Execution.begin
+    patch.setattr(
+        Execution,
+        "begin",
+        lambda self, *args, cancel=False, **kwargs: begin(self, *args, **kwargs),  # noqa: ARG005
+    )
+
+
+def terminated_runs_keep_their_token(patch: Patch) -> None:
+    _statement(patch, cancels, "end_cancelled_run", "token = NULL, ", "")
+
+
+def a_termination_undoes_an_end(patch: Patch) -> None:
+    patch.setattr(cancels, "_end", _late_end(cancels._end))
+
+
+def _late_end(end: Callable[..., Any]) -> Callable[..., Any]:
+    def late(connection: Any, key: Any, error: bytes, now: int) -> Any:
+        status = end(connection, key, error, now)
+        connection.execute("DROP TRIGGER IF EXISTS finished_is_final")
+        connection.execute("UPDATE workflow_runs SET error = x'00' WHERE finished_at < ?", (now,))
+        return status
+
+    return late
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    heartbeats_do_not_tell,
+    sleepers_are_not_woken,
+    the_inbox_does_not_grow,
+    holders_park_past_it,
+    workers_do_not_listen,
+    terminated_runs_keep_their_token,
+    a_termination_undoes_an_end,
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    for seed in SEEDS:
+        if Campaign().run(range(seed, seed + 1)).failed:
+            return
+    pytest.fail(f"{len(SEEDS)} seeds did not notice that {bug.__name__.replace('_', ' ')}")
