@@ -165,6 +165,8 @@ class RpcServer:
                         await guard(method, request, context)
                     response = await handle(request, context)
                 return response.SerializeToString()
+            except grpc.aio.AbortError:
+                raise  # a guard has answered
             except DecodeError:
                 error = InvalidRequest(f"the request is not a readable {method.rpc}Request")
             except TimeoutError:

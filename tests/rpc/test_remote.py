@@ -1,0 +1,319 @@
+"""RemoteEngine and the server's edges: restarts, blocked loops, lost answers, closing, probes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from kagzi import Kagzi, MissingDependency, Unavailable
+from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, CompleteStep, StartRun
+from kagzi.api.workers import Poll, Registration
+from kagzi.connect import connect
+from kagzi.core.instant import SECOND
+from kagzi.core.worker import WorkflowType
+from kagzi.ids import RandomIds
+from kagzi.rpc import channel, limits
+from kagzi.rpc.methods import METHODS
+from kagzi.rpc.remote import RemoteEngine
+from kagzi.rpc.server import RpcServer
+from kagzi.rpc.services import histories
+from tests.rpc.support import Client, engine_on, serving
+
+IDS = RandomIds(lambda: time.time_ns() // 1000)
+
+
+def start_of(run_id: str, **fields: Any) -> StartRun:
+    return StartRun(namespace="default", run_id=run_id, workflow_type="w", task_queue="q", **fields)
+
+
+def poll_of(worker_id: str, number: int = 1, **fields: Any) -> Poll:
+    return Poll(
+        namespace="default",
+        worker_id=worker_id,
+        queues=("q",),
+        types=(WorkflowType("w"),),
+        limit=10,
+        number=number,
+        token=IDS.token(),
+        wait=fields.pop("wait", 0),
+        **fields,
+    )
+
+
+async def test_a_restarted_server_costs_its_callers_a_retry(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    calls: list[int] = []
+    async with serving(url, 30 * SECOND) as first:
+        port = first.port
+        app = Kagzi(f"grpc://127.0.0.1:{port}")
+
+        @app.step
+        async def note(number: int) -> int:
+            calls.append(number)
+            await asyncio.sleep(0.01)
+            return number
+
+        @app.workflow
+        async def chain(number: int) -> int:
+            total = 0
+            for step in range(6):
+                total += await note(number * 10 + step)
+            return total
+
+        await app.open()
+        worker = app.worker(concurrency=20)
+        await worker.__aenter__()
+        handles = await asyncio.gather(*[chain.start(number) for number in range(40)])
+        results = asyncio.gather(*[handle.result(timeout=60) for handle in handles])
+        while len(calls) < 60:
+            await asyncio.sleep(0.01)
+        await first.stop(0.0)
+    assert not results.done()
+    late = asyncio.ensure_future(chain.start(99))
+    await asyncio.sleep(0.3)
+    async with engine_on(url, 30 * SECOND) as engine, RpcServer(engine, port=port):
+        assert await results == [600 // 10 * number + 15 for number in range(40)]
+        assert await (await late).result(timeout=30) == 60 * 99 + 15
+        await worker.__aexit__(None, None, None)
+        await app.close()
+    assert len(calls) == len(set(calls)) == 41 * 6  # nothing was executed twice: every acknowledgement was repeated
+
+
+async def test_a_blocked_loop_keeps_its_leases() -> None:
+    async with serving("memory://", SECOND) as server:
+        app = Kagzi(f"grpc://{server.target}")
+        calls: list[int] = []
+        finished = asyncio.Event()
+
+        @app.step
+        async def stubborn() -> int:
+            calls.append(1)
+            return 1
+
+        @app.step
+        def blocking() -> int:
+            calls.append(2)
+            time.sleep(2.5)
+            finished.set()
+            return 2
+
+        @app.workflow
+        async def both() -> int:
+            return await stubborn() + await blocking()
+
+        async with app, app.worker():
+            assert await (await both.start()).result(timeout=30) == 3
+        assert calls == [1, 2]
+
+
+async def test_heartbeats_of_a_sibling_on_another_thread() -> None:
+    async with serving("memory://") as server:
+        engine = RemoteEngine(server.target)
+        await engine.open()
+        sibling = engine.sibling()
+
+        def beat() -> str:
+            async def main() -> str:
+                await sibling.open()
+                try:
+                    return (await sibling.health()).status
+                finally:
+                    await sibling.close()
+
+            return asyncio.run(main())
+
+        assert await asyncio.to_thread(beat) == "healthy"
+        assert (await engine.health()).status == "healthy"
+        await engine.close()
+
+
+async def test_nobody_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kagzi.rpc.remote.CONNECT_SECONDS", 0.3)
+    for engine in (RemoteEngine("127.0.0.1:1"), RemoteEngine("127.0.0.1:1").sibling()):
+        with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1"):
+            await engine.open()
+        with pytest.raises(Unavailable, match="not open"):
+            _ = engine.workflows
+
+
+async def test_grpc_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "grpc", None)
+    with pytest.raises(MissingDependency, match=r'pip install "kagzi\[grpc\]"'):
+        connect("grpc://localhost")
+
+
+async def test_what_is_repeated_has_one_effect() -> None:
+    async with serving("memory://") as server, RemoteEngine(server.target) as engine:
+        run_id = IDS.run_id()
+        first = await engine.workflows.start(start_of(run_id))
+        assert await engine.workflows.start(start_of(run_id)) == first
+        worker_id = IDS.token()
+        registration = Registration(
+            worker_id=worker_id,
+            namespace="default",
+            queues=("q",),
+            types=(WorkflowType("w"),),
+            hostname="h",
+            pid=1,
+            version="1",
+            concurrency=5,
+            labels={"zone": "a"},
+        )
+        for _ in range(2):
+            await engine.workers.register(registration)
+        poll = poll_of(worker_id)
+        (claim,) = (await engine.workers.poll(poll)).claims
+        assert (await engine.workers.poll(poll)).claims == (claim,)
+        assert (await engine.workers.poll(poll_of(worker_id, 2))).claims == ()
+        step = CompleteStep(step_id="a", completed_seq=1, started_at=5, finished_at=6, output=b"1")
+        chunk = Chunk(
+            namespace="default", run_id=run_id, token=claim.token, operations=(step, CompleteRun(output=b"2"))
+        )
+        for _ in range(2):
+            assert await engine.workers.commit(chunk) is ChunkAnswer.DONE
+        stale = Chunk(namespace="default", run_id=run_id, token=IDS.token(), operations=(CompleteRun(output=b"3"),))
+        assert await engine.workers.commit(stale) is ChunkAnswer.LEASE_LOST
+        assert (await engine.workflows.get("default", run_id)).output == b"2"
+
+
+async def test_one_refused_write_does_not_hold_up_the_others() -> None:
+    async with serving("memory://") as server, RemoteEngine(server.target) as engine:
+        good, bad = IDS.run_id(), IDS.run_id()
+        started, refused, unsendable = await asyncio.gather(
+            engine.workflows.start(start_of(good)),
+            engine.workflows.start(start_of(bad, external_id="\0")),
+            engine.workflows.start(start_of(bad, priority=2**40)),
+            return_exceptions=True,
+        )
+        assert getattr(started, "run_id", None) == good
+        assert "NUL byte" in str(refused)
+        assert "cannot be sent" in str(unsendable)
+
+
+async def test_histories_are_paged_by_any_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histories, "ANSWER_BYTES", 2000)
+    monkeypatch.setattr(histories, "_KEPT", 0)  # as if every page came from another server
+    async with serving("memory://", 30 * SECOND) as server, RemoteEngine(server.target) as engine:
+        run_id, worker_id = IDS.run_id(), IDS.token()
+        await engine.workflows.start(start_of(run_id, input=b"x" * 3000))
+        (claim,) = (await engine.workers.poll(poll_of(worker_id))).claims
+        assert claim.input == b"x" * 3000
+        steps = tuple(
+            CompleteStep(step_id=f"s{seq}", completed_seq=seq, started_at=1, finished_at=2, output=b"y" * 900)
+            for seq in range(1, 31)
+        )
+        chunk = Chunk(namespace="default", run_id=run_id, token=claim.token, operations=steps)
+        assert await engine.workers.commit(chunk) is ChunkAnswer.DONE
+        await engine.workers.deregister(worker_id)
+        (again,) = (await engine.workers.poll(poll_of(IDS.token()))).claims
+        assert [step.completed_seq for step in again.history] == list(range(1, 31))
+        assert again.input == b"x" * 3000
+
+
+async def test_closing_answers_those_who_wait() -> None:
+    async with engine_on("memory://") as engine:
+        server = RpcServer(engine)
+        await server.start()
+        async with Client(server.target) as client:
+            await client.register("w")
+            run_id = await client.start("other")
+            remote = RemoteEngine(server.target)
+            await remote.open()
+            waits = [
+                asyncio.ensure_future(client.poll("w", timeout=30)),
+                asyncio.ensure_future(remote.workers.poll(poll_of(IDS.token(), wait=30 * SECOND))),
+            ]
+            waiter = asyncio.ensure_future(remote.workflows.wait("default", run_id, 30 * SECOND))
+            await asyncio.sleep(0.3)
+            begin = time.monotonic()
+            await server.stop(10.0)
+            assert time.monotonic() - begin < 3.0
+            await asyncio.wait(waits, timeout=3.0)
+            assert all(wait.done() for wait in waits)
+            await remote.close()
+            with pytest.raises(Unavailable):
+                await waiter
+
+
+async def test_probes_and_tools_need_no_proto() -> None:
+    async with serving("memory://") as server, Client(server.target) as client:
+        health = health_pb2_grpc.HealthStub(client.channel)
+        for name in ("", "kagzi.v1.WorkerService"):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        await server.serving(False)
+        answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        reflect = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        async for reply in reflect.ServerReflectionInfo(iter([request]), timeout=5):
+            names = {service.name for service in reply.list_services_response.service}
+            assert {"kagzi.v1.WorkflowService", "kagzi.v1.AdminService", "grpc.health.v1.Health"} <= names
+    async with engine_on("memory://") as engine, RpcServer(engine, reflection=False) as server:
+        async with Client(server.target) as client:
+            reflect = reflection_pb2_grpc.ServerReflectionStub(client.channel)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                async for _ in reflect.ServerReflectionInfo(iter([request]), timeout=5):
+                    pass
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_guard_sees_every_call_before_it_is_made() -> None:
+    seen: list[str] = []
+
+    async def guard(method: Any, request: Any, context: Any) -> None:
+        assert isinstance(request, method.request)
+        seen.append(method.rpc)
+        if request.namespace == "closed":
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+        async with Client(server.target) as client:
+            await client.start("w")
+            client.namespace = "closed"
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await client.start("w")
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert seen == ["StartWorkflow", "StartWorkflow"]
+
+
+def test_every_method_is_in_the_table() -> None:
+    assert METHODS["/kagzi.v1.WorkflowService/StartWorkflow"].rpc == "StartWorkflow"
+    assert {method.service for method in METHODS.values()} == {
+        "WorkflowService",
+        "WorkerService",
+        "WorkflowScheduleService",
+        "NamespaceService",
+        "AdminService",
+    }
+
+
+async def test_two_servers_do_not_share_a_port() -> None:
+    async with serving("memory://") as server, engine_on("memory://") as engine:
+        with pytest.raises(Unavailable, match="cannot listen"):
+            await RpcServer(engine, port=server.port).start()
+
+
+async def test_chunks_too_large_for_a_message_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kagzi.rpc.remote._PART_BYTES", 2000)
+    async with serving("memory://", 30 * SECOND) as server, RemoteEngine(server.target) as engine:
+        run_id = IDS.run_id()
+        await engine.workflows.start(start_of(run_id))
+        (claim,) = (await engine.workers.poll(poll_of(IDS.token()))).claims
+        steps = tuple(
+            CompleteStep(step_id=f"s{seq}", completed_seq=seq, started_at=1, finished_at=2, output=b"y" * 900)
+            for seq in range(1, 11)
+        )
+        chunk = Chunk(
+            namespace="default", run_id=run_id, token=claim.token, operations=(*steps, CompleteRun(output=b"1"))
+        )
+        assert await engine.workers.commit(chunk) is ChunkAnswer.DONE
+        assert len(await engine.workflows.steps("default", run_id)) == 10
+        assert limits.MESSAGE_BYTES > channel.limits.CALL_BYTES
