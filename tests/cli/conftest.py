@@ -75,8 +75,11 @@ class Shell:
         return Result(done)
 
     def spawn(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+        return self.start([sys.executable, "-m", "kagzi", *arguments], **environ)
+
+    def start(self, command: list[str], **environ: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kagzi", *arguments],
+            command,
             cwd=self.directory,
             env=self.environ | environ,
             stdin=subprocess.DEVNULL,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -28,7 +32,7 @@ def port_of(server: subprocess.Popen[str]) -> int:
 def is_serving(port: int) -> bool:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
-    return answer.status == SERVING
+    return bool(answer.status == SERVING)
 
 
 def ended(process: subprocess.Popen[str], seconds: float = 30) -> tuple[int, str]:
@@ -72,6 +76,22 @@ def test_a_server_that_is_told_twice_ends_at_once(shop: Shell) -> None:
     time.sleep(0.2)
     server.send_signal(signal.SIGINT)
     assert ended(server, 20)[0] == 0
+
+
+def test_it_ends_in_order_as_the_first_process_of_a_container(shop: Shell) -> None:
+    """PID 1 has no default handlers: a signal it did not ask for is ignored."""
+    unshare = shutil.which("unshare")
+    if (
+        unshare is None
+        or subprocess.run([unshare, "--pid", "--fork", "true"], check=False, capture_output=True).returncode
+    ):
+        pytest.skip("this machine does not let us make a PID namespace")
+    command = [unshare, "--pid", "--fork", "--kill-child", sys.executable, "-m", "kagzi", "server", "--port", "0"]
+    outer = shop.start(command)
+    port_of(outer)
+    (child,) = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGTERM)
+    assert ended(outer)[0] == 0
 
 
 def test_a_port_that_is_taken(shop: Shell) -> None:
