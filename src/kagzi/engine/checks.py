@@ -186,7 +186,8 @@ def check_registration(registration: Registration) -> None:
     if registration.queue_limit is not None:
         check_number(registration.queue_limit, "queue concurrency limit", 1, _CONCURRENCY)
     if len(registration.type_limits) > _TYPES:
-        raise InvalidRequest(f"a worker limits at most {_TYPES:,} workflow types, not {len(registration.type_limits):,}")
+        limited = len(registration.type_limits)
+        raise InvalidRequest(f"a worker limits at most {_TYPES:,} workflow types, not {limited:,}")
     for name, limit in registration.type_limits.items():
         check_name(name, "workflow type")
         check_number(limit, f"concurrency limit of {name}", 1, _CONCURRENCY)

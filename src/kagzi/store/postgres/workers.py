@@ -121,9 +121,7 @@ async def get_worker(connection: Connection, worker_id: str) -> Worker | None:
     return None if row is None else worker_of(row, row["active"])
 
 
-async def find_workers(
-    connection: Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int
-) -> list[Worker]:
+async def find_workers(connection: Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
     registered_at, worker_id = (NEVER, None) if cursor is None else read_worker_position(cursor.key)
     rows = await connection.fetch(
         _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit
