@@ -6,9 +6,13 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import socket
+import subprocess
+import sys
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -409,6 +413,31 @@ def test_a_coroutine_that_does_not_want_to_go(durable: str, caplog: pytest.LogCa
     gc.collect()
     assert "does not end" in caplog.text
     assert not host.pending
+
+
+def test_a_process_ends_although_a_coroutine_does_not(tmp_path: Path) -> None:
+    script = tmp_path / "stubborn.py"
+    script.write_text(
+        "import asyncio, gc\n"
+        "from tests.sdk.replay.host import Host, step\n"
+        "async def workflow():\n"
+        "    while True:\n"
+        "        try:\n"
+        "            await step('s', int)\n"
+        "        except BaseException:\n"
+        "            pass\n"
+        "host = Host(workflow)\n"
+        "host.evict(host.begin())\n"
+        "del host\n"
+        "gc.collect()\n"
+        "print('ended')\n"
+    )
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src")])}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "ended\n"
 
 
 def test_a_coroutine_that_wants_one_more_round() -> None:

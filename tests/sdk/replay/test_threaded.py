@@ -133,24 +133,20 @@ def plain(fn: Callable[..., Any], threads: Threads, *args: Any) -> Callable[[], 
     return lambda: run_in_thread(fn, args, {}, threads)
 
 
-def count_of_threads() -> int:
-    return sum(thread.name == "kagzi-workflow" for thread in threading.enumerate())
-
-
 def test_threads_are_used_again(threads: Threads) -> None:
     def workflow() -> Any:
         first = await_in_thread(step("a", lambda: 1))
         await_in_thread(asyncio.sleep(5))
         return first
 
-    before = count_of_threads()
+    before = set(threading.enumerate())
     for seed in range(1_000):
         host = Host(plain(workflow, threads), seed=seed, crash_after=seed % 7 or None)
         try:
             host.live()
         except Crashed:
             pass
-    assert count_of_threads() == before + 1
+    assert len(set(threading.enumerate()) - before) == 1
 
 
 def test_threads_end_when_the_pool_is_closed() -> None:

@@ -23,6 +23,7 @@ on a thread can be inside one task only.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import logging
 import sys
@@ -51,8 +52,6 @@ _FEW = 1024  # lists of this length are not worth looking through for what has e
 _MOST_REFUSALS = 1_000
 # How often a coroutine is told to end.
 _MOST_ROUNDS = 8
-# Those that would not. Collecting them would run their code once more, anywhere.
-_STUBBORN: list[object] = []
 # TaskGroup of these versions forgets to call uncancel() in one case.
 _FORGETFUL_GROUPS = sys.version_info < (3, 13)
 
@@ -469,7 +468,9 @@ def _unwind_generator(generator: AsyncGenerator[Any, Any]) -> None:
 
 
 def _abandon(stubborn: object) -> None:
-    _STUBBORN.append(stubborn)
+    # Collecting it would run its code once more, anywhere, and perhaps for ever, even when the interpreter cleans up
+    # at exit. So one reference is never given back.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(stubborn))
     logger.warning("%r does not end when its run is let go of, and stays in memory", stubborn)
 
 
