@@ -6,6 +6,7 @@
     │   └── NotSerializable       a value cannot be written as JSON
     ├── NotFound                  no such run, worker or workflow
     ├── Conflict                  the same id with another type or input
+    ├── NamespaceDisabled         runs are not started in this namespace
     ├── LeaseLost                 somebody else drives this run now
     ├── Unavailable               the database or server is out of reach; try again
     │   └── MissingDependency     an optional package is not installed
@@ -68,6 +69,12 @@ class Conflict(KagziError):
     """The id is taken by a run of another type or with another input."""
 
     code = "CONFLICT"
+
+
+class NamespaceDisabled(KagziError):
+    """The namespace is disabled: what runs in it goes on, and nothing new is started."""
+
+    code = "NAMESPACE_DISABLED"
 
 
 class LeaseLost(KagziError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kagzi.api.admin import AdminService
+from kagzi.api.namespaces import NamespaceService
 from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
 from kagzi.core.health import Health
@@ -43,3 +44,6 @@ class HostedEngine(Engine, Protocol):
 
     @property
     def admin(self) -> AdminService: ...
+
+    @property
+    def namespaces(self) -> NamespaceService: ...

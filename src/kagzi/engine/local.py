@@ -82,6 +82,10 @@ class LocalEngine:
         return self._opened.admin
 
     @property
+    def namespaces(self) -> Namespaces:
+        return self._opened.namespaces
+
+    @property
     def wakeups(self) -> Wakeups:
         return self._opened.wakeups
 
@@ -89,7 +93,14 @@ class LocalEngine:
         if self._parts is not None:
             return
         await self.store.open()
-        self._parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
+        parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
+        self._parts = parts
+        if self._background:
+            try:
+                await parts.namespaces.look()
+            except BaseException:
+                await self.close()
+                raise
 
     async def close(self) -> None:
         """Waits for commits in flight. Polls end with nothing, waits for results with Unavailable."""
@@ -142,7 +153,7 @@ class _Parts:
         self.wakeups = Wakeups(store.announce, settings)
         self._driven = driven = Driven(self.wakeups)
         self._lanes = Lanes(store, settled=driven.settled, settings=settings, jitter=ids.jitter)
-        namespaces = Namespaces(store)
+        self.namespaces = namespaces = Namespaces(store, settings)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.leases = Leases(store)

@@ -70,8 +70,8 @@ class Workflows:
         if weight > self._payload_warning:
             about = {"namespace": start.namespace, "run_id": start.run_id, "workflow": start.workflow_type}
             log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight, extra=about)
-        if start.namespace not in self._namespaces:
-            return self._loop.create_task(self._start_in_new_namespace(start, weight))
+        if not self._namespaces.admits(start.namespace):
+            return self._loop.create_task(self._start_if_admitted(start, weight))
         return self._start(start, weight)
 
     async def get(self, namespace: str, run_id: str) -> Run:
@@ -178,6 +178,7 @@ class Workflows:
         repeat = replace(
             repeat, run_id=check_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
         )
+        await self._namespaces.admit(repeat.namespace)
         # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
         queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
         started = cast("Started", await self._submit(repeat))
@@ -191,8 +192,8 @@ class Workflows:
             start = replace(start, lease=lease)
         return cast("Awaitable[Started]", self._submit(start, weight))
 
-    async def _start_in_new_namespace(self, start: StartRun, weight: int) -> Started:
-        await self._namespaces.ensure(start.namespace)
+    async def _start_if_admitted(self, start: StartRun, weight: int) -> Started:
+        await self._namespaces.admit(start.namespace)
         return await self._start(start, weight)
 
 

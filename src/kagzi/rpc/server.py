@@ -26,6 +26,7 @@ from kagzi.rpc import limits
 from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.host import Host
+from kagzi.rpc.services.namespaces import NamespaceService
 from kagzi.rpc.services.workers import WorkerService
 from kagzi.rpc.services.workflows import WorkflowService
 from kagzi.rpc.standards import Health, enable_reflection
@@ -150,6 +151,7 @@ class RpcServer:
             "WorkflowService": self._workflows,
             "WorkerService": WorkerService(host),
             "AdminService": AdminService(host),
+            "NamespaceService": NamespaceService(host),
         }
 
     def _handler(self, method: Method, handle: Handle) -> grpc.RpcMethodHandler[bytes, bytes]:

@@ -21,6 +21,7 @@ from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant, Span
+from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
@@ -141,6 +142,24 @@ class Store(Protocol):
     # Namespaces and workers.
 
     async def ensure_namespace(self, namespace: str) -> None: ...
+
+    async def create_namespace(self, namespace: str, display_name: str, description: str) -> Namespace | None:
+        """None if there is one of this name."""
+        ...
+
+    async def get_namespace(self, namespace: str) -> Namespace | None: ...
+
+    async def list_namespaces(self, after: str, limit: int) -> list[Namespace]:
+        """By name, byte for byte; those after this one."""
+        ...
+
+    async def update_namespace(
+        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+    ) -> Namespace | None:
+        """What is None stays. None if there is none of this name."""
+        ...
+
+    async def disabled_namespaces(self) -> list[str]: ...
 
     async def register(self, registration: Registration) -> None: ...
 

@@ -24,13 +24,14 @@ from kagzi.api.operations import Answer, Chunk, StartRun, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant, Span
+from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, leases, runs, steps, workers
+from kagzi.store.postgres import duties, leases, namespaces, runs, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -211,6 +212,32 @@ class PostgresStore:
         now = self._now()
         days = self._retention_days
         await self._pool.run(lambda connection: runs.ensure_namespace(connection, namespace, days, now))
+
+    async def create_namespace(self, namespace: str, display_name: str, description: str) -> Namespace | None:
+        now = self._now()
+        days = self._retention_days
+        return await self._pool.run(
+            lambda connection: namespaces.create_namespace(connection, namespace, display_name, description, days, now)
+        )
+
+    async def get_namespace(self, namespace: str) -> Namespace | None:
+        return await self._pool.run(lambda connection: namespaces.get_namespace(connection, namespace))
+
+    async def list_namespaces(self, after: str, limit: int) -> list[Namespace]:
+        return await self._pool.run(lambda connection: namespaces.list_namespaces(connection, after, limit))
+
+    async def update_namespace(
+        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+    ) -> Namespace | None:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: namespaces.update_namespace(
+                connection, namespace, display_name, description, enabled, now
+            )
+        )
+
+    async def disabled_namespaces(self) -> list[str]:
+        return await self._pool.run(lambda connection: namespaces.disabled_namespaces(connection))
 
     async def register(self, registration: Registration) -> None:
         now = self._now()

@@ -11,13 +11,14 @@ from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Poll
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Instant, Span
+from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import RETENTION_DAYS, Migration
 from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
-from kagzi.store.sqlite import batch, cancels, claims, duties, leases, steps, workers
+from kagzi.store.sqlite import batch, cancels, claims, duties, leases, namespaces, steps, workers
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -135,6 +136,34 @@ class SqliteStore:
         now = self._now
         days = self._retention_days
         await self._database.write(lambda connection: read_runs.ensure_namespace(connection, namespace, days, now()))
+
+    async def create_namespace(self, namespace: str, display_name: str, description: str) -> Namespace | None:
+        now = self._now
+        days = self._retention_days
+        return await self._database.write(
+            lambda connection: namespaces.create_namespace(
+                connection, namespace, display_name, description, days, now()
+            )
+        )
+
+    async def get_namespace(self, namespace: str) -> Namespace | None:
+        return await self._database.read(lambda connection: namespaces.get_namespace(connection, namespace))
+
+    async def list_namespaces(self, after: str, limit: int) -> list[Namespace]:
+        return await self._database.read(lambda connection: namespaces.list_namespaces(connection, after, limit))
+
+    async def update_namespace(
+        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+    ) -> Namespace | None:
+        now = self._now
+        return await self._database.write(
+            lambda connection: namespaces.update_namespace(
+                connection, namespace, display_name, description, enabled, now()
+            )
+        )
+
+    async def disabled_namespaces(self) -> list[str]:
+        return await self._database.read(lambda connection: namespaces.disabled_namespaces(connection))
 
     async def register(self, registration: Registration) -> None:
         now = self._now

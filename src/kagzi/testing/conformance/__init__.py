@@ -26,6 +26,7 @@ _NOUNS = (
     "claims",
     "duties",
     "listing",
+    "namespaces",
     "runs",
     "steps",
     "survey",
@@ -57,6 +58,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
     TestStepTimeouts,
 )
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
+from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestSchema, TestSurvey  # noqa: E402
@@ -79,6 +81,7 @@ __all__ = [
     "TestLeases",
     "TestListing",
     "TestLookingAtWorkers",
+    "TestNamespaces",
     "TestPolls",
     "TestReadLease",
     "TestRecovery",

@@ -17,6 +17,7 @@ from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Span
+from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
@@ -223,6 +224,28 @@ class StorePort:
 
     async def ensure_namespace(self, namespace: str) -> None:
         await self._ask("ensure_namespace", namespace)
+
+    async def create_namespace(self, namespace: str, display_name: str, description: str) -> Namespace | None:
+        made: Namespace | None = await self._ask("create_namespace", namespace, display_name, description)
+        return made
+
+    async def get_namespace(self, namespace: str) -> Namespace | None:
+        found: Namespace | None = await self._ask("get_namespace", namespace)
+        return found
+
+    async def list_namespaces(self, after: str, limit: int) -> list[Namespace]:
+        found: list[Namespace] = await self._ask("list_namespaces", after, limit)
+        return found
+
+    async def update_namespace(
+        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+    ) -> Namespace | None:
+        changed: Namespace | None = await self._ask("update_namespace", namespace, display_name, description, enabled)
+        return changed
+
+    async def disabled_namespaces(self) -> list[str]:
+        found: list[str] = await self._ask("disabled_namespaces")
+        return found
 
     async def register(self, registration: Registration) -> None:
         await self._ask("register", registration)

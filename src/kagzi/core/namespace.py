@@ -1,0 +1,21 @@
+"""A namespace: a tenant that sees nothing of the others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+DEFAULT_NAMESPACE: Final = "default"  # always there
+DESCRIPTION_CHARACTERS: Final = 4000
+
+
+class Namespace(Struct, frozen=True, kw_only=True):
+    namespace: str
+    display_name: str
+    description: str
+    enabled: bool  # whether runs may be started in it
+    created_at: Instant
+    updated_at: Instant

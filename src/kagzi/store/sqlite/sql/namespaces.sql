@@ -1,0 +1,30 @@
+-- name: create_namespace
+-- Make a namespace on purpose; nothing if it is there.
+INSERT INTO namespaces (namespace, display_name, description, retention_days, created_at, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+ON CONFLICT DO NOTHING
+RETURNING namespace, display_name, description, enabled, created_at, updated_at;
+
+-- name: get_namespace
+-- One namespace by its name.
+SELECT namespace, display_name, description, enabled, created_at, updated_at FROM namespaces WHERE namespace = ?1;
+
+-- name: list_namespaces
+-- Namespaces after a name.
+SELECT namespace, display_name, description, enabled, created_at, updated_at
+FROM namespaces
+WHERE namespace > ?1
+ORDER BY namespace
+LIMIT ?2;
+
+-- name: update_namespace
+-- Describe a namespace differently, enable or disable it. What is NULL stays.
+UPDATE namespaces SET
+    display_name = coalesce(?2, display_name), description = coalesce(?3, description),
+    enabled = coalesce(?4, enabled), updated_at = ?5
+WHERE namespace = ?1
+RETURNING namespace, display_name, description, enabled, created_at, updated_at;
+
+-- name: disabled_namespaces
+-- Where no runs are started.
+SELECT namespace FROM namespaces WHERE NOT enabled LIMIT 10000;
