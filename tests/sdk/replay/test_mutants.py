@@ -101,7 +101,7 @@ def start_bodies_at_once(patch: Patch) -> None:
 
 
 def wait_for_the_newest_acknowledgement_only(patch: Patch) -> None:
-    def durable(self: Execution, operations: int) -> None:
+    def durable(self: Execution, operations: int, **_: bool) -> None:
         self._durable = self._submitted
         self._pump()
 

@@ -313,10 +313,12 @@ class Execution:
             self.loop.drain()
         self._settle()
 
-    def durable(self, operations: int) -> None:
-        """This many more operations are durable. Only starts bodies; the workflow does not notice."""
+    def durable(self, operations: int, *, start: bool = True) -> None:
+        """This many more operations are durable. Only starts bodies, unless they are to wait for the next event; the
+        workflow does not notice."""
         self._durable += operations
-        self._pump()
+        if start:
+            self._pump()
 
     def show(self, call: StepCall) -> None:
         """A body has been running for a while: make it visible."""

@@ -294,7 +294,8 @@ class Attempt:
             self._leave()
         else:
             if self.execution is not None:
-                self.execution.durable(operations)
+                # A run that waits in memory has lent its slot; what is due starts when it has one again.
+                self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
             self._flush()
 
     def _refused(self, error: BaseException | None) -> None:
