@@ -31,6 +31,7 @@ MUTANTS: list[Mutant] = [
     kernel.ticks_are_no_events,
     kernel.derive_ticks_from_timestamps,
     kernel.a_tick_fires_one_timer,
+    kernel.a_tick_with_nothing_due_is_recorded,
     kernel.time_of_the_worker,
     kernel.start_time_of_the_worker,
     kernel.replay_starts_bodies,
@@ -43,10 +44,19 @@ MUTANTS: list[Mutant] = [
     kernel.retry_before_the_failure_is_durable,
     kernel.failed_attempts_are_forgotten,
     kernel.evict_without_a_flag,
+    kernel.cancellations_are_not_recorded,
+    kernel.cancellations_are_replayed_last,
 ]
 MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 # Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first.
-HINTS = {"claim_under_the_token_of_the_poll": 50, "start_bodies_behind_a_park": 284}
+HINTS = {
+    "cancellations_are_replayed_last": 32,
+    "claim_under_the_token_of_the_poll": 17,
+    "count_leases_from_their_arrival": 12,
+    "overwrite_results": 99,
+    "start_bodies_behind_a_park": 14,
+    "trust_every_lease": 12,
+}
 
 
 @pytest.fixture(autouse=True)

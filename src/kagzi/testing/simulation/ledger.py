@@ -92,6 +92,8 @@ class Ledger:
         self._check_lease(visit, position)
         if held.cancelling and held.execution is not None and not held.execution.cancelled:
             raise self._wrong(visit, "began although its worker knows that the run is cancelled")  # (12)
+        if worker.slots.is_lent(held):
+            raise self._wrong(visit, "began although its run has lent its slot")
         if worker.draining:
             raise world.violation(f"the body {info.step_id} of {info.run_id} began although its worker drains")
         self._entries[visit.run_id, visit.step_id] += 1
