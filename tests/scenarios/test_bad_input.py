@@ -248,7 +248,6 @@ def define(kind: str, **settings: Any) -> Callable[[Kagzi], Any]:
         (lambda app: app.step(lambda: 1), "lambda"),
         (lambda app: app.step("charge"), "name='charge'"),
         (lambda app: app.step(5), "function"),
-        (lambda app: app.workflow(name="plain")(lambda: 1), "async def"),
         (lambda app: app.step(app.step(name="twice")(print)), "one decorator is enough"),
     ],
 )

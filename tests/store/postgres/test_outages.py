@@ -78,6 +78,9 @@ async def test_a_server_that_is_killed_and_comes_back(postgres_server: PostgresS
 
     listening = asyncio.create_task(store.listen(lambda _: None, lambda _, __: None, on_unknown))
     await store.ensure_namespace("before")
+    async with asyncio.timeout(20):
+        while heard < 1:  # it listens
+            await asyncio.sleep(0.01)
     postgres_server.stop("immediate")
     with pytest.raises(Unavailable, match="PostgreSQL"):
         await store.ensure_namespace("during")
