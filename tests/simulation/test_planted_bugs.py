@@ -51,11 +51,9 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 # Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first.
 HINTS = {
     "cancellations_are_replayed_last": 32,
-    "claim_under_the_token_of_the_poll": 17,
-    "count_leases_from_their_arrival": 12,
-    "overwrite_results": 99,
-    "start_bodies_behind_a_park": 14,
-    "trust_every_lease": 12,
+    "claim_under_the_token_of_the_poll": 131,
+    "drain_by_failing_steps": 11,
+    "overwrite_results": 98,
 }
 
 

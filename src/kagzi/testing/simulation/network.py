@@ -16,7 +16,7 @@ from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
-from kagzi.core.instant import Span
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
@@ -73,9 +73,11 @@ class Network:
             self._host.call_later(self._random.uniform(0.5, 6.0), self._arrive, loop, None, method, args)
         else:
             self._host.call_later(self.latency(), self._arrive, loop, future, method, args)
-            if method in _REPEATABLE and self._random.random() < weather.repeat / 4:
+            if method in _REPEATABLE and self._random.random() < weather.repeat / 2:
                 self._world.happened(Fault.REPEAT, f"{process.name} {method}")
-                self._host.call_later(self._random.uniform(0.01, 6.0), self._arrive, loop, None, method, args)
+                # Sometimes so late that the lease under which it was made is long gone.
+                after = self._random.uniform(0.01, 2 * self._world.settings.lease / SECOND)
+                self._host.call_later(after, self._arrive, loop, None, method, args)
         return future
 
     def _arrive(
