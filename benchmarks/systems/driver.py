@@ -68,8 +68,8 @@ class Stopwatch:
         self.began: dict[int, float] = {}
         self.ended: dict[int, float] = {}
 
-    def begin(self, x: int) -> None:
-        self.began.setdefault(x, time.perf_counter())
+    def begin(self, x: int, ago: float = 0.0) -> None:
+        self.began.setdefault(x, time.perf_counter() - ago)
 
     def end(self, x: int) -> None:
         self.ended[x] = time.perf_counter()
