@@ -33,14 +33,16 @@ PREFIX: Final = "KAGZI_"
 FILE_NAME: Final = "kagzi.toml"
 MASK: Final = "***"
 DATA_DIRECTORY: Final = ".kagzi"
-_GROUPS: Final = ("server", "coordinator", "worker", "payload", "log")
+_GROUPS: Final = ("server", "http", "tls", "auth", "coordinator", "worker", "payload", "log")
 _SECRET_BYTES: Final = 64 * 1024
 
 _SECRET_URL: Final = {"secret": "url"}  # the password in it is one
+_SECRET_TEXT: Final = {"secret": "text"}
 _MOST_SECONDS: Final = 86_400.0
 
 _Url = Annotated[str, Meta(min_length=1, max_length=10_000)]
 _Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)]
+_Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Port = Annotated[int, Meta(ge=0, le=65_535)]
 _Count = Annotated[int, Meta(ge=1, le=100_000)]
 _Bytes = Annotated[int, Meta(ge=1, le=64 * 1024 * 1024)]
@@ -67,6 +69,14 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra=_SECRET_URL,
         ),
     ] = None
+    listen_url: Annotated[
+        _Url | None,
+        Meta(
+            description="Where to LISTEN for wake-ups if KAGZI_DB_URL leads to a PgBouncer in transaction mode: the "
+            "PostgreSQL behind it. Without it processes behind a PgBouncer look for work once a second.",
+            extra=_SECRET_URL,
+        ),
+    ] = None
     namespace: Annotated[_Name, Meta(description="The namespace of apps and commands that name none.")] = "default"
     app: Annotated[
         _Name | None,
@@ -85,6 +95,38 @@ class Settings(Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=7, le=1000)],
         Meta(description="The most PostgreSQL connections a server opens. They are opened when they are needed."),
     ] = 50
+
+    http_host: Annotated[
+        _Name, Meta(description="The address of the HTTP port. The same rules hold as for KAGZI_SERVER_HOST.")
+    ] = "127.0.0.1"
+    http_port: Annotated[
+        _Port, Meta(description="The port for HTTP: `/api/v1`, `/metrics`, `/livez`, `/readyz`; 0 takes a free one.")
+    ] = 8420
+
+    tls_cert: Annotated[
+        _Path | None,
+        Meta(description="A server's certificate with its chain, as a PEM file; a client's own, where servers ask."),
+    ] = None
+    tls_key: Annotated[_Path | None, Meta(description="The private key of KAGZI_TLS_CERT, as a PEM file.")] = None
+    tls_ca: Annotated[
+        _Path | None,
+        Meta(
+            description="The authorities whose servers a `grpcs://` client trusts, as a PEM file. Without it, "
+            "the usual ones."
+        ),
+    ] = None
+    tls_client_ca: Annotated[
+        _Path | None,
+        Meta(
+            description="The authorities whose clients a server lets in, as a PEM file. With it every client "
+            "needs a certificate."
+        ),
+    ] = None
+
+    auth_key: Annotated[
+        _Name | None,
+        Meta(description="The API key that clients, workers and commands show to a server.", extra=_SECRET_TEXT),
+    ] = None
 
     coordinator_interval_secs: Annotated[
         _Seconds, Meta(description="How often a process looks for due work of which nobody told it.")
@@ -211,7 +253,12 @@ def description(field: str) -> str:
 
 
 def is_secret(field: str) -> bool:
-    return any(meta.extra is not None and "secret" in meta.extra for meta in _metas(field))
+    return _secret(field) is not None
+
+
+def _secret(field: str) -> str | None:
+    """What kind of secret it holds: `url`, of which the password is one, or `text`, which is one as a whole."""
+    return next((meta.extra["secret"] for meta in _metas(field) if meta.extra and "secret" in meta.extra), None)
 
 
 def accepted(field: str) -> str:
@@ -228,15 +275,15 @@ def accepted(field: str) -> str:
         return f"a whole number from {least:,} to {most_:,}"
     if kind is float:
         return f"a number of seconds from {least:g} to {most_:,.0f}"
-    return "a URL" if is_secret(field) else f"text of 1 to {longest} characters"
+    return "a URL" if _secret(field) == "url" else f"text of 1 to {longest} characters"
 
 
 def show(field: str, value: object) -> str:
     """A value as people may see it."""
     if value is None:
         return "-"
-    if is_secret(field):
-        return mask_url(str(value))
+    if kind := _secret(field):
+        return mask_url(str(value)) if kind == "url" else MASK
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
