@@ -7,8 +7,11 @@
     ├── NotFound                  no such run, worker or workflow
     ├── Conflict                  the same id with another type or input
     ├── NamespaceDisabled         runs are not started in this namespace
+    ├── Unauthenticated           a server asks for a key, and none that it knows was shown
+    ├── PermissionDenied          the key is not for this, or not for this namespace
     ├── LeaseLost                 somebody else drives this run now
     ├── Unavailable               the database or server is out of reach; try again
+    │   ├── LimitExceeded         too much at once; try again later
     │   └── MissingDependency     an optional package is not installed
     ├── SchemaMismatch            the database was migrated by another version of Kagzi
     ├── NonDeterminismError       workflow code does what only a step may do, or changed under a live run
@@ -77,6 +80,18 @@ class NamespaceDisabled(KagziError):
     code = "NAMESPACE_DISABLED"
 
 
+class Unauthenticated(KagziError):
+    """The server asks for an API key, and the one shown (if any) is not known, has expired or was revoked."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(KagziError):
+    """The key does not allow this: it has another role, or is for another namespace."""
+
+    code = "PERMISSION_DENIED"
+
+
 class LeaseLost(KagziError):
     """The lease on this run ended and somebody else may drive it now; the write was refused."""
 
@@ -87,6 +102,12 @@ class Unavailable(KagziError):
     """The database or server cannot be reached at the moment. Trying again is safe."""
 
     code = "UNAVAILABLE"
+
+
+class LimitExceeded(Unavailable):
+    """More is under way than the server allows at once. Trying again later is safe."""
+
+    code = "LIMIT_EXCEEDED"
 
 
 class MissingDependency(Unavailable):

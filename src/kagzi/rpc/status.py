@@ -20,9 +20,12 @@ from kagzi.errors import (
     InvalidRequest,
     KagziError,
     LeaseLost,
+    LimitExceeded,
     NamespaceDisabled,
     NotFound,
+    PermissionDenied,
     SchemaMismatch,
+    Unauthenticated,
     Unavailable,
 )
 from kagzi.rpc.limits import ERROR_TEXT_BYTES
@@ -41,6 +44,9 @@ _STATUSES: Final[tuple[tuple[type[KagziError], grpc.StatusCode, pb.ErrorCode], .
     (NamespaceDisabled, grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_CODE_PRECONDITION_FAILED),
     (LeaseLost, grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_CODE_PRECONDITION_FAILED),
     (SchemaMismatch, grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_CODE_PRECONDITION_FAILED),
+    (Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, pb.ERROR_CODE_UNAUTHORIZED),
+    (PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_CODE_UNAUTHORIZED),
+    (LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_CODE_UNAVAILABLE),
     (Unavailable, grpc.StatusCode.UNAVAILABLE, pb.ERROR_CODE_UNAVAILABLE),
     (KagziError, grpc.StatusCode.INTERNAL, pb.ERROR_CODE_INTERNAL),
 )
@@ -53,6 +59,8 @@ _BY_STATUS: Final[dict[grpc.StatusCode, type[KagziError]]] = {
     grpc.StatusCode.ABORTED: Conflict,
     grpc.StatusCode.ALREADY_EXISTS: Conflict,
     grpc.StatusCode.FAILED_PRECONDITION: LeaseLost,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: Unavailable,
     grpc.StatusCode.CANCELLED: Unavailable,
@@ -101,7 +109,8 @@ def describe(error: BaseException, correlate: Callable[[], str]) -> tuple[grpc.S
         for cls, status, code in _STATUSES:
             if isinstance(error, cls):
                 # What a database says about itself is for the log: it names hosts and files.
-                message = _OUT_OF_REACH if isinstance(error, Unavailable) else str(error)
+                outage = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
+                message = _OUT_OF_REACH if outage else str(error)
                 return status, pb.ErrorDetail(
                     code=code,
                     message=_clip(message or type(error).__name__),

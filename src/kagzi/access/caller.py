@@ -1,0 +1,29 @@
+"""Whom a call comes from."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kagzi.core.key import Role
+from kagzi.errors import PermissionDenied
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    key_id: str | None  # None: no keys are configured, anyone may do anything
+    namespace: str | None  # the only one it may see; None: all of them
+    role: Role
+    peer: str
+
+    @property
+    def actor(self) -> str:
+        """As the audit log names it."""
+        return "anyone" if self.key_id is None else f"key:{self.key_id}"
+
+    def confine(self, namespace: str) -> str:
+        """The namespace a request means: the one it names, else the key's, else (the empty text) the caller's choice.
+        PermissionDenied if the key is for another one."""
+        if self.namespace is None or namespace == self.namespace:
+            return namespace
+        if namespace:
+            raise PermissionDenied("this key is for another namespace than the one the request names")
+        return self.namespace

@@ -1,0 +1,299 @@
+"""The gate of a server: every call of every port passes it.
+
+Which keys there are is read from the database every few seconds while calls come in or wait, and never for a single
+call. So a key that was revoked is refused within `_OLD_SECONDS`, and calls that wait under it are cut short then. A key
+that is not known yet may be a new one: that is looked up at once, but at most once a second, whoever asks.
+
+>>> caller = await gate.admit(action, key=key, namespace=request.namespace, peer=peer)
+>>> async with gate.call(caller):          # counts it, and ends it should the key be revoked meanwhile
+...     namespace = caller.confine(request.namespace)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import AbstractAsyncContextManager
+from math import inf
+from types import TracebackType
+from typing import Final, Protocol
+
+from kagzi.access.caller import Caller
+from kagzi.access.table import ACTIONS, Rule
+from kagzi.api.keys import KeySource, LiveKeys
+from kagzi.core.audit import AuditEntry
+from kagzi.core.instant import SECOND, Instant
+from kagzi.core.key import Key, Role, read_key
+from kagzi.core.namespace import DEFAULT_NAMESPACE, Namespace
+from kagzi.errors import KagziError, LimitExceeded, PermissionDenied, Unauthenticated, Unavailable
+
+log = logging.getLogger("kagzi.access")
+
+_FRESH_SECONDS: Final = 3.0  # how long a reading of the keys is taken as it is
+_OLD_SECONDS: Final = 8.0  # beyond this nobody is let in before there is a new one
+_AGAIN_SECONDS: Final = 1.0  # how often unknown keys may cause a reading
+_USED_SECONDS: Final = 60.0  # how often it is written down when keys were used
+_SAMPLE_SECONDS: Final = 60.0
+_SAMPLE: Final = 20  # refused calls that are written down in that time
+_NAMESPACES: Final = 10_000
+CALLS_PER_KEY: Final = 5_000
+
+_NO_KEY: Final = "this server asks for an API key and none was shown; set KAGZI_AUTH_KEY, or send the header " + (
+    "`authorization: Bearer kgz_…`"
+)
+_BAD_KEY: Final = "the API key that was shown is not known, has expired or was revoked"
+# What unknown keys are compared with, so that they take as long as known ones.
+_NOBODY: Final = Key(key_id="", namespace="", role=Role.VIEWER, name="", digest=bytes(32), created_at=0)
+
+
+class NamespaceLookup(Protocol):
+    async def get(self, namespace: str) -> Namespace:
+        """NotFound if there is none."""
+        ...
+
+
+class Auditor(Protocol):
+    def record(self, entry: AuditEntry) -> None: ...
+
+
+class Gate:
+    """`audit` hears of a sample of those who were refused. At most so many calls of one key are under way at once."""
+
+    def __init__(
+        self,
+        keys: KeySource,
+        namespaces: NamespaceLookup,
+        *,
+        audit: Auditor | None = None,
+        calls_per_key: int = CALLS_PER_KEY,
+    ) -> None:
+        self._source = keys
+        self._namespaces = namespaces
+        self._audit = audit
+        self._calls_per_key = calls_per_key
+        self._live = LiveKeys(now=0, configured=True, keys={})
+        self._read_at = -inf
+        self._reading: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._calls: set[_Call] = set()
+        self._counts: Counter[str] = Counter()
+        self._known = {DEFAULT_NAMESPACE}
+        self._used: dict[str, Instant] = {}
+        self._written_at = -inf
+        self._sampled_at = -inf
+        self._sampled = 0
+
+    async def configured(self) -> bool:
+        """Whether keys are asked for at all."""
+        return (await self._keys()).configured
+
+    async def admit(self, action: str, *, key: str | None, namespace: str | None, peer: str) -> Caller:
+        """Who calls. Raises Unauthenticated or PermissionDenied, or NotFound for a namespace that does not exist.
+
+        `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
+        or empty if it names none; `Caller.confine` then says which one is meant)."""
+        rule = ACTIONS.get(action)
+        try:
+            if rule is None:
+                raise PermissionDenied("nobody may do this: the action is not known")
+            live = await self._keys()
+            if not live.configured:
+                return Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
+            caller = _caller(rule, await self._identify(key), peer)
+            caller.confine(namespace or "")
+        except (Unauthenticated, PermissionDenied) as error:
+            self._refused(error, action, key, namespace, peer)
+            raise
+        if caller.namespace is None and namespace and not rule.everywhere:
+            await self._must_exist(namespace)
+        return caller
+
+    def call(self, caller: Caller) -> AbstractAsyncContextManager[None]:
+        """Surrounds what is done for a caller: LimitExceeded if too much is under way for it already, Unauthenticated
+        in the middle of it should the key be revoked."""
+        return _Call(self, caller)
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+        await self._write_used()
+
+    # Knowing keys.
+
+    async def _identify(self, text: str | None) -> Key:
+        if not text:
+            raise Unauthenticated(_NO_KEY)
+        shown = read_key(text)
+        if shown is None:
+            raise Unauthenticated(_BAD_KEY)
+        key = self._live.keys.get(shown.key_id)
+        if key is None and self._age() > _AGAIN_SECONDS:
+            await self._read()
+            key = self._live.keys.get(shown.key_id)
+        right = self._source.matches(key or _NOBODY, shown.secret)
+        now = self._now()
+        if key is None or not right or not key.live(now):
+            raise Unauthenticated(_BAD_KEY)
+        self._used[key.key_id] = now
+        return key
+
+    async def _keys(self) -> LiveKeys:
+        age = self._age()
+        if age > _OLD_SECONDS:
+            await self._read()
+            if self._age() > _OLD_SECONDS:
+                raise Unavailable("which keys there are could not be read")
+        elif age > _FRESH_SECONDS:
+            self._start_reading()
+        return self._live
+
+    def _age(self) -> float:
+        return asyncio.get_running_loop().time() - self._read_at
+
+    def _now(self) -> Instant:
+        """The database's time."""
+        return self._live.now + round(self._age() * SECOND)
+
+    async def _read(self) -> None:
+        await asyncio.shield(self._start_reading())
+
+    def _start_reading(self) -> asyncio.Task[None]:
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_keys(), name="kagzi-keys")
+        return self._reading
+
+    async def _read_keys(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            began = loop.time()
+            self._live = await self._source.live()
+            self._read_at = began
+            self._end_calls()
+            if began - self._written_at > _USED_SECONDS:
+                self._written_at = began
+                await self._write_used()
+        except Unavailable as error:
+            log.debug("could not read the keys: %s", error)  # whoever needs a newer reading is told
+        finally:
+            self._reading = None
+
+    async def _write_used(self) -> None:
+        used, self._used = self._used, {}
+        if used:
+            try:
+                await self._source.used(used)
+            except KagziError as error:
+                log.debug("could not write down when keys were used: %s", error)
+
+    async def _must_exist(self, namespace: str) -> None:
+        """With keys, namespaces are made by administrators and not by using them."""
+        if namespace not in self._known:
+            await self._namespaces.get(namespace)
+            if len(self._known) >= _NAMESPACES:
+                self._known.clear()
+            self._known.add(namespace)
+
+    # Calls under way.
+
+    def _begin(self, call: _Call) -> None:
+        key_id = call.caller.key_id
+        if key_id is not None:
+            if self._counts[key_id] >= self._calls_per_key:
+                raise LimitExceeded(
+                    f"more than {self._calls_per_key:,} calls are under way with this key; trying again later is safe"
+                )
+            self._counts[key_id] += 1
+        self._calls.add(call)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._look)
+
+    def _finish(self, call: _Call) -> None:
+        self._calls.discard(call)
+        key_id = call.caller.key_id
+        if key_id is not None:
+            self._counts[key_id] -= 1
+            if not self._counts[key_id]:
+                del self._counts[key_id]
+
+    def _look(self) -> None:
+        """As long as calls wait, see whether their keys are still good."""
+        self._timer = None
+        if self._calls:
+            if self._age() > _FRESH_SECONDS / 2:
+                self._start_reading()
+            self._timer = asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._look)
+
+    def _end_calls(self) -> None:
+        now = self._now()
+        for call in self._calls:
+            key_id = call.caller.key_id
+            if key_id is None:
+                good = not self._live.configured
+            else:
+                key = self._live.keys.get(key_id)
+                good = key is not None and key.live(now)
+            if not good:
+                call.end()
+
+    # Those who were refused.
+
+    def _refused(self, error: KagziError, action: str, key: str | None, namespace: str | None, peer: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._sampled_at > _SAMPLE_SECONDS:
+            self._sampled_at, self._sampled = now, 0
+        self._sampled += 1
+        if self._audit is None or self._sampled > _SAMPLE:
+            return
+        shown = read_key(key or "")
+        entry = AuditEntry(
+            actor="nobody" if shown is None else f"key:{shown.key_id}",
+            action=action,
+            namespace=namespace or None,
+            target="",
+            request_id="",
+            peer=peer,
+            result=error.code,
+        )
+        self._audit.record(entry)
+
+
+def _caller(rule: Rule, key: Key, peer: str) -> Caller:
+    if key.role not in rule.roles:
+        needed = " or ".join(role for role in Role if role in rule.roles)
+        raise PermissionDenied(f"a key of role {key.role} may not do this; it needs the role {needed}")
+    if rule.everywhere and key.namespace is not None:
+        raise PermissionDenied("this concerns all namespaces, and the key is for one of them only")
+    return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer)
+
+
+class _Call(AbstractAsyncContextManager[None]):
+    __slots__ = ("_ended", "_gate", "_scope", "caller")
+
+    def __init__(self, gate: Gate, caller: Caller) -> None:
+        self._gate = gate
+        self.caller = caller
+        self._scope = asyncio.timeout(None)
+        self._ended = False
+
+    def end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> None:
+        self._gate._begin(self)
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._gate._finish(self)
+        try:
+            await self._scope.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            raise Unauthenticated(_BAD_KEY if self.caller.key_id is not None else _NO_KEY) from None

@@ -1,0 +1,112 @@
+"""The one table of who may do what. What is not in it is denied to everybody.
+
+An action is an RPC by its path (`/kagzi.v1.WorkflowService/StartWorkflow`) or an HTTP route by its method and pattern
+(`GET /api/v1/runs/{run_id}`). To add one, add a line below; a test compares the table with every RPC of the contract
+and every route of the HTTP port, in both directions, and fails for one that is missing.
+
+A role says how much, the key's namespace says where: calls are confined to it (`Caller.confine`). An action that
+concerns more than one namespace by its nature is `everywhere`: keys of a single namespace cannot take it, whatever
+their role. `audited` actions are changes a person or program makes to what others rely on; each leaves an entry in the
+audit log. Starts and what workers do are not audited: the runs themselves are the record of those.
+
+Workers may start and read runs, because steps do. They may not cancel or end runs they do not hold.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.key import Role
+
+_LOOKING: Final = frozenset(Role)
+_STARTING: Final = frozenset({Role.ADMIN, Role.CLIENT, Role.WORKER})
+_CHANGING: Final = frozenset({Role.ADMIN, Role.CLIENT})
+_DRIVING: Final = frozenset({Role.ADMIN, Role.WORKER})
+_MANAGING: Final = frozenset({Role.ADMIN})
+
+
+class Rule(Struct, frozen=True):
+    roles: frozenset[Role]
+    everywhere: bool = False  # needs a key that is not confined to one namespace
+    audited: bool = False
+
+
+_LOOK: Final = Rule(_LOOKING)
+_START: Final = Rule(_STARTING)
+_CHANGE: Final = Rule(_CHANGING, audited=True)
+_DRIVE: Final = Rule(_DRIVING)
+_MANAGE: Final = Rule(_MANAGING, audited=True)
+_MANAGE_ALL: Final = Rule(_MANAGING, everywhere=True, audited=True)
+_LOOK_AT_ALL: Final = Rule(_LOOKING, everywhere=True)
+
+_RPCS: Final[dict[str, dict[str, Rule]]] = {
+    "WorkflowService": {
+        "StartWorkflow": _START,
+        "StartWorkflows": _START,
+        "GetWorkflow": _LOOK,
+        "GetWorkflowByExternalId": _LOOK,
+        "ListWorkflows": _LOOK,
+        "WaitWorkflow": _LOOK,
+        "WaitWorkflows": _LOOK,
+        "CancelWorkflow": _CHANGE,
+        "RetryWorkflow": _CHANGE,
+        "TerminateWorkflow": _CHANGE,
+    },
+    "WorkerService": {
+        "Register": _DRIVE,
+        "Heartbeat": _DRIVE,
+        "Deregister": _DRIVE,
+        "PollTask": _DRIVE,
+        "PollTasks": _DRIVE,
+        "GetHistory": _DRIVE,
+        "CommitBatch": _DRIVE,
+        "BeginStep": _DRIVE,
+        "CompleteStep": _DRIVE,
+        "FailStep": _DRIVE,
+        "CompleteWorkflow": _DRIVE,
+        "FailWorkflow": _DRIVE,
+        "Sleep": _DRIVE,
+    },
+    "WorkflowScheduleService": {
+        "CreateWorkflowSchedule": _CHANGE,
+        "GetWorkflowSchedule": _LOOK,
+        "ListWorkflowSchedules": _LOOK,
+        "UpdateWorkflowSchedule": _CHANGE,
+        "DeleteWorkflowSchedule": _CHANGE,
+        "TriggerWorkflowSchedule": _CHANGE,
+        "PauseWorkflowSchedule": _CHANGE,
+        "ResumeWorkflowSchedule": _CHANGE,
+        "ListScheduleRuns": _LOOK,
+    },
+    "NamespaceService": {
+        "CreateNamespace": _MANAGE_ALL,
+        "GetNamespace": _LOOK,
+        "ListNamespaces": _LOOK_AT_ALL,
+        "UpdateNamespace": _MANAGE,
+        "EnableNamespace": _MANAGE_ALL,
+        "DisableNamespace": _MANAGE_ALL,
+    },
+    "AdminService": {
+        "ListWorkers": _LOOK,
+        "GetWorker": _LOOK,
+        "GetStep": _LOOK,
+        "ListSteps": _LOOK,
+        "HealthCheck": _LOOK,
+        "GetServerInfo": _LOOK,
+        "GetStats": _LOOK,
+        "DrainWorker": _MANAGE,
+        "GetQueueDepth": _LOOK,
+        "ListWorkflowTypes": _LOOK,
+    },
+}
+
+# The routes of the HTTP port: "METHOD /pattern" as in its route table. Probes need no key and are not in here: they
+# say nothing but whether this process lives and is ready.
+_ROUTES: Final[dict[str, Rule]] = {}
+
+ACTIONS: Final[dict[str, Rule]] = {
+    **{f"/kagzi.v1.{service}/{rpc}": rule for service, rpcs in _RPCS.items() for rpc, rule in rpcs.items()},
+    **_ROUTES,
+}

@@ -1,0 +1,25 @@
+"""An entry of the audit log: who changed what, or was refused."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+OK: Final = "OK"
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """`at` is the database's time, given when the entry is stored."""
+
+    actor: str  # `key:<key id>`, `cli:<user>`, or `anyone` where no keys are configured
+    action: str  # the RPC's path, the HTTP route, or the command
+    namespace: str | None  # None: it concerns all of them, or nobody knows
+    target: str  # which run, worker, key or namespace; may be empty
+    request_id: str
+    peer: str
+    result: str  # OK, or the code of the error
+    entry_id: str = ""
+    at: Instant = 0

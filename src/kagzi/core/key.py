@@ -1,0 +1,77 @@
+"""API keys: who may call a server.
+
+A key is `kgz_<key id>_<secret>`: the id finds it, the secret, 256 bits in hexadecimal, proves it. The prefix lets
+scanners find keys that were committed by mistake. Only a digest of the secret is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+PREFIX: Final = "kgz_"
+SECRET_BYTES: Final = 32
+_KEY: Final = re.compile(r"kgz_([0-9a-f]{16})_([0-9a-f]{64})")
+_IN_TEXT: Final = re.compile(r"kgz_([0-9a-f]{1,16})_[0-9A-Za-z_\-]+")
+
+
+class Role(StrEnum):
+    """What a key is for. `kagzi.access.table` says what each of them may do."""
+
+    ADMIN = "admin"  # everything
+    CLIENT = "client"  # start, look at and end runs
+    WORKER = "worker"  # drive runs, start and look at them
+    VIEWER = "viewer"  # look only
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """A key as it is stored: without its secret."""
+
+    key_id: str
+    namespace: str | None  # None: all of them
+    role: Role
+    name: str  # for people
+    digest: bytes
+    created_at: Instant
+    expires_at: Instant | None = None
+    revoked_at: Instant | None = None
+    last_used_at: Instant | None = None  # to the minute or so
+
+    def live(self, now: Instant) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class Presented(Struct, frozen=True):
+    """A key as somebody shows it."""
+
+    key_id: str
+    secret: bytes
+
+
+def write_key(key_id: str, secret: bytes) -> str:
+    return f"{PREFIX}{key_id}_{secret.hex()}"
+
+
+def read_key(text: str) -> Presented | None:
+    """None if it has not the form of a key."""
+    match = _KEY.fullmatch(text)
+    return None if match is None else Presented(match[1], bytes.fromhex(match[2]))
+
+
+def digest(key_id: str, secret: bytes, pepper: bytes = b"") -> bytes:
+    """What is stored of a secret. It has 256 random bits, so nothing slower than SHA-256 is needed; with a pepper,
+    whoever can read the table cannot even check a guess."""
+    message = key_id.encode() + secret
+    return hmac.new(pepper, message, hashlib.sha256).digest() if pepper else hashlib.sha256(message).digest()
+
+
+def mask_keys(text: str) -> str:
+    """Text without the secrets of keys in it."""
+    return _IN_TEXT.sub(r"kgz_\1_***", text)
