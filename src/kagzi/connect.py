@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from kagzi.api.engine import Engine
+from kagzi.api.engine import ManagedEngine
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
@@ -30,7 +30,7 @@ ACCEPTED = (
 SERVER_PORT = 50051
 
 
-def connect(url: str, *, retention_days: int = RETENTION_DAYS, **settings: Any) -> Engine:
+def connect(url: str, *, retention_days: int = RETENTION_DAYS, **settings: Any) -> ManagedEngine:
     """An engine for this database or server, not yet opened. Settings are the fields of `EngineSettings`; a server has
     its own. `retention_days` is for namespaces that do not exist yet."""
     try:
@@ -98,7 +98,7 @@ def make_store(url: object, *, connections: int | None = None, retention_days: i
     raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
 
 
-def _remote(url: str) -> Engine:
+def _remote(url: str) -> ManagedEngine:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or SERVER_PORT

@@ -202,7 +202,7 @@ THEIRS: dict[str, str] = {
 
 # What we have added: fields to messages of theirs, and messages of our own.
 OURS: dict[str, str] = {
-    "PageInfo": "50 prev_page_token string",
+    "PageInfo": "50 prev_page_token string, 51 total_is_least bool",
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
@@ -213,6 +213,7 @@ OURS: dict[str, str] = {
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64",
+    "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus",
     "CancelWorkflowRequest": "50 grace_us ?int64",
     "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",
@@ -268,6 +269,10 @@ OURS: dict[str, str] = {
     "FailRun": "1 error bytes",
     "EndCancelledRun": "1 error bytes",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",
+    "GetStatsRequest": "50 live bool, 51 created_after ?Ts, 52 created_before ?Ts",
+    "GetStatsResponse": "50 counts *RunCount, 51 at_least bool, 52 workers_by_status map<string,int64>",
+    "RunCount": "1 workflow_type string, 2 task_queue string, 3 status WorkflowStatus, 4 count int64, 5 at_least bool",
+    "GetQueueDepthResponse": "50 at_least bool",
 }
 
 THEIR_RPCS = {

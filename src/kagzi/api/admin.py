@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
@@ -21,12 +22,13 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
 
 
 class RunCount(Struct, frozen=True):
-    """How many runs of one workflow on one queue stand alike."""
+    """How many runs of one workflow on one queue stand alike; `at_least`: there may be more of them."""
 
     workflow_type: str
     task_queue: str
     status: RunStatus
     count: int
+    at_least: bool = False
 
 
 class AdminService(Protocol):
@@ -47,7 +49,17 @@ class AdminService(Protocol):
         """None: in all namespaces."""
         ...
 
-    async def count_runs(self, namespace: str | None, *, live: bool = False) -> tuple[RunCount, ...]:
-        """All runs that are kept, or only those that have not finished. The answer may be a few seconds old: counting
-        what has finished reads all of it."""
+    async def count_runs(
+        self,
+        namespace: str | None,
+        *,
+        live: bool = False,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> tuple[RunCount, ...]:
+        """Runs by workflow, queue and status, or only those that have not finished; None: of all namespaces.
+
+        Counting costs the same however much there is: of what has not finished, up to 10,000 runs of a queue are
+        counted; of what has finished, those among the newest 10,000 runs of a namespace. Where that was not all, the
+        count is `at_least`. The answer may be a few seconds old."""
         ...

@@ -36,14 +36,18 @@ class Engine(Protocol):
         ...
 
 
-class HostedEngine(Engine, Protocol):
-    """An engine that a server can host: it answers more than the SDK asks."""
-
-    @property
-    def leases(self) -> LeaseService: ...
+class ManagedEngine(Engine, Protocol):
+    """An engine that answers operators too, in process and across a wire alike."""
 
     @property
     def admin(self) -> AdminService: ...
 
     @property
     def namespaces(self) -> NamespaceService: ...
+
+
+class HostedEngine(ManagedEngine, Protocol):
+    """An engine that a server can host: it answers for workers that know no tokens."""
+
+    @property
+    def leases(self) -> LeaseService: ...

@@ -20,6 +20,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     namespace: str = "default"
     status: RunStatus | None = None
+    or_status: RunStatus | None = None  # beside `status`: that one or this one
     workflow_type: str | None = None
     task_queue: str | None = None
     created_after: Instant | None = None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from kagzi import logs
-from kagzi.api.engine import Engine
+from kagzi.api.engine import ManagedEngine
 from kagzi.connect import connect, default_url, engine_settings
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
@@ -82,7 +82,7 @@ def start_logging(settings: Settings, *, quiet: bool = False) -> None:
 
 
 @asynccontextmanager
-async def engine_of(settings: Settings) -> AsyncIterator[Engine]:
+async def engine_of(settings: Settings) -> AsyncIterator[ManagedEngine]:
     check_name(settings.namespace, "namespace")
     engine = connect(default_url(settings), retention_days=settings.retention_days, **engine_settings(settings))
     await engine.open()

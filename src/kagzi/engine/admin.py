@@ -6,10 +6,11 @@ import asyncio
 from typing import Final
 
 from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
 from kagzi.core.page import Cursor, Page, sign, verify
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
-from kagzi.engine.checks import check_id, check_number, check_token
+from kagzi.engine.checks import check_id, check_instant, check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
@@ -64,11 +65,22 @@ class Admin:
             check_name(namespace, "namespace")
         return await self._store.count_workers(namespace)
 
-    async def count_runs(self, namespace: str | None, *, live: bool = False) -> tuple[RunCount, ...]:
+    async def count_runs(
+        self,
+        namespace: str | None,
+        *,
+        live: bool = False,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> tuple[RunCount, ...]:
         if namespace is not None:
             check_name(namespace, "namespace")
-        if live:
-            return tuple(await self._store.count_runs(namespace, True))
+        window = (created_after, created_before)
+        for name, moment in zip(("created_after", "created_before"), window, strict=True):
+            if moment is not None:
+                check_instant(moment, name)
+        if live or window != (None, None):
+            return tuple(await self._store.count_runs(namespace, live, *window))
         # One at a time, and the others get its answer: a dashboard open on ten screens costs what one does.
         async with self._counting:
             counted_at, counts = self._counts.get(namespace, (float("-inf"), ()))

@@ -238,8 +238,9 @@ def check_filter(filter: RunFilter) -> None:
         check_name(filter.workflow_type, "workflow type")
     if filter.task_queue is not None:
         check_name(filter.task_queue, "task queue")
-    if filter.status is not None and not isinstance(filter.status, RunStatus):
-        raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {filter.status!r:.60}")
+    for status in (filter.status, filter.or_status):
+        if status is not None and not isinstance(status, RunStatus):
+            raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {status!r:.60}")
     if filter.created_after is not None:
         check_instant(filter.created_after, "created_after")
     if filter.created_before is not None:

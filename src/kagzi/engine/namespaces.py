@@ -10,6 +10,8 @@ import asyncio
 from math import inf
 from typing import Final
 
+from msgspec.structs import replace
+
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
 from kagzi.core.page import Cursor, Page, sign, verify
@@ -89,7 +91,7 @@ class Namespaces:
         if made is None:
             raise Conflict(f"there is a namespace {namespace} already")
         self._known.add(namespace)
-        return made
+        return _shown(made)
 
     async def get(self, namespace: str) -> Namespace:
         check_name(namespace, "namespace")
@@ -102,7 +104,7 @@ class Namespaces:
         if page_token:
             after = verify(check_token(page_token), filter_text=_FILTER, secret=self._secret).key
         rows = await self._store.list_namespaces(after, page_size + 1)
-        items = tuple(rows[:page_size])
+        items = tuple([_shown(namespace) for namespace in rows[:page_size]])
         token = None
         if len(rows) > page_size:
             token = sign(Cursor(items[-1].namespace), filter_text=_FILTER, secret=self._secret)
@@ -125,7 +127,12 @@ class Namespaces:
 def _found(namespace: Namespace | None, name: str) -> Namespace:
     if namespace is None:
         raise NotFound(f"there is no namespace {name}")
-    return namespace
+    return _shown(namespace)
+
+
+def _shown(namespace: Namespace) -> Namespace:
+    """Shown by its name where nobody has given it another."""
+    return namespace if namespace.display_name else replace(namespace, display_name=namespace.namespace)
 
 
 def _check_about(display_name: str | None, description: str | None) -> None:

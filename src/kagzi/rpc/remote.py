@@ -1,4 +1,4 @@
-"""RemoteEngine: `api.engine.Engine` over a gRPC channel.
+"""RemoteEngine: `api.engine.ManagedEngine` over a gRPC channel.
 
 Nothing here decides anything. Writes of many callers share calls (`outbox.py`), waits for results too (`waiting.py`). A
 call that got no answer is repeated with the same ids, which the engine behind the server makes harmless, with growing
@@ -73,7 +73,9 @@ from kagzi.rpc.convert.work import (
     step_from_record,
 )
 from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
+from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size, text
 from kagzi.rpc.outbox import Outbox, fail
+from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
 from kagzi.rpc.status import error_of
 from kagzi.rpc.waiting import Waiting
 
@@ -82,18 +84,12 @@ Starts: TypeAlias = list[workflow_pb2.StartWorkflowRequest]
 StartAnswers: TypeAlias = list[Started | KagziError]
 Ends: TypeAlias = tuple[list[Run], list[str]]
 RunIds: TypeAlias = list[str]
-W = TypeVar("W")
 
 _WORKFLOWS: Final = "WorkflowService"
 _WORKERS: Final = "WorkerService"
 _ADMIN: Final = "AdminService"
 
-_READ_SECONDS: Final = 15.0  # one call
-_WRITE_SECONDS: Final = 40.0  # longer than the server waits for its database
 _HEARTBEAT_SECONDS: Final = 20.0
-_PATIENCE: Final = 30.0  # with a server that is out of reach
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 2.0
 _MARGIN_SECONDS: Final = 10.0  # for a waiting call to answer after its wait
 _PART_BYTES: Final = CALL_BYTES // 2
 
@@ -124,6 +120,14 @@ class RemoteEngine:
     @property
     def workers(self) -> RemoteWorkers:
         return self._opened.workers
+
+    @property
+    def admin(self) -> RemoteAdmin:
+        return self._opened.admin
+
+    @property
+    def namespaces(self) -> RemoteNamespaces:
+        return self._opened.namespaces
 
     async def open(self) -> None:
         if self._parts is not None:
@@ -173,11 +177,13 @@ class _Parts:
         self._line = line
         self.workflows = RemoteWorkflows(line)
         self.workers = RemoteWorkers(line)
+        self.admin = RemoteAdmin(line)
+        self.namespaces = RemoteNamespaces(line)
 
     async def health(self) -> Health:
         request = admin_pb2.HealthCheckRequest()
         answer = await self._line.call(
-            _ADMIN, "HealthCheck", request, admin_pb2.HealthCheckResponse, seconds=_READ_SECONDS, patience=0.0
+            _ADMIN, "HealthCheck", request, admin_pb2.HealthCheckResponse, seconds=READ_SECONDS, patience=0.0
         )
         return health_from_wire(answer)
 
@@ -186,38 +192,6 @@ class _Parts:
         await self.workflows.close()
         await self.workers.close()
         await self._line.channel.close()
-
-
-class Line:
-    """Calls that are repeated while the server is out of reach."""
-
-    def __init__(self, channel: Channel, jitter: Callable[[], float]) -> None:
-        self.channel = channel
-        self.patience = _PATIENCE
-        self._jitter = jitter
-        self._loop = asyncio.get_running_loop()
-
-    async def call(
-        self,
-        service: str,
-        rpc: str,
-        request: Message,
-        answer: type[M],
-        *,
-        seconds: float,
-        patience: float | None = None,
-    ) -> M:
-        """`patience` 0 is a single try; the default suits what must arrive."""
-        since = self._loop.time()
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return await self.channel.call(service, rpc, request, answer, seconds)
-            except Unavailable:
-                if self._loop.time() - since >= (self.patience if patience is None else patience):
-                    raise
-            await asyncio.sleep(pause * (0.5 + self._jitter()))
-            pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 class RemoteWorkflows:
@@ -235,8 +209,8 @@ class RemoteWorkflows:
 
     def start(self, start: StartRun) -> Awaitable[Started]:
         try:
-            message = _converted(start_to_wire, start)
-            namespace = _text(start.namespace, "namespace")
+            message = converted(start_to_wire, start)
+            namespace = text(start.namespace, "namespace")
         except InvalidRequest as error:
             refused: asyncio.Future[Started] = self._loop.create_future()
             fail(refused, error)
@@ -244,22 +218,20 @@ class RemoteWorkflows:
         return self._starts.submit(namespace, message, len(start.input) + 300)
 
     async def get(self, namespace: str, run_id: str) -> Run:
-        request = _converted(_get_request, (namespace, run_id))
+        request = converted(_get_request, (namespace, run_id))
         answer = await self._read("GetWorkflow", request, workflow_pb2.GetWorkflowResponse)
         return run_from_wire(answer.workflow)
 
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run:
-        request = _converted(_get_by_external_id_request, (namespace, external_id))
+        request = converted(_get_by_external_id_request, (namespace, external_id))
         answer = await self._read("GetWorkflowByExternalId", request, workflow_pb2.GetWorkflowByExternalIdResponse)
         return run_from_wire(answer.workflow)
 
     async def list(
         self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]:
-        if page_size == 0:
-            # On the wire this is the default.
-            raise InvalidRequest(f"page size must be between 1 and {PAGE_SIZE}, not {page_size}")
-        request = _converted(lambda asked: filter_to_wire(asked, page_size=page_size, page_token=page_token), filter)
+        size = sendable_page_size(page_size)
+        request = converted(lambda asked: filter_to_wire(asked, page_size=size, page_token=page_token), filter)
         answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
         return Page(
             tuple([run_from_wire(workflow) for workflow in answer.workflows]),
@@ -271,9 +243,9 @@ class RemoteWorkflows:
         steps: list[Step] = []
         token = ""
         while True:
-            request = _converted(_steps_request, (namespace, run_id, token))
+            request = converted(_steps_request, (namespace, run_id, token))
             answer = await self._line.call(
-                _ADMIN, "ListSteps", request, admin_pb2.ListStepsResponse, seconds=_READ_SECONDS
+                _ADMIN, "ListSteps", request, admin_pb2.ListStepsResponse, seconds=READ_SECONDS
             )
             steps += [step_from_wire(step) for step in answer.steps]
             token = answer.page.next_page_token
@@ -285,7 +257,7 @@ class RemoteWorkflows:
             return await self.get(namespace, run_id)
         try:
             async with asyncio.timeout(min(timeout / SECOND, 1e8)):
-                return await self._waiting.wait(_text(namespace, "namespace"), _text(run_id, "run id"))
+                return await self._waiting.wait(text(namespace, "namespace"), text(run_id, "run id"))
         except TimeoutError:
             return await self.get(namespace, run_id)
 
@@ -293,9 +265,9 @@ class RemoteWorkflows:
         answer = await self._line.call(
             _WORKFLOWS,
             "CancelWorkflow",
-            _converted(cancel_to_wire, cancel),
+            converted(cancel_to_wire, cancel),
             workflow_pb2.CancelWorkflowResponse,
-            seconds=_WRITE_SECONDS,
+            seconds=WRITE_SECONDS,
         )
         return cancel_answer_from_wire(cancel.run_id, answer.cancelled, answer.status)
 
@@ -303,9 +275,9 @@ class RemoteWorkflows:
         answer = await self._line.call(
             _WORKFLOWS,
             "TerminateWorkflow",
-            _converted(terminate_to_wire, terminate),
+            converted(terminate_to_wire, terminate),
             workflow_pb2.TerminateWorkflowResponse,
-            seconds=_WRITE_SECONDS,
+            seconds=WRITE_SECONDS,
         )
         return cancel_answer_from_wire(terminate.run_id, answer.terminated, answer.status)
 
@@ -313,14 +285,14 @@ class RemoteWorkflows:
         answer = await self._line.call(
             _WORKFLOWS,
             "RetryWorkflow",
-            _converted(repeat_to_wire, repeat),
+            converted(repeat_to_wire, repeat),
             workflow_pb2.RetryWorkflowResponse,
-            seconds=_WRITE_SECONDS,
+            seconds=WRITE_SECONDS,
         )
         return Started(run_id=answer.new_run_id, already_exists=answer.already_running)
 
     async def _read(self, rpc: str, request: Message, answer: type[M]) -> M:
-        return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=_READ_SECONDS)
+        return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=READ_SECONDS)
 
     async def _send_starts(self, namespace: str, starts: Starts) -> StartAnswers:
         answer = await self._line.call(
@@ -328,7 +300,7 @@ class RemoteWorkflows:
             "StartWorkflows",
             workflow_pb2.StartWorkflowsRequest(namespace=namespace, starts=starts),
             workflow_pb2.StartWorkflowsResponse,
-            seconds=_WRITE_SECONDS,
+            seconds=WRITE_SECONDS,
         )
         return [
             error_of(result.error) if result.HasField("error") else started_from_wire(result.started)
@@ -359,12 +331,12 @@ class RemoteWorkers:
         await self._chunks.close()
 
     async def register(self, registration: Registration) -> Registered:
-        request = _converted(registration_to_wire, registration)
-        answer = await self._call("Register", request, worker_pb2.RegisterResponse, _READ_SECONDS)
+        request = converted(registration_to_wire, registration)
+        answer = await self._call("Register", request, worker_pb2.RegisterResponse, READ_SECONDS)
         return registered_from_wire(answer)
 
     async def poll(self, poll: Poll) -> Polled:
-        request = _converted(poll_to_wire, poll)
+        request = converted(poll_to_wire, poll)
         seconds = min(poll.wait / SECOND, LONGEST_WAIT_SECONDS) + _MARGIN_SECONDS
         # Once: the worker repeats its polls itself.
         answer = await self._call("PollTasks", request, worker_pb2.PollTasksResponse, seconds, patience=0.0)
@@ -377,7 +349,7 @@ class RemoteWorkers:
         if weight > _PART_BYTES and len(weights) > 1:
             return self._loop.create_task(self._commit_in_parts(chunk, weights))
         try:
-            message = _converted(chunk_to_wire, chunk)
+            message = converted(chunk_to_wire, chunk)
         except InvalidRequest as error:
             refused: asyncio.Future[ChunkAnswer] = self._loop.create_future()
             fail(refused, error)
@@ -385,14 +357,14 @@ class RemoteWorkers:
         return self._chunks.submit(chunk.namespace, message, weight)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
-        request = _converted(heartbeat_to_wire, heartbeat)
+        request = converted(heartbeat_to_wire, heartbeat)
         # Once: the next one follows soon, and says something newer.
         answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
     async def deregister(self, worker_id: str) -> None:
-        request = _converted(lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted), worker_id)
-        await self._call("Deregister", request, worker_pb2.DeregisterResponse, _READ_SECONDS)
+        request = converted(lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted), worker_id)
+        await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
         """Adoption is for workers in the engine's own process, which this one is not."""
@@ -415,7 +387,7 @@ class RemoteWorkers:
                     namespace=namespace, run_id=claim.run_id, token=claim.token, page_token=token
                 ),
                 worker_pb2.GetHistoryResponse,
-                _READ_SECONDS,
+                READ_SECONDS,
             )
             history += [step_from_record(record) for record in page.history]
             if page.HasField("input"):
@@ -442,7 +414,7 @@ class RemoteWorkers:
             "CommitBatch",
             worker_pb2.CommitBatchRequest(namespace=namespace, chunks=chunks),
             worker_pb2.CommitBatchResponse,
-            _WRITE_SECONDS,
+            WRITE_SECONDS,
         )
         return [answer_from_wire(result) or error_of(result.error) for result in answer.results]
 
@@ -455,20 +427,6 @@ def _weight(operation: Operation) -> int:
     if isinstance(operation, StepOperation):
         return 150 + len(operation.input or b"") + len(operation.output or b"") + len(operation.error or b"")
     return 100 + len(getattr(operation, "output", b"")) + len(getattr(operation, "error", b""))
-
-
-def _converted(convert: Callable[[W], M], record: W) -> M:
-    """The message that says this; what no message can hold is refused like anything else that makes no sense."""
-    try:
-        return convert(record)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise InvalidRequest(f"that cannot be sent to a server: {error}") from None
-
-
-def _text(value: object, field: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
-    return value
 
 
 def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:

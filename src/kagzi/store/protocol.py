@@ -189,8 +189,15 @@ class Store(Protocol):
         """None: in all namespaces."""
         ...
 
-    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
-        """All runs or only live ones, by type, queue and status; of one namespace or of all."""
+    async def count_runs(
+        self,
+        namespace: str | None,
+        live: bool,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> list[RunCount]:
+        """All runs or only live ones, by type, queue and status; of one namespace or of all. Reads no more rows than
+        `store.counting` allows."""
         ...
 
     # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.

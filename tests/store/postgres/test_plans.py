@@ -98,6 +98,25 @@ async def test_the_horizon_is_flat_as_well(planner: asyncpg.Connection) -> None:
     assert pages_read(plan) < 600, plan
 
 
+@pytest.mark.parametrize("namespace", ["'default'", "NULL"])
+async def test_counting_looks_at_a_bounded_part(planner: asyncpg.Connection, namespace: str) -> None:
+    live, newest = f"{namespace}, NULL, NULL, 10, 10, 500, 1000, 100", f"{namespace}, NULL, NULL, 10, 500, 1000, 100"
+    # Planned while the table was empty, as in a process that has just created it.
+    await explain(planner, "count_live_runs", live)
+    await planner.execute(FILL, 110_000)
+    kept = await explain_again(planner, live)
+    plans = [
+        kept,
+        *[await explain(planner, *asked) for asked in (("count_live_runs", live), ("count_newest_runs", newest))],
+    ]
+    await planner.execute("ANALYZE kagzi.workflow_runs")
+    plans += [await explain(planner, *asked) for asked in (("count_live_runs", live), ("count_newest_runs", newest))]
+
+    for plan in plans:
+        assert "Seq Scan on workflow_runs" not in plan
+        assert pages_read(plan) < 1500, plan
+
+
 @pytest.mark.parametrize("statement", ["record_steps", "record_steps_and_move_runs"])
 @pytest.mark.parametrize("planned", ["empty", "filled", "analyzed"])
 async def test_a_batch_grows_with_its_size_alone(planner: asyncpg.Connection, statement: str, planned: str) -> None:

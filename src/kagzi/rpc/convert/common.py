@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kagzi._proto.v1 import common_pb2 as pb
@@ -56,12 +57,17 @@ def instant(moment: Timestamp, field: str) -> Instant:
     return moment.seconds * SECOND + moment.nanos // 1000
 
 
-def page_info(page: Page[Any], total: int = 0) -> pb.PageInfo:
+def optional_instant(message: Message, field: str) -> Instant | None:
+    return instant(getattr(message, field), field) if message.HasField(field) else None
+
+
+def page_info(page: Page[Any], total: int = 0, *, at_least: bool = False) -> pb.PageInfo:
     return pb.PageInfo(
         next_page_token=page.next or "",
         has_more=page.next is not None,
         total_count=total,
         prev_page_token=page.prev or "",
+        total_is_least=at_least,
     )
 
 

@@ -13,7 +13,7 @@ from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import (
     NULL,
-    instant,
+    optional_instant,
     payload_from_bytes,
     payload_to_bytes,
     retry_policy,
@@ -237,15 +237,21 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
 
 
 def filter_from_wire(request: pb.ListWorkflowsRequest) -> RunFilter:
+    exact = request.HasField("exact_status_filter")
+    status = None
+    if exact:
+        status = status_of(request.exact_status_filter, "exact_status_filter")
+    elif request.status_filter:
+        status = status_of(request.status_filter, "status_filter")
     return RunFilter(
         namespace=namespace_of(request.namespace),
-        status=status_of(request.status_filter, "status_filter") if request.HasField("status_filter") else None,
+        status=status,
+        # Clients in the field know a run that has timed out as one that has failed, and look for it there.
+        or_status=RunStatus.TIMED_OUT if status is RunStatus.FAILED and not exact else None,
         workflow_type=request.workflow_type if request.HasField("workflow_type") else None,
         task_queue=request.task_queue if request.HasField("task_queue") else None,
-        created_after=instant(request.created_after, "created_after") if request.HasField("created_after") else None,
-        created_before=(
-            instant(request.created_before, "created_before") if request.HasField("created_before") else None
-        ),
+        created_after=optional_instant(request, "created_after"),
+        created_before=optional_instant(request, "created_before"),
     )
 
 
@@ -254,7 +260,8 @@ def filter_to_wire(
 ) -> pb.ListWorkflowsRequest:
     return pb.ListWorkflowsRequest(
         namespace=filter.namespace,
-        status_filter=None if filter.status is None else _EXACT[filter.status],
+        status_filter=None if filter.status is None else old_status(filter.status),
+        exact_status_filter=None if filter.status is None or filter.or_status is not None else _EXACT[filter.status],
         workflow_type=filter.workflow_type,
         task_queue=filter.task_queue,
         created_after=timestamp(filter.created_after),

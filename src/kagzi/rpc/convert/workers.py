@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kagzi._proto.v1 import worker_pb2 as pb
+from kagzi._proto.v1.admin_pb2 import ListWorkersRequest
+from kagzi._proto.v1.common_pb2 import PageRequest
+from kagzi.api.admin import WorkerFilter
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import timestamp
-from kagzi.rpc.convert.work import types_to_wire
+from kagzi.rpc.convert.work import types_from_wire, types_to_wire
 
 _STATUSES: Final[dict[WorkerStatus, pb.WorkerStatus]] = {
     WorkerStatus.ONLINE: pb.WORKER_STATUS_ONLINE,
@@ -23,6 +26,37 @@ def worker_status_of(wire: int) -> WorkerStatus:
     if status is None:
         raise InvalidRequest(f"status_filter {wire} is not known; there are {', '.join(WorkerStatus)}")
     return status
+
+
+def worker_filter_to_wire(filter: WorkerFilter, *, page_size: int, page_token: str | None) -> ListWorkersRequest:
+    return ListWorkersRequest(
+        namespace=filter.namespace,
+        task_queue=filter.task_queue,
+        status_filter=None if filter.status is None else _STATUSES[filter.status],
+        page=PageRequest(page_size=page_size, page_token=page_token),
+    )
+
+
+def worker_from_wire(worker: pb.Worker) -> Worker:
+    return Worker(
+        worker_id=worker.worker_id,
+        namespace=worker.namespace,
+        queues=tuple(worker.queues),
+        types=types_from_wire(worker.types),
+        hostname=worker.hostname,
+        pid=worker.pid,
+        version=worker.version,
+        concurrency=worker.concurrency,
+        status=worker_status_of(worker.status),
+        registered_at=worker.registered_at.ToMicroseconds(),
+        last_heartbeat_at=worker.last_heartbeat_at.ToMicroseconds(),
+        completed=worker.completed,
+        failed=worker.failed,
+        active=worker.active_workflow_count,
+        labels=dict(worker.labels),
+        queue_limit=worker.queue_concurrency_limit if worker.HasField("queue_concurrency_limit") else None,
+        type_limits={limit.workflow_type: limit.max_concurrent for limit in worker.workflow_type_concurrency},
+    )
 
 
 def worker_to_wire(worker: Worker) -> pb.Worker:

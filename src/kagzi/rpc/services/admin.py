@@ -13,7 +13,8 @@ from kagzi.core.page import Cursor, sign, verify
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import InvalidRequest, NotFound
-from kagzi.rpc.convert.common import page_info, page_size
+from kagzi.rpc.convert.common import optional_instant, page_info, page_size
+from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
@@ -87,7 +88,12 @@ class AdminService:
 
     async def GetStats(self, request: pb.GetStatsRequest, call: Call) -> pb.GetStatsResponse:  # noqa: ARG002
         namespace = request.namespace if request.namespace else None
-        runs = await self._admin.count_runs(namespace)
+        runs = await self._admin.count_runs(
+            namespace,
+            live=request.live,
+            created_after=optional_instant(request, "created_after"),
+            created_before=optional_instant(request, "created_before"),
+        )
         workers = await self._admin.count_workers(namespace)
         by_status: Counter[str] = Counter()
         by_type: Counter[str] = Counter()
@@ -104,6 +110,9 @@ class AdminService:
             online_workers=workers.get(WorkerStatus.ONLINE, 0),
             workflows_by_status={str(status): count for status, count in by_status.items() if count},
             workflows_by_type=dict(by_type.most_common(_MOST_NAMES)),
+            counts=[count_to_wire(run) for run in runs],
+            at_least=any(run.at_least for run in runs),
+            workers_by_status={str(status): count for status, count in workers.items()},
         )
 
     async def GetQueueDepth(self, request: pb.GetQueueDepthRequest, call: Call) -> pb.GetQueueDepthResponse:  # noqa: ARG002
@@ -122,6 +131,7 @@ class AdminService:
             running_count=by_status[RunStatus.RUNNING],
             sleeping_count=by_status[RunStatus.SLEEPING],
             depth_by_queue=dict(by_queue.most_common(_MOST_NAMES)),
+            at_least=any(run.at_least for run in runs),
         )
 
     async def ListWorkflowTypes(

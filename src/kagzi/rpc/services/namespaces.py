@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kagzi._proto.v1 import namespace_pb2 as pb
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
-from kagzi.core.namespace import Namespace
-from kagzi.rpc.convert.common import page_info, page_size, timestamp
+from kagzi.rpc.convert.common import page_info, page_size
+from kagzi.rpc.convert.namespaces import namespace_to_wire
 from kagzi.rpc.services.host import Call, Host
 
 
@@ -45,16 +45,3 @@ class NamespaceService:
     async def DisableNamespace(self, request: pb.DisableNamespaceRequest, call: Call) -> pb.DisableNamespaceResponse:  # noqa: ARG002
         changed = await self._namespaces.enable(request.namespace, False)
         return pb.DisableNamespaceResponse(namespace=namespace_to_wire(changed))
-
-
-def namespace_to_wire(namespace: Namespace) -> pb.Namespace:
-    """A name is never given to another namespace, so it is the id as well."""
-    return pb.Namespace(
-        id=namespace.namespace,
-        namespace=namespace.namespace,
-        display_name=namespace.display_name or namespace.namespace,
-        description=namespace.description,
-        enabled=namespace.enabled,
-        created_at=timestamp(namespace.created_at),
-        updated_at=timestamp(namespace.updated_at),
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
 from kagzi.api.operations import CancelRun, Started, TerminateRun
+from kagzi.api.workflows import RunFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
@@ -97,9 +98,28 @@ class WorkflowService:
                 workflows=[run_to_wire(run) for run in page.items], page=page_info(page)
             )
             if size == 1 or response.ByteSize() <= ANSWER_BYTES:
+                if request.page.include_total_count:
+                    await self._count(filter, response)
                 return response
             # A page of large payloads is a shorter page.
             size = max(1, min(size, len(page.items)) // 2)
+
+    async def _count(self, filter: RunFilter, response: pb.ListWorkflowsResponse) -> None:
+        counts = await self._host.engine.admin.count_runs(
+            filter.namespace, created_after=filter.created_after, created_before=filter.created_before
+        )
+        matching = [
+            count
+            for count in counts
+            if filter.status in (None, count.status) or filter.or_status is count.status
+            if filter.workflow_type in (None, count.workflow_type)
+            if filter.task_queue in (None, count.task_queue)
+        ]
+        total = sum(count.count for count in matching)
+        # Counting looks at a bounded part, so a page of what is rare may hold more than was counted.
+        listed = len(response.workflows) + response.page.has_more
+        response.page.total_count = max(total, listed)
+        response.page.total_is_least = total < listed or any(count.at_least for count in counts)
 
     # Ending, and beginning again.
 

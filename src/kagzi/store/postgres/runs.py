@@ -13,6 +13,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
+from kagzi.store import counting
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 from kagzi.store.protocol import Horizon, Queue
@@ -26,8 +27,8 @@ _CLAIM_RUNS = STATEMENTS["claim_runs"]
 _READ_INPUTS = STATEMENTS["read_inputs"]
 _GET_RUN = STATEMENTS["get_run"]
 _GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
-_COUNT_RUNS = STATEMENTS["count_runs"]
 _COUNT_LIVE_RUNS = STATEMENTS["count_live_runs"]
+_COUNT_NEWEST_RUNS = STATEMENTS["count_newest_runs"]
 _LIST_RUNS = STATEMENTS["list_runs"]
 _LIST_RUNS_BACKWARD = STATEMENTS["list_runs_backward"]
 _FINISHED_OF = STATEMENTS["finished_of"]
@@ -103,9 +104,28 @@ async def get_run_by_external_id(connection: Connection, namespace: str, externa
     return None if row is None else run_of(row)
 
 
-async def count_runs(connection: Connection, namespace: str | None, live: bool) -> list[RunCount]:
-    rows = await connection.fetch(_COUNT_LIVE_RUNS if live else _COUNT_RUNS, namespace)
-    return [RunCount(row["workflow_type"], row["task_queue"], _STATUSES[row["status"]], row["count"]) for row in rows]
+async def count_runs(
+    connection: Connection,
+    namespace: str | None,
+    live: bool,
+    created_after: Instant | None,
+    created_before: Instant | None,
+) -> list[RunCount]:
+    asked = (namespace, created_after, created_before, counting.NAMESPACES)
+    unfinished = await connection.fetch(
+        _COUNT_LIVE_RUNS, *asked, counting.QUEUES, counting.OF_A_QUEUE, counting.IN_ALL, counting.GROUPS
+    )
+    if live:
+        return counting.folded(map(_seen, unfinished))
+    newest = await connection.fetch(
+        _COUNT_NEWEST_RUNS, *asked, counting.OF_A_NAMESPACE, counting.IN_ALL, counting.GROUPS
+    )
+    return counting.folded(map(_seen, unfinished), map(_seen, newest))
+
+
+def _seen(row: asyncpg.Record) -> counting.Seen:
+    namespace, workflow_type, task_queue, status, rows, count = row
+    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], rows, count)
 
 
 async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
@@ -120,6 +140,7 @@ async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | 
         filter.created_after,
         filter.created_before,
         limit,
+        filter.or_status,
     )
     return [run_of(row) for row in rows]
 

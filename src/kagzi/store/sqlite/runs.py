@@ -13,6 +13,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
+from kagzi.store import counting
 from kagzi.store.protocol import Horizon, Queue
 from kagzi.store.sqlite.statements import SQL
 
@@ -65,12 +66,48 @@ def get_run_by_external_id(connection: sqlite3.Connection, namespace: str, exter
     return None if row is None else run_of(row)
 
 
-def count_runs(connection: sqlite3.Connection, namespace: str | None, live: bool) -> list[RunCount]:
-    rows = connection.execute(SQL["count_live_runs" if live else "count_runs"], (namespace,)).fetchall()
-    return [
-        RunCount(workflow_type, task_queue, RunStatus(status), count)
-        for workflow_type, task_queue, status, count in rows
-    ]
+def count_runs(
+    connection: sqlite3.Connection,
+    namespace: str | None,
+    live: bool,
+    created_after: Instant | None,
+    created_before: Instant | None,
+) -> list[RunCount]:
+    wanted = [namespace]
+    if namespace is None:
+        wanted = [row[0] for row in connection.execute(SQL["counted_namespaces"], (counting.NAMESPACES,))]
+    window = (created_after, created_before)
+    leased = connection.execute(
+        SQL["count_leased_runs"], (namespace, *window, counting.IN_ALL, counting.GROUPS)
+    ).fetchall()
+    unfinished = [_seen(row) for row in leased]
+    room = counting.IN_ALL
+    for name in wanted:
+        queue = ""
+        for _ in range(counting.QUEUES):
+            following = connection.execute(SQL["next_queue"], (name, queue)).fetchone()
+            if following is None or room <= 0:
+                break
+            (queue,) = following
+            limits = (min(room, counting.OF_A_QUEUE), counting.GROUPS)
+            rows = connection.execute(SQL["count_waiting_runs"], (name, queue, *window, *limits)).fetchall()
+            unfinished += map(_seen, rows)
+            room -= sum(row[4] for row in rows)
+    if live:
+        return counting.folded(unfinished)
+    newest: list[counting.Seen] = []
+    room = counting.IN_ALL
+    for name in wanted:
+        limits = (min(room, counting.OF_A_NAMESPACE), counting.GROUPS)
+        rows = connection.execute(SQL["count_newest_runs"], (name, *window, *limits)).fetchall()
+        newest += map(_seen, rows)
+        room -= sum(row[4] for row in rows)
+    return counting.folded(unfinished, newest)
+
+
+def _seen(row: tuple[Any, ...]) -> counting.Seen:
+    namespace, workflow_type, task_queue, status, rows, count = row
+    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], rows, count)
 
 
 def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
@@ -86,6 +123,7 @@ def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor 
             filter.created_after,
             filter.created_before,
             limit,
+            None if filter.or_status is None else filter.or_status.value,
         ),
     ).fetchall()
     return [run_of(row) for row in rows]

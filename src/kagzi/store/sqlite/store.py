@@ -193,8 +193,16 @@ class SqliteStore:
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         return await self._database.read(lambda connection: workers.count_workers(connection, namespace))
 
-    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
-        return await self._database.read(lambda connection: read_runs.count_runs(connection, namespace, live))
+    async def count_runs(
+        self,
+        namespace: str | None,
+        live: bool,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> list[RunCount]:
+        return await self._database.read(
+            lambda connection: read_runs.count_runs(connection, namespace, live, created_after, created_before)
+        )
 
     # Duties.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import CompleteRun, HandBackRun, ParkRun
 from kagzi.core.instant import SECOND
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus, worker_position
+from kagzi.store import counting
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
 
 
@@ -132,6 +135,7 @@ class TestCounting:
         await bench.started_claim()
         await bench.start(workflow_type="other")
         await bench.start(workflow_type="other")
+        await bench.store.ensure_namespace("tenant")
         await bench.start(namespace="tenant")
         completed = RunCount(TYPE, QUEUE, RunStatus.COMPLETED, 1)
         live = {RunCount(TYPE, QUEUE, RunStatus.RUNNING, 1), RunCount("other", QUEUE, RunStatus.PENDING, 2)}
@@ -139,3 +143,33 @@ class TestCounting:
         assert set(await bench.store.count_runs(NAMESPACE, False)) == {completed, *live}
         assert set(await bench.store.count_runs(NAMESPACE, True)) == live
         assert set(await bench.store.count_runs(None, True)) == {*live, RunCount(TYPE, QUEUE, RunStatus.PENDING, 1)}
+
+    async def test_counting_stops_at_a_bound_and_says_so(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(counting, "OF_A_QUEUE", 2)
+        monkeypatch.setattr(counting, "OF_A_NAMESPACE", 3)
+        for _ in range(2):
+            await bench.done(await bench.started_claim(), CompleteRun(output=b"1"))
+        for _ in range(4):
+            await bench.start(task_queue="long")
+        await bench.start(task_queue="short")
+
+        counts = await bench.store.count_runs(NAMESPACE, False)
+
+        # The newest three are none of those that have finished; the long queue does not hide the short one.
+        assert set(counts) == {
+            RunCount(TYPE, "long", RunStatus.PENDING, 2, True),
+            RunCount(TYPE, "short", RunStatus.PENDING, 1),
+        }
+        monkeypatch.setattr(counting, "OF_A_NAMESPACE", 6)
+        assert RunCount(TYPE, QUEUE, RunStatus.COMPLETED, 1, True) in await bench.store.count_runs(NAMESPACE, False)
+
+    async def test_runs_are_counted_by_when_they_were_created(self, bench: Bench) -> None:
+        await bench.done(await bench.started_claim(), CompleteRun(output=b"1"))
+        before = bench.now()
+        bench.clock.advance(SECOND)
+        await bench.start()
+        count = bench.store.count_runs
+
+        assert await count(NAMESPACE, False, before, None) == [RunCount(TYPE, QUEUE, RunStatus.PENDING, 1)]
+        assert await count(NAMESPACE, False, None, before + 1) == [RunCount(TYPE, QUEUE, RunStatus.COMPLETED, 1)]
+        assert await count(NAMESPACE, False, before, before + SECOND) == []

@@ -16,7 +16,7 @@ from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
-from kagzi.core.instant import SECOND, Span
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
@@ -275,8 +275,14 @@ class StorePort:
         counts: dict[WorkerStatus, int] = await self._ask("count_workers", namespace)
         return counts
 
-    async def count_runs(self, namespace: str | None, live: bool) -> list[RunCount]:
-        counts: list[RunCount] = await self._ask("count_runs", namespace, live)
+    async def count_runs(
+        self,
+        namespace: str | None,
+        live: bool,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> list[RunCount]:
+        counts: list[RunCount] = await self._ask("count_runs", namespace, live, created_after, created_before)
         return counts
 
     async def list_workers(self, namespace: str) -> list[Worker]:

@@ -39,23 +39,69 @@ FROM kagzi.workers AS w
 WHERE $1::text IS NULL OR w.namespace = $1::text
 GROUP BY w.status;
 
--- name: count_runs
--- Runs of one namespace, or of all. Reads every row there is: for people, and not often.
-SELECT r.workflow_type, r.task_queue, r.status, count(*) AS count
-FROM kagzi.workflow_runs AS r
-WHERE ($1::text IS NULL OR r.namespace = $1::text) AND r.status NOT IN ('SCHEDULED', 'PAUSED')
-GROUP BY r.workflow_type, r.task_queue, r.status
-LIMIT 10000;
-
 -- name: count_live_runs
--- The same for runs that have not finished, which the partial indexes hold.
-SELECT r.workflow_type, r.task_queue, r.status, count(*) AS count
-FROM (
-    SELECT w.workflow_type, w.task_queue, w.status FROM kagzi.workflow_runs AS w
-    WHERE w.status IN ('PENDING', 'SLEEPING') AND ($1::text IS NULL OR w.namespace = $1::text)
+-- Runs that have not finished: of each queue up to a bound, so that a long one does not hide the others, and all that
+-- are leased. The queues of a namespace are found by skipping along the index.
+WITH wanted AS MATERIALIZED (
+    SELECT $1::text AS namespace WHERE $1::text IS NOT NULL
     UNION ALL
-    SELECT w.workflow_type, w.task_queue, w.status FROM kagzi.workflow_runs AS w
+    (SELECT n.namespace FROM kagzi.namespaces AS n WHERE $1::text IS NULL ORDER BY n.namespace LIMIT $4::integer)
+), waiting AS MATERIALIZED (
+    SELECT r.namespace, r.workflow_type, r.task_queue, r.status, r.created_at
+    FROM wanted AS n
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE queue AS (
+            (SELECT w.task_queue FROM kagzi.workflow_runs AS w
+             WHERE w.namespace = n.namespace AND w.status IN ('PENDING', 'SLEEPING')
+             ORDER BY w.task_queue LIMIT 1)
+            UNION ALL
+            SELECT (SELECT w.task_queue FROM kagzi.workflow_runs AS w
+                    WHERE w.namespace = n.namespace AND w.status IN ('PENDING', 'SLEEPING')
+                      AND w.task_queue > q.task_queue
+                    ORDER BY w.task_queue LIMIT 1)
+            FROM queue AS q WHERE q.task_queue IS NOT NULL
+        )
+        SELECT q.task_queue FROM queue AS q WHERE q.task_queue IS NOT NULL LIMIT $5::integer
+    ) AS q
+    CROSS JOIN LATERAL (
+        SELECT w.namespace, w.workflow_type, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
+        WHERE w.namespace = n.namespace AND w.task_queue = q.task_queue AND w.status IN ('PENDING', 'SLEEPING')
+        ORDER BY w.claim_key
+        LIMIT $6::integer
+    ) AS r
+    LIMIT $7::integer
+), leased AS MATERIALIZED (
+    SELECT w.namespace, w.workflow_type, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
     WHERE w.status = 'RUNNING' AND ($1::text IS NULL OR w.namespace = $1::text)
-) AS r
-GROUP BY r.workflow_type, r.task_queue, r.status
-LIMIT 10000;
+    LIMIT $7::integer
+)
+SELECT r.namespace, r.workflow_type, r.task_queue, r.status, count(*) AS rows,
+       count(*) FILTER (WHERE ($2::bigint IS NULL OR r.created_at > $2::bigint)
+                          AND ($3::bigint IS NULL OR r.created_at < $3::bigint)) AS count
+FROM (SELECT * FROM waiting UNION ALL SELECT * FROM leased) AS r
+GROUP BY r.namespace, r.workflow_type, r.task_queue, r.status
+LIMIT $8::integer;
+
+-- name: count_newest_runs
+-- The newest runs of a namespace, or of each.
+WITH wanted AS MATERIALIZED (
+    SELECT $1::text AS namespace WHERE $1::text IS NOT NULL
+    UNION ALL
+    (SELECT n.namespace FROM kagzi.namespaces AS n WHERE $1::text IS NULL ORDER BY n.namespace LIMIT $4::integer)
+), newest AS MATERIALIZED (
+    SELECT r.namespace, r.workflow_type, r.task_queue, r.status, r.created_at
+    FROM wanted AS n
+    CROSS JOIN LATERAL (
+        SELECT w.namespace, w.workflow_type, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
+        WHERE w.namespace = n.namespace
+        ORDER BY w.run_id DESC
+        LIMIT $5::integer
+    ) AS r
+    LIMIT $6::integer
+)
+SELECT r.namespace, r.workflow_type, r.task_queue, r.status, count(*) AS rows,
+       count(*) FILTER (WHERE ($2::bigint IS NULL OR r.created_at > $2::bigint)
+                          AND ($3::bigint IS NULL OR r.created_at < $3::bigint)) AS count
+FROM newest AS r
+GROUP BY r.namespace, r.workflow_type, r.task_queue, r.status
+LIMIT $7::integer;

@@ -95,7 +95,7 @@ SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.ve
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id < $2::uuid
-      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status = $3::text END
+      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
       AND ($4::text IS NULL OR w.workflow_type = $4::text)
       AND ($5::text IS NULL OR w.task_queue = $5::text)
       AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
@@ -118,7 +118,7 @@ SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.ve
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id > $2::uuid
-      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status = $3::text END
+      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
       AND ($4::text IS NULL OR w.workflow_type = $4::text)
       AND ($5::text IS NULL OR w.task_queue = $5::text)
       AND ($6::bigint IS NULL OR w.created_at > $6::bigint)

@@ -27,22 +27,44 @@ UPDATE workers SET status = 'DRAINING' WHERE worker_id = ?1 AND status = 'ONLINE
 -- Workers of one namespace, or of all, by status.
 SELECT status, count(*) FROM workers WHERE ?1 IS NULL OR namespace = ?1 GROUP BY status;
 
--- name: count_runs
--- Runs of one namespace, or of all. Reads every row there is: for people, and not often.
-SELECT workflow_type, task_queue, status, count(*)
-FROM workflow_runs
-WHERE (?1 IS NULL OR namespace = ?1) AND status NOT IN ('SCHEDULED', 'PAUSED')
-GROUP BY workflow_type, task_queue, status
-LIMIT 10000;
+-- name: counted_namespaces
+-- Whose runs are counted when all are asked for.
+SELECT namespace FROM namespaces ORDER BY namespace LIMIT ?1;
 
--- name: count_live_runs
--- The same for runs that have not finished, which the partial indexes hold.
-SELECT workflow_type, task_queue, status, count(*)
+-- name: next_queue
+-- The queue after this one in which runs wait. Differs by necessity from PostgreSQL, which skips along the index in one
+-- statement: a subquery here cannot look at the row beside it.
+SELECT task_queue FROM workflow_runs
+WHERE namespace = ?1 AND status IN ('PENDING', 'SLEEPING') AND task_queue > ?2
+ORDER BY task_queue LIMIT 1;
+
+-- name: count_waiting_runs
+-- Runs that wait in a queue, up to a bound.
+SELECT c.namespace, c.workflow_type, c.task_queue, c.status, count(*),
+    sum((?3 IS NULL OR c.created_at > ?3) AND (?4 IS NULL OR c.created_at < ?4))
 FROM (
-    SELECT workflow_type, task_queue, status FROM workflow_runs
-    WHERE status IN ('PENDING', 'SLEEPING') AND (?1 IS NULL OR namespace = ?1)
-    UNION ALL
-    SELECT workflow_type, task_queue, status FROM workflow_runs
-    WHERE status = 'RUNNING' AND (?1 IS NULL OR namespace = ?1))
-GROUP BY workflow_type, task_queue, status
-LIMIT 10000;
+    SELECT namespace, workflow_type, task_queue, status, created_at FROM workflow_runs
+    WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING')
+    ORDER BY claim_key LIMIT ?5) AS c
+GROUP BY c.workflow_type, c.status
+LIMIT ?6;
+
+-- name: count_leased_runs
+-- Runs that are leased, of which there are never more than slots.
+SELECT c.namespace, c.workflow_type, c.task_queue, c.status, count(*),
+    sum((?2 IS NULL OR c.created_at > ?2) AND (?3 IS NULL OR c.created_at < ?3))
+FROM (
+    SELECT namespace, workflow_type, task_queue, status, created_at FROM workflow_runs
+    WHERE status = 'RUNNING' AND (?1 IS NULL OR namespace = ?1) LIMIT ?4) AS c
+GROUP BY c.namespace, c.workflow_type, c.task_queue
+LIMIT ?5;
+
+-- name: count_newest_runs
+-- The newest runs of a namespace.
+SELECT c.namespace, c.workflow_type, c.task_queue, c.status, count(*),
+    sum((?2 IS NULL OR c.created_at > ?2) AND (?3 IS NULL OR c.created_at < ?3))
+FROM (
+    SELECT namespace, workflow_type, task_queue, status, created_at FROM workflow_runs
+    WHERE namespace = ?1 ORDER BY run_id DESC LIMIT ?4) AS c
+GROUP BY c.workflow_type, c.task_queue, c.status
+LIMIT ?5;

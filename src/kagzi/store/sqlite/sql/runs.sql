@@ -33,7 +33,7 @@ LEFT JOIN workflow_payloads AS i
 LEFT JOIN workflow_payloads AS o
     ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
 WHERE r.namespace = ?1 AND r.run_id < ?2
-  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status = ?3 END
+  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
   AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
 ORDER BY r.run_id DESC
@@ -50,7 +50,7 @@ LEFT JOIN workflow_payloads AS i
 LEFT JOIN workflow_payloads AS o
     ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
 WHERE r.namespace = ?1 AND r.run_id > ?2
-  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status = ?3 END
+  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
   AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
 ORDER BY r.run_id
