@@ -68,3 +68,8 @@ def seeded_random(run_id: str) -> random.Random:
 
 def fresh_random() -> random.Random:
     return random.Random(os.urandom(16))
+
+
+def fresh_secret(length: int) -> bytes:
+    """So many bytes nobody can guess."""
+    return os.urandom(length)

@@ -43,9 +43,13 @@ class KeySource(Protocol):
 
 
 class KeyService(KeySource, Protocol):
+    """`actor` is who does it, for the audit log."""
+
     async def create(
-        self, *, name: str, role: Role, namespace: str | None, expires_in: Span | None = None
-    ) -> NewKey: ...
+        self, *, name: str, role: Role, namespace: str | None, actor: str, expires_in: Span | None = None
+    ) -> NewKey:
+        """NotFound if there is no such namespace; None is for all of them."""
+        ...
 
     async def get(self, key_id: str) -> Key: ...
 
@@ -55,11 +59,11 @@ class KeyService(KeySource, Protocol):
         """The newest first, dead ones included; of one namespace or of all."""
         ...
 
-    async def rotate(self, key_id: str, *, overlap: Span) -> NewKey:
+    async def rotate(self, key_id: str, *, overlap: Span, actor: str) -> NewKey:
         """A new key in the place of this one, which expires after the overlap."""
         ...
 
-    async def revoke(self, key_id: str) -> Key:
+    async def revoke(self, key_id: str, *, actor: str) -> Key:
         """Servers refuse it within seconds, for good."""
         ...
 

@@ -17,7 +17,9 @@ from msgspec import Struct
 from kagzi.core.instant import Instant
 
 PREFIX: Final = "kgz_"
+KEY_ID_BYTES: Final = 8
 SECRET_BYTES: Final = 32
+MOST_LIVE: Final = 10_000  # at once; servers keep all of them in memory
 _KEY: Final = re.compile(r"kgz_([0-9a-f]{16})_([0-9a-f]{64})")
 _IN_TEXT: Final = re.compile(r"kgz_([0-9a-f]{1,16})_[0-9A-Za-z_\-]+")
 
@@ -46,6 +48,16 @@ class Key(Struct, frozen=True, kw_only=True):
 
     def live(self, now: Instant) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+def key_position(key: Key) -> str:
+    """Where a key stands among those listed by when they were made."""
+    return f"{key.created_at}:{key.key_id}"
+
+
+def read_key_position(position: str) -> tuple[Instant, str]:
+    created_at, _, key_id = position.partition(":")
+    return int(created_at), key_id
 
 
 class Presented(Struct, frozen=True):

@@ -12,9 +12,12 @@ from kagzi.engine import health
 from kagzi.engine.admin import Admin
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.driven import Driven
+from kagzi.engine.audit import Audit
 from kagzi.engine.leases import Leases
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.pulse import Pulse
+from kagzi.engine.events import Events
+from kagzi.engine.keys import Keys
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.wakeups import Wakeups
@@ -93,6 +96,18 @@ class LocalEngine:
         if self._parts is not None:
             return
         await self.store.open()
+    @property
+    def events(self) -> Events:
+        return self._opened.events
+
+    @property
+    def keys(self) -> Keys:
+        return self._opened.keys
+
+    @property
+    def audit(self) -> Audit:
+        return self._opened.audit
+
         parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
         self._parts = parts
         if self._background:
@@ -181,6 +196,8 @@ class _Parts:
     async def close(self) -> None:
         await self._lanes.close()
         await self.wakeups.close()
+        self.keys = Keys(store, settings)
+        self.audit = Audit(store, settings)
         await self._supervisor.close()
 
     def _listen(self, on: bool) -> None:
@@ -201,3 +218,5 @@ class _Parts:
     def _heard_anything(self) -> None:
         self._driven.ended_elsewhere(None)
         self._pulse.look_at_everything()
+        await self.audit.close()
+        self.events.close()

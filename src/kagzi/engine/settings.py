@@ -43,6 +43,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     # what the filter shows anyway. A fixed key lets every process on a database read the tokens of the
     # others.
     page_secret: bytes = b"kagzi page tokens"
+    key_pepper: bytes = b""  # mixed into the digests of API keys; all processes on a database need the same
 
     @property
     def heartbeat_every(self) -> Span:
@@ -54,6 +55,9 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             if name == "page_secret":
                 if not isinstance(value, bytes) or not value:
                     raise InvalidRequest("page_secret must be bytes and not empty")
+            elif name == "key_pepper":
+                if not isinstance(value, bytes):
+                    raise InvalidRequest("key_pepper must be bytes")
             elif value is None and name == "heartbeat":
                 continue
             elif isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -11,16 +11,20 @@ locked only in transactions that lock no run afterwards. Duties skip locked rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
+from kagzi.core.key import Key
+from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
@@ -219,6 +223,41 @@ class Store(Protocol):
     async def time_out_runs(self, limit: int) -> list[Recovered]:
         """Live runs past their deadline: TIMED_OUT, token cleared."""
         ...
+    # Keys and the audit log. Whoever changes keys leaves an entry in the same transaction.
+
+    async def live_keys(self) -> LiveKeys: ...
+
+    async def create_key(self, key: Key, expires_in: Span | None, entry: AuditEntry) -> Key:
+        """The key as it was stored: made now, ending so much later."""
+        ...
+
+    async def get_key(self, key_id: str) -> Key | None:
+        """Dead ones as well."""
+        ...
+
+    async def list_keys(self, namespace: str | None, cursor: Cursor | None, limit: int) -> list[Key]:
+        """The newest first, beyond the cursor (see `core.key.key_position`); None: of all namespaces."""
+        ...
+
+    async def rotate_key(self, key_id: str, overlap: Span, new_id: str, digest: bytes, entry: AuditEntry) -> Key | None:
+        """A key like this one, which itself ends after the overlap, or when it would have ended anyway. None if there
+        is no live one. What has an end gets a successor that lives as long."""
+        ...
+
+    async def revoke_key(self, key_id: str, entry: AuditEntry) -> Key | None:
+        """None if there is no such key. One that was revoked before stays as it is."""
+        ...
+
+    async def touch_keys(self, used: Mapping[str, Instant]) -> None:
+        """When keys were last used, unless something later is stored."""
+        ...
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None: ...
+
+    async def list_audit(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
+        """The newest first; before the entry whose id the cursor holds."""
+        ...
+
 
     async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
         """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""

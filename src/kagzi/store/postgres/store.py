@@ -16,14 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Chunk, StartRun, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
+from kagzi.core.key import Key
+from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
@@ -31,7 +35,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, leases, namespaces, runs, steps, workers
+from kagzi.store.postgres import duties, keys, leases, namespaces, runs, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -290,6 +294,42 @@ class PostgresStore:
 
     async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         now = self._now()
+    # Keys and the audit log.
+
+    async def live_keys(self) -> LiveKeys:
+        now = self._now()
+        return await self._pool.run(lambda connection: keys.live_keys(connection, now))
+
+    async def create_key(self, key: Key, expires_in: Span | None, entry: AuditEntry) -> Key:
+        now = self._now()
+        return await self._pool.run(lambda connection: keys.create_key(connection, key, expires_in, entry, now))
+
+    async def get_key(self, key_id: str) -> Key | None:
+        return await self._pool.run(lambda connection: keys.get_key(connection, key_id))
+
+    async def list_keys(self, namespace: str | None, cursor: Cursor | None, limit: int) -> list[Key]:
+        return await self._pool.run(lambda connection: keys.list_keys(connection, namespace, cursor, limit))
+
+    async def rotate_key(self, key_id: str, overlap: Span, new_id: str, digest: bytes, entry: AuditEntry) -> Key | None:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: keys.rotate_key(connection, key_id, overlap, new_id, digest, entry, now)
+        )
+
+    async def revoke_key(self, key_id: str, entry: AuditEntry) -> Key | None:
+        now = self._now()
+        return await self._pool.run(lambda connection: keys.revoke_key(connection, key_id, entry, now))
+
+    async def touch_keys(self, used: Mapping[str, Instant]) -> None:
+        await self._pool.run(lambda connection: keys.touch_keys(connection, used))
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        now = self._now()
+        await self._pool.run(lambda connection: keys.append_audit(connection, entries, now))
+
+    async def list_audit(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
+        return await self._pool.run(lambda connection: keys.list_audit(connection, filter, cursor, limit))
+
         return await self._pool.run(lambda connection: duties.time_out_steps(connection, limit, grace, now))
 
     async def time_out_runs(self, limit: int) -> list[Recovered]:

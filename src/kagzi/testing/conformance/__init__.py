@@ -25,6 +25,7 @@ _NOUNS = (
     "chunks",
     "claims",
     "duties",
+    "keys",
     "listing",
     "namespaces",
     "runs",
@@ -57,6 +58,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
     TestRetention,
     TestStepTimeouts,
 )
+from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
@@ -67,6 +69,7 @@ from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noq
 
 __all__ = [
     "Bench",
+    "TestAuditLog",
     "TestBirth",
     "TestCancelGrace",
     "TestCancels",
@@ -78,6 +81,7 @@ __all__ = [
     "TestExternalIds",
     "TestHeartbeats",
     "TestHorizon",
+    "TestKeys",
     "TestLeases",
     "TestListing",
     "TestLookingAtWorkers",

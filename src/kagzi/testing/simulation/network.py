@@ -8,15 +8,19 @@ the sender still lives: a store call in flight at a crash may still be committed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.key import Key
+from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
@@ -257,6 +261,40 @@ class StorePort:
         return answer
 
     async def deregister(self, worker_id: str) -> list[Recovered]:
+    async def live_keys(self) -> LiveKeys:
+        live: LiveKeys = await self._ask("live_keys")
+        return live
+
+    async def create_key(self, key: Key, expires_in: Span | None, entry: AuditEntry) -> Key:
+        made: Key = await self._ask("create_key", key, expires_in, entry)
+        return made
+
+    async def get_key(self, key_id: str) -> Key | None:
+        key: Key | None = await self._ask("get_key", key_id)
+        return key
+
+    async def list_keys(self, namespace: str | None, cursor: Cursor | None, limit: int) -> list[Key]:
+        keys: list[Key] = await self._ask("list_keys", namespace, cursor, limit)
+        return keys
+
+    async def rotate_key(self, key_id: str, overlap: Span, new_id: str, digest: bytes, entry: AuditEntry) -> Key | None:
+        key: Key | None = await self._ask("rotate_key", key_id, overlap, new_id, digest, entry)
+        return key
+
+    async def revoke_key(self, key_id: str, entry: AuditEntry) -> Key | None:
+        key: Key | None = await self._ask("revoke_key", key_id, entry)
+        return key
+
+    async def touch_keys(self, used: Mapping[str, Instant]) -> None:
+        await self._ask("touch_keys", used)
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        await self._ask("append_audit", tuple(entries))
+
+    async def list_audit(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
+        entries: list[AuditEntry] = await self._ask("list_audit", filter, cursor, limit)
+        return entries
+
         recovered: list[Recovered] = await self._ask("deregister", worker_id)
         return recovered
 

@@ -1,0 +1,56 @@
+-- name: any_key
+-- Whether there is or was any key.
+SELECT EXISTS (SELECT 1 FROM api_keys);
+
+-- name: live_keys
+-- The keys that open something.
+SELECT key_id, namespace, role, name, digest, created_at, expires_at, revoked_at, last_used_at
+FROM api_keys
+WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)
+ORDER BY created_at DESC
+LIMIT ?2;
+
+-- name: create_key
+-- A new key.
+INSERT INTO api_keys (key_id, namespace, role, name, digest, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+RETURNING key_id, namespace, role, name, digest, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: get_key
+-- One key, dead or alive.
+SELECT key_id, namespace, role, name, digest, created_at, expires_at, revoked_at, last_used_at
+FROM api_keys WHERE key_id = ?1;
+
+-- name: list_keys
+-- Keys older than a position, the newest first; of one namespace or of all.
+SELECT key_id, namespace, role, name, digest, created_at, expires_at, revoked_at, last_used_at
+FROM api_keys
+WHERE (?1 IS NULL OR namespace = ?1) AND (created_at < ?2 OR (created_at = ?2 AND key_id < ?3))
+ORDER BY created_at DESC, key_id DESC
+LIMIT ?4;
+
+-- name: expire_key
+-- Let a key end.
+UPDATE api_keys SET expires_at = ?2 WHERE key_id = ?1;
+
+-- name: revoke_key
+-- Refuse a key from now on. Once is enough.
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?2) WHERE key_id = ?1
+RETURNING key_id, namespace, role, name, digest, created_at, expires_at, revoked_at, last_used_at;
+
+-- name: touch_key
+-- When a key was last used. Several servers tell of one key; the latest wins.
+UPDATE api_keys SET last_used_at = ?2 WHERE key_id = ?1 AND (last_used_at IS NULL OR last_used_at < ?2);
+
+-- name: append_audit
+-- Add an entry to the audit log.
+INSERT INTO audit_log (at, actor, action, namespace, target, request_id, peer, result)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8);
+
+-- name: list_audit
+-- Entries before a position, the newest first. A filter that is NULL lets everything through.
+SELECT entry_id, at, actor, action, namespace, target, request_id, peer, result
+FROM audit_log
+WHERE entry_id < ?1 AND (?2 IS NULL OR namespace = ?2) AND (?3 IS NULL OR actor = ?3)
+ORDER BY entry_id DESC
+LIMIT ?4;
