@@ -28,6 +28,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
+from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.codec import Codec, decode
@@ -234,6 +235,16 @@ class Kagzi(Registrar):
         """How well the database, its migrations, the background duties and the workers are: `health.status` is
         healthy, degraded or unhealthy, `health.components` say why."""
         return await self.engine.health()
+
+    async def metrics(self) -> tuple[bytes, str]:
+        """What Prometheus reads, and its content type, for a page of your own (see docs/observability.md):
+        `body, content_type = await app.metrics()`."""
+        engine = self.engine
+        if not isinstance(engine, LocalEngine):
+            raise InvalidRequest("this app uses a server, which counts for all of its clients: read /metrics there")
+        from kagzi.metrics.exposition import render
+
+        return await render(engine)
 
     # Workers.
 

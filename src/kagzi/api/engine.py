@@ -9,6 +9,8 @@ from kagzi.api.namespaces import NamespaceService
 from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
 from kagzi.core.health import Health
+from kagzi.core.load import Load
+from kagzi.metrics.counters import Metrics
 
 
 class Engine(Protocol):
@@ -51,3 +53,13 @@ class HostedEngine(ManagedEngine, Protocol):
 
     @property
     def leases(self) -> LeaseService: ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """What was counted here; its ports count here, too."""
+        ...
+
+    async def load(self) -> Load | None:
+        """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
+        answer."""
+        ...

@@ -110,6 +110,10 @@ class Driven:
 
     # What is known about a run.
 
+    def claim_of(self, run_id: str, token: str) -> Claim | None:
+        driven = self._driven.get(run_id)
+        return None if driven is None or driven.claim.token != token else driven.claim
+
     def surely(self, run_id: str) -> bool:
         """Whether the run's end will be heard of here without looking: it has made progress here just now."""
         driven = self._driven.get(run_id)

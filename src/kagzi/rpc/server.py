@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -158,16 +159,26 @@ class RpcServer:
         guard = self._guard
         read = method.request.FromString
 
+        count = partial(self._engine.metrics.rpc_answered, method.rpc)
+        time = asyncio.get_running_loop().time
+
         async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
             error: Exception
+            begun = time()
             try:
                 request = read(data)
                 async with asyncio.timeout(limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS):
                     if guard is not None:
                         await guard(method, request, context)
                     response = await handle(request, context)
-                return response.SerializeToString()
+                answered = response.SerializeToString()
+                count("OK", time() - begun)
+                return answered
+            except asyncio.CancelledError:
+                count("CANCELLED", time() - begun)
+                raise
             except grpc.aio.AbortError:
+                count(_code_of(context), time() - begun)
                 raise  # a guard has answered
             except DecodeError:
                 error = InvalidRequest(f"the request is not a readable {method.rpc}Request")
@@ -175,14 +186,18 @@ class RpcServer:
                 error = too_slow()
             except Exception as problem:
                 error = problem
-            return await self._abort(context, error)
+            status, detail = describe(error, self._ids.token)
+            count(status.name, time() - begun)
+            await context.abort(status, status_text(detail), trailing_metadata=trailer(detail))
+            raise AssertionError("abort always raises")
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
-    async def _abort(self, context: grpc.aio.ServicerContext[bytes, bytes], error: Exception) -> bytes:
-        status, detail = describe(error, self._ids.token)
-        await context.abort(status, status_text(detail), trailing_metadata=trailer(detail))
-        raise AssertionError("abort always raises")
+
+def _code_of(context: Any) -> str:
+    """With which status a guard has answered."""
+    code = context.code()
+    return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
 
 
 def make_server(engine: HostedEngine, host: str = "127.0.0.1", port: int = 0, **options: Any) -> RpcServer:

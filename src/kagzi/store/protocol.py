@@ -23,6 +23,7 @@ from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Poll
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
+from kagzi.core.load import Load
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -35,6 +36,7 @@ from kagzi.store.migrate import Migration
 Queue = tuple[str, str]  # (namespace, task queue)
 
 MOST_SURVEYED = 100_000
+MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
 
 
 class Horizon(Struct, frozen=True, kw_only=True):
@@ -60,6 +62,16 @@ class Survey(Struct, frozen=True, kw_only=True):
     workers_online: int
     workers_draining: int
     schema: int  # the newest migration this database has
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """What a run is counted under."""
+
+    namespace: str
+    run_id: str
+    workflow_type: str
+    started_at: Instant | None
+    finished_at: Instant | None
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -142,6 +154,14 @@ class Store(Protocol):
     async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
 
     async def survey(self) -> Survey: ...
+
+    async def load(self) -> Load:
+        """What gauges show. Does not read what sleeps, and counts to MOST_SURVEYED in each of MOST_LOADS queues."""
+        ...
+
+    async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
+        """Those of these (namespace, run_id) that exist, in any order."""
+        ...
 
     # Namespaces and workers.
 

@@ -43,9 +43,9 @@ from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
 from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations
 from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.starts import apply_starts
-from kagzi.store.postgres.survey import survey
+from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Horizon, Queue, Recovered, Survey
+from kagzi.store.protocol import Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -209,6 +209,14 @@ class PostgresStore:
     async def survey(self) -> Survey:
         now = self._now()
         return await self._pool.run(lambda connection: survey(connection, now))
+
+    async def load(self) -> Load:
+        now = self._now()
+        return await self._pool.run(lambda connection: load(connection, now))
+
+    async def facts_of(self, runs_asked: Sequence[tuple[str, str]]) -> list[RunFacts]:
+        asked = [pair for pair in runs_asked if runs.is_id(pair[1])]
+        return await self._pool.run(lambda connection: facts_of(connection, asked)) if asked else []
 
     # Namespaces and workers.
 

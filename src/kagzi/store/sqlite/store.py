@@ -13,6 +13,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
+from kagzi.core.load import Load
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -133,6 +134,13 @@ class SqliteStore:
     async def survey(self) -> Survey:
         now = self._now
         return await self._database.read(lambda connection: read_survey.survey(connection, now()))
+
+    async def load(self) -> Load:
+        now = self._now
+        return await self._database.read(lambda connection: read_survey.load(connection, now()))
+
+    async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
+        return await self._database.read(lambda connection: read_survey.facts_of(connection, runs))
 
     # Namespaces and workers.
 

@@ -63,7 +63,7 @@ from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
-from kagzi.testing.conformance.survey import TestSchema, TestSurvey  # noqa: E402
+from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
 from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noqa: E402
 
@@ -79,11 +79,13 @@ __all__ = [
     "TestCounting",
     "TestDeadlines",
     "TestExternalIds",
+    "TestFacts",
     "TestHeartbeats",
     "TestHorizon",
     "TestKeys",
     "TestLeases",
     "TestListing",
+    "TestLoad",
     "TestLookingAtWorkers",
     "TestNamespaces",
     "TestPolls",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from kagzi.api.operations import CompleteRun, ParkRun
 from kagzi.core.instant import SECOND
+from kagzi.core.load import Load
+from kagzi.core.worker import WorkerStatus
 from kagzi.testing.conformance.bench import Bench
 
 
@@ -54,3 +56,70 @@ class TestSchema:
         if getattr(getattr(bench.store, "_database", None), "path", "") is None:
             return  # in memory: whoever asks from outside finds nothing
         assert await bench.store.missing_migrations() == ()
+
+
+class TestLoad:
+    async def test_an_empty_store(self, bench: Bench) -> None:
+        load = await bench.store.load()
+
+        assert load == Load(now=bench.now(), queues=(), workers=(), running={})
+
+    async def test_what_could_be_claimed_in_each_queue_of_each_namespace(self, bench: Bench) -> None:
+        await bench.start(delay=10 * SECOND)
+        parked = await bench.started_claim()
+        await bench.done(parked, ParkRun(available_at=bench.now() + 2 * SECOND, inbox_seq=parked.inbox_seq))
+        await bench.start(task_queue="asleep", delay=86_400 * SECOND)
+        await bench.start(namespace="a tenant", task_queue="asleep")
+        bench.clock.advance(5 * SECOND)
+        # Priority decides who is first, not who has waited longest.
+        await bench.start(priority=7)
+        await bench.start(namespace="z tenant", task_queue="other")
+        await bench.start(namespace="z tenant", task_queue="orders", start_at=bench.now() - 60 * SECOND)
+
+        load = await bench.store.load()
+
+        assert {(each.namespace, each.task_queue): (each.ready, each.oldest_due_at) for each in load.queues} == {
+            ("default", "orders"): (2, bench.now() - 3 * SECOND),
+            ("default", "asleep"): (0, None),
+            ("a tenant", "asleep"): (1, bench.now() - 5 * SECOND),
+            ("z tenant", "other"): (1, bench.now()),
+            ("z tenant", "orders"): (1, bench.now() - 60 * SECOND),
+        }
+
+    async def test_workers_slots_and_what_is_running(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration(concurrency=7))
+        await bench.store.register(bench.registration(worker_id=bench.new_id(), concurrency=5))
+        gone = bench.new_id()
+        await bench.store.register(bench.registration(worker_id=gone, concurrency=3))
+        await bench.store.deregister(gone)
+        await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
+        await bench.started_claim()
+        await bench.started_claim()
+
+        load = await bench.store.load()
+
+        assert {(each.namespace, each.status): (each.workers, each.slots) for each in load.workers} == {
+            ("default", WorkerStatus.ONLINE): (2, 12),
+            ("default", WorkerStatus.OFFLINE): (1, 3),
+            ("tenant", WorkerStatus.ONLINE): (1, 10),
+        }
+        assert load.running == {"default": 2}
+
+
+class TestFacts:
+    async def test_of_the_runs_that_exist(self, bench: Bench) -> None:
+        waiting = await bench.start(namespace="tenant")
+        claim = await bench.started_claim()
+        begun = bench.now()
+        bench.clock.advance(SECOND)
+        await bench.done(claim, CompleteRun(output=b"1"))
+        asked = [("tenant", waiting), ("default", claim.run_id), ("default", waiting), ("default", bench.new_id())]
+
+        facts = {each.run_id: each for each in await bench.store.facts_of(asked)}
+
+        assert facts.keys() == {waiting, claim.run_id}
+        assert facts[waiting].namespace == "tenant"
+        assert (facts[waiting].started_at, facts[waiting].finished_at) == (None, None)
+        ended = facts[claim.run_id]
+        assert (ended.workflow_type, ended.started_at, ended.finished_at) == ("checkout", begun, begun + SECOND)
+        assert await bench.store.facts_of([]) == []

@@ -28,7 +28,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import Migration
-from kagzi.store.protocol import Horizon, Queue, Recovered, Store, Survey
+from kagzi.store.protocol import Horizon, Queue, Recovered, RunFacts, Store, Survey
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
@@ -227,6 +227,14 @@ class StorePort:
     async def survey(self) -> Survey:
         survey: Survey = await self._ask("survey")
         return survey
+
+    async def load(self) -> Load:
+        load: Load = await self._ask("load")
+        return load
+
+    async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
+        facts: list[RunFacts] = await self._ask("facts_of", tuple(runs))
+        return facts
 
     async def ensure_namespace(self, namespace: str) -> None:
         await self._ask("ensure_namespace", namespace)

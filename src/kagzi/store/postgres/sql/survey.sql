@@ -19,3 +19,55 @@ SELECT i.now, c.pending, c.sleeping, c.oldest_due_at, k.workers_online, k.worker
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.status = 'RUNNING') AS running,
        (SELECT max(m.number) FROM kagzi.migrations AS m) AS schema
 FROM instant AS i CROSS JOIN counted AS c CROSS JOIN crew AS k;
+
+-- name: queue_loads
+-- What could be claimed now, queue by queue. The names of the queues are found by hopping over the index of claims from
+-- one to the next, so that what sleeps is not looked at, however much it is.
+WITH RECURSIVE queues AS (
+    (SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
+     WHERE r.status IN ('PENDING', 'SLEEPING') ORDER BY r.namespace, r.task_queue LIMIT 1)
+    UNION ALL
+    SELECT n.namespace, n.task_queue
+    FROM queues AS q
+    CROSS JOIN LATERAL (
+        SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
+        WHERE r.status IN ('PENDING', 'SLEEPING') AND (r.namespace, r.task_queue) > (q.namespace, q.task_queue)
+        ORDER BY r.namespace, r.task_queue LIMIT 1
+    ) AS n
+), instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
+SELECT q.namespace, q.task_queue, c.ready, c.oldest_due_at
+FROM (SELECT namespace, task_queue FROM queues LIMIT $2::integer) AS q
+CROSS JOIN LATERAL (
+    SELECT count(*) AS ready, min(d.available_at) AS oldest_due_at
+    FROM (
+        SELECT r.available_at FROM kagzi.workflow_runs AS r
+        WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+          AND r.claim_key <= (SELECT i.now FROM instant AS i)
+        ORDER BY r.claim_key
+        LIMIT $3::integer
+    ) AS d
+) AS c;
+
+-- name: worker_loads
+-- Workers and their slots.
+SELECT w.namespace, w.status, count(*) AS workers, sum(w.concurrency)::bigint AS slots
+FROM kagzi.workers AS w
+GROUP BY w.namespace, w.status
+LIMIT $1::integer;
+
+-- name: running_loads
+-- Leased runs, of which there are never more than there are slots; and what time it is.
+SELECT coalesce($1::bigint, kagzi.clock()) AS now, r.namespace, r.running
+FROM (SELECT 1) AS one
+LEFT JOIN (
+    SELECT l.namespace, count(*) AS running FROM kagzi.workflow_runs AS l
+    WHERE l.status = 'RUNNING' GROUP BY l.namespace LIMIT $2::integer
+) AS r ON true;
+
+-- name: facts_of
+-- What to count runs under.
+SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
+FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
+JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id;

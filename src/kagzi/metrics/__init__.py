@@ -1,0 +1,1 @@
+"""What can be counted, and how it is shown to Prometheus."""
