@@ -275,7 +275,7 @@ class Kagzi(Registrar):
         grace: Duration = "25s",
         strict: bool = False,
     ) -> None:
-        """Make this process a worker until it gets SIGTERM or SIGINT, then drain and return.
+        """Make this process a worker until it gets SIGTERM or SIGINT or an operator drains it, then drain and return.
 
         The first signal lets running steps finish within the grace time and hands everything else back at once; the
         second one stops running steps and hands their runs back, too.
@@ -310,7 +310,9 @@ class Kagzi(Registrar):
                     loop.add_signal_handler(number, on_signal, number)
             async with self, self._hosted(self._make_worker(settings)) as hosted:
                 workers.append(hosted)
+                told = loop.create_task(_when_told(hosted.told_to_drain, stop))
                 await stop.wait()
+                told.cancel()
 
         gc.freeze()  # what the program has loaded by now stays
         with contextlib.suppress(asyncio.CancelledError):
@@ -417,6 +419,11 @@ def _instant(moment: Any, field: str) -> int:
     if instant < 0:
         raise InvalidRequest(f"{field} must not lie before 1970, as {moment} does")
     return instant
+
+
+async def _when_told(told: asyncio.Event, stop: asyncio.Event) -> None:
+    await told.wait()
+    stop.set()
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:

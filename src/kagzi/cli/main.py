@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "worker": ("kagzi.cli.worker", "worker"),
     "start": ("kagzi.cli.start", "start"),
     "runs": ("kagzi.cli.runs", "runs"),
+    "workers": ("kagzi.cli.workers", "workers"),
     "migrate": ("kagzi.cli.migrate", "migrate"),
     "doctor": ("kagzi.cli.doctor", "doctor"),
 }

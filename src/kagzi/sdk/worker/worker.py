@@ -130,6 +130,8 @@ class Worker:
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
+        self.told_to_drain = asyncio.Event()  # by an operator; whoever hosts the worker may stop it then
+        self._leaving: asyncio.Task[None] | None = None
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
@@ -154,15 +156,9 @@ class Worker:
     async def stop(self, grace: Span | None = None) -> None:
         """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
         self.draining = True
-        if self._detach is not None:
-            self._detach()
-            self._detach = None
-        if self._polling is not None:
-            self._polling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._polling
-            # A claim may have been under way. Now it counts as heard, so the next heartbeat gives its runs back.
-            self._heard = self._polls
+        if self._leaving is not None:
+            await self._leaving
+        await self._take_nothing_new()
         if self._held:
             self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
         self.loop.call_soon(self._each_held, Attempt.drain)
@@ -178,6 +174,18 @@ class Worker:
         if self._heart is not None:
             await self._heart.stop()
         self._log.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+
+    async def _take_nothing_new(self) -> None:
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
+        if self._polling is not None:
+            polling, self._polling = self._polling, None
+            polling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await polling
+            # A claim may have been under way. Now it counts as heard, so the next heartbeat gives its runs back.
+            self._heard = self._polls
 
     def hurry(self) -> None:
         """Cut the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
@@ -463,9 +471,11 @@ class Worker:
             self._log.warning("the engine took worker %s for dead; registering again", self.worker_id)
             self._registering = self.loop.create_task(self._register_again())
         if answer.drain and not self.draining:
-            self._log.info("the engine asks worker %s to drain", self.worker_id)
+            self._log.info("an operator asks worker %s to drain: %d runs in hand", self.worker_id, len(self._held))
             self.draining = True
+            self._leaving = self.loop.create_task(self._take_nothing_new())
             self._each_held(Attempt.drain)
+            self.told_to_drain.set()
 
     async def _register_again(self) -> None:
         with contextlib.suppress(KagziError):

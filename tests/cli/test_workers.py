@@ -1,0 +1,115 @@
+"""Looking after real workers, on a database and through a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.cli.conftest import Shell, read_until
+
+FAST = {"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS": "0.2"}
+NOBODY = "00000000-0000-4000-8000-000000000009"
+
+
+@pytest.fixture(params=["sqlite", "grpc"])
+def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
+    """A shop whose settings say where its runs live."""
+    shop.environ |= FAST
+    if request.param == "grpc":
+        server = shop.spawn("server", "--port", "0")
+        found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
+        assert found is not None
+        shop.environ["KAGZI_URL"] = f"grpc://127.0.0.1:{found[1]}"
+    return shop
+
+
+def worker_of(shell: Shell, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    process = shell.spawn("worker", "shop.py", *arguments)
+    found = re.search(r"worker ([0-9a-f-]{36}) is up", read_until(process, "is up"))
+    assert found is not None
+    return process, found[1]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
+    process, worker_id = worker_of(home, "-c", "7")
+    waiting = home.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
+    read_until(waiting, "is stored")
+    listed = home("workers", "list", "--json")
+    assert listed.code == 0, listed
+    assert listed.json["next"] is None
+    (found,) = listed.json["workers"]
+    assert (found["worker_id"], found["status"], found["pid"]) == (worker_id, "ONLINE", process.pid)
+    assert (found["queues"], found["concurrency"]) == (["default"], 7)
+    assert found["workflows"] == [{"workflow": "checkout", "version": "1"}]
+    assert home("workers", "list").out.split("\t")[:3] == [worker_id, "ONLINE", "default"]
+    assert home("workers", "list", "-s", "offline", "--json").json["workers"] == []
+    assert home("workers", "list", "-q", "other", "--json").json["workers"] == []
+    shown = home("workers", "show", worker_id, "--json").json
+    assert shown == found | {name: shown[name] for name in ("active", "last_heartbeat_at")}
+    assert f"pid\t{process.pid}" in home("workers", "show", worker_id).out
+
+    drained = home("workers", "drain", worker_id, "--json")
+    assert (drained.code, drained.json["status"]) == (0, "DRAINING"), drained
+    assert "told with its next heartbeat" in drained.err
+    said = read_until(process, "asks worker")
+    assert "1 runs in hand" in said
+    assert process.poll() is None  # its step is running
+    # What comes now is for others.
+    other, _ = worker_of(home)
+    (home.directory / "go-2").touch()
+    second = home("start", "checkout", "-i", '["2", 6]', "--wait", "--timeout", "30")
+    assert json.loads(second.out) == {"paid": "2:6", "sent": "shipped"}, second
+    assert process.poll() is None
+    (home.directory / "go-1").touch()
+    code, err = ended(process)
+    assert code == 0, err
+    assert f"worker {worker_id} has stopped" in err
+    out, _ = waiting.communicate(timeout=30)
+    assert json.loads(out) == {"paid": "1:5", "sent": "shipped"}
+    assert home("workers", "show", worker_id, "--json").json["status"] == "OFFLINE"
+    gone = home("workers", "drain", worker_id)
+    assert (gone.code, gone.out) == (5, ""), gone
+    assert "OFFLINE already" in gone.err
+    other.send_signal(signal.SIGTERM)
+    assert ended(other)[0] == 0
+
+
+def test_waiting_until_a_worker_has_stopped(home: Shell) -> None:
+    process, worker_id = worker_of(home)
+    done = home("workers", "drain", worker_id, "--wait", "--json")
+    assert (done.code, done.json["status"]) == (0, "OFFLINE"), done
+    assert ended(process)[0] == 0
+    assert done.err == ""
+
+
+def test_waiting_no_longer_than_that(shop: Shell) -> None:
+    shop.environ |= FAST
+    process, worker_id = worker_of(shop)
+    waiting = shop.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
+    read_until(waiting, "is stored")
+    done = shop("workers", "drain", worker_id, "--timeout", "300ms")
+    assert (done.code, done.out) == (124, ""), done
+    assert "goes on draining" in done.err
+    process.kill()
+
+
+def test_workers_that_are_not_there(home: Shell) -> None:
+    for command in ("show", "drain"):
+        unknown = home("workers", command, NOBODY)
+        assert (unknown.code, unknown.out) == (3, ""), unknown
+        assert NOBODY in unknown.err
+        malformed = home("workers", command, "nobody")
+        assert (malformed.code, malformed.out) == (2, ""), malformed
+        assert "Traceback" not in malformed.err
+    assert home("workers", "list").out == ""
+    assert home("workers", "list", "--page", "forged").code == 2
+    assert home("workers", "list", "--status", "asleep").code == 2
