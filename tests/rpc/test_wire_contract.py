@@ -223,6 +223,10 @@ OURS: dict[str, str] = {
     "WaitWorkflowResponse": "1 workflow Workflow",
     "WaitWorkflowsRequest": "1 namespace string, 2 run_ids *string, 3 wait_us int64",
     "WaitWorkflowsResponse": "1 workflows *Workflow, 2 unknown_run_ids *string",
+    "DeregisterRequest": "50 namespace string",
+    "GetWorkerRequest": "50 namespace string",
+    "DrainWorkerRequest": "50 namespace string",
+    "HealthCheckRequest": "50 namespace string",
     "WorkflowType": "1 name string, 2 version ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -236,7 +240,7 @@ OURS: dict[str, str] = {
     "RegisterResponse": "50 lease_us int64, 51 heartbeat_us int64",
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",
-    "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64",
+    "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64, 54 namespace string",
     "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string",
     "PollTasksRequest": (
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "

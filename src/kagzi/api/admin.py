@@ -32,15 +32,15 @@ class RunCount(Struct, frozen=True):
 
 
 class AdminService(Protocol):
-    async def get_worker(self, worker_id: str) -> Worker:
-        """NotFound if there is none."""
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
+        """NotFound if there is none, or none in this namespace."""
         ...
 
     async def list_workers(
         self, filter: WorkerFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Worker]: ...
 
-    async def drain_worker(self, worker_id: str) -> Worker:
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         """Ask a worker to finish what it has and take nothing new; it is told with its next heartbeat. One that has
         gone stays gone."""
         ...

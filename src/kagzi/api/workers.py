@@ -93,6 +93,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
     held: tuple[tuple[str, str], ...]  # (run_id, token)
     heard: int
     confirmed: bool = False
+    namespace: str | None = None  # nothing happens if the worker is in another one; None: it may be in any
     completed: int = 0  # since the start of the worker
     failed: int = 0
 
@@ -174,8 +175,8 @@ class WorkerService(Protocol):
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
 
-    async def deregister(self, worker_id: str) -> None:
-        """Leave; runs still held go back at once and burn nothing."""
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
+        """Leave; runs still held go back at once and burn nothing. With a namespace: only a worker of it."""
         ...
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
 from kagzi.core.page import Cursor, Page, sign, verify
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
-from kagzi.engine.checks import check_id, check_instant, check_number, check_token
+from kagzi.engine.checks import check_home, check_id, check_instant, check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
@@ -29,9 +29,10 @@ class Admin:
         self._counts: dict[str | None, tuple[float, tuple[RunCount, ...]]] = {}
         self._counting = asyncio.Lock()
 
-    async def get_worker(self, worker_id: str) -> Worker:
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
-        worker = await self._store.get_worker(worker_id)
+        check_home(namespace)
+        worker = await self._store.get_worker(worker_id, namespace)
         if worker is None:
             raise NotFound(f"there is no worker {worker_id}")
         return worker
@@ -55,10 +56,11 @@ class Admin:
             token = sign(Cursor(worker_position(items[-1])), filter_text=filter_text, secret=self._secret)
         return Page(items, token, None)
 
-    async def drain_worker(self, worker_id: str) -> Worker:
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
-        await self._store.drain_worker(worker_id)
-        return await self.get_worker(worker_id)
+        check_home(namespace)
+        await self._store.drain_worker(worker_id, namespace)
+        return await self.get_worker(worker_id, namespace)
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         if namespace is not None:

@@ -39,6 +39,12 @@ def check_id(value: object, field: str) -> str:
     raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
 
 
+def check_home(namespace: str | None) -> None:
+    """The namespace that a worker must be in; None is any."""
+    if namespace is not None:
+        check_name(namespace, "namespace")
+
+
 def check_number(value: object, field: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{field} must be a whole number, not {value!r:.60}")
@@ -206,6 +212,7 @@ def check_poll(poll: Poll) -> None:
 
 def check_heartbeat(heartbeat: Heartbeat) -> None:
     check_id(heartbeat.worker_id, "worker id")
+    check_home(heartbeat.namespace)
     check_number(heartbeat.heard, "heard", 0, 2**31 - 1)
     check_number(heartbeat.completed, "completed", 0, 2**63 - 1)
     check_number(heartbeat.failed, "failed", 0, 2**63 - 1)

@@ -8,28 +8,22 @@ from typing import Protocol
 
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
-from kagzi.core.load import Load
 from kagzi.engine import health
 from kagzi.engine.admin import Admin
-from kagzi.engine.batcher import Lanes
-from kagzi.engine.counting import Counting
-from kagzi.engine.driven import Driven
 from kagzi.engine.audit import Audit
+from kagzi.engine.batcher import Lanes
+from kagzi.engine.driven import Driven
+from kagzi.engine.keys import Keys
 from kagzi.engine.leases import Leases
-from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.pulse import Pulse
-from kagzi.engine.events import Events
-from kagzi.engine.keys import Keys
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
-from kagzi.engine.timed import timed
 from kagzi.engine.wakeups import Wakeups
 from kagzi.engine.workers import Workers
 from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.metrics.counters import Metrics
 from kagzi.store.protocol import Horizon, Store
 
 
@@ -64,10 +58,8 @@ class LocalEngine:
         settings: EngineSettings = EngineSettings(),  # noqa: B008 (frozen)
         coordinate: MakeDuties | None = None,
         background: bool = True,
-        metrics: Metrics | None = None,
     ) -> None:
         self.store = store
-        self.metrics = metrics or Metrics()
         self.settings = settings.check()
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds(self._clock.now)
@@ -96,18 +88,6 @@ class LocalEngine:
         return self._opened.namespaces
 
     @property
-    def wakeups(self) -> Wakeups:
-        return self._opened.wakeups
-
-    async def open(self) -> None:
-        if self._parts is not None:
-            return
-        await self.store.open()
-    @property
-    def events(self) -> Events:
-        return self._opened.events
-
-    @property
     def keys(self) -> Keys:
         return self._opened.keys
 
@@ -115,7 +95,15 @@ class LocalEngine:
     def audit(self) -> Audit:
         return self._opened.audit
 
-        parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background, self.metrics)
+    @property
+    def wakeups(self) -> Wakeups:
+        return self._opened.wakeups
+
+    async def open(self) -> None:
+        if self._parts is not None:
+            return
+        await self.store.open()
+        parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
         self._parts = parts
         if self._background:
             try:
@@ -137,23 +125,13 @@ class LocalEngine:
         _ = self._opened
         return await health.check(self.store, self.settings)
 
-    async def load(self) -> Load | None:
-        """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
-        answer. Also counts what could not be counted without asking it (see `counting`)."""
-        return await self._opened.load()
-
     def silence(self) -> float:
         """For how many seconds the database has not answered the regular look at it. Asks nothing."""
         return self._opened.silence()
 
     def sibling(self) -> LocalEngine:
         return LocalEngine(
-            self.store.sibling(),
-            clock=self._clock,
-            ids=self._ids,
-            settings=self.settings,
-            background=False,
-            metrics=self.metrics,
+            self.store.sibling(), clock=self._clock, ids=self._ids, settings=self.settings, background=False
         )
 
     async def __aenter__(self) -> LocalEngine:
@@ -180,19 +158,18 @@ class _Parts:
         settings: EngineSettings,
         coordinate: MakeDuties | None,
         background: bool,
-        metrics: Metrics,
     ) -> None:
-        self._store = store = timed(store, metrics, lambda run: self._counting.recovered(run))
+        self._store = store
         self.wakeups = Wakeups(store.announce, settings)
         self._driven = driven = Driven(self.wakeups)
-        self._counting = Counting(metrics, driven, self.wakeups.now)
-        self.load = LoadReader(self._load)
-        self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
+        self._lanes = Lanes(store, settled=driven.settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store, settings)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.leases = Leases(store)
         self.admin = Admin(store, settings)
+        self.keys = Keys(store, settings)
+        self.audit = Audit(store, settings)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0
         if background:
@@ -214,16 +191,10 @@ class _Parts:
                 self._supervisor.start("coordinator", duties.run)
 
     async def close(self) -> None:
+        await self.audit.close()
         await self._lanes.close()
         await self.wakeups.close()
-        self.keys = Keys(store, settings)
-        self.audit = Audit(store, settings)
         await self._supervisor.close()
-
-    async def _load(self) -> Load:
-        load = await self._store.load()
-        await self._counting.look_up(self._store, load.now)
-        return load
 
     def _listen(self, on: bool) -> None:
         if on:
@@ -243,5 +214,3 @@ class _Parts:
     def _heard_anything(self) -> None:
         self._driven.ended_elsewhere(None)
         self._pulse.look_at_everything()
-        await self.audit.close()
-        self.events.close()

@@ -12,7 +12,7 @@ from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Lanes
-from kagzi.engine.checks import check_chunk, check_heartbeat, check_id, check_poll, check_registration
+from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_id, check_poll, check_registration
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
@@ -96,10 +96,11 @@ class Workers:
         self._wakeups.changed(returned)
         return answer
 
-    async def deregister(self, worker_id: str) -> None:
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
+        check_home(namespace)
         self._wakeups.forget(worker_id)
-        self._wakeups.changed(await self._store.deregister(worker_id))
+        self._wakeups.changed(await self._store.deregister(worker_id, namespace))
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         return self._driven.attach(adopter, tuple((namespace, queue) for queue in queues))

@@ -362,8 +362,10 @@ class RemoteWorkers:
         answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
-    async def deregister(self, worker_id: str) -> None:
-        request = converted(lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted), worker_id)
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
+        request = converted(
+            lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted, namespace=namespace or ""), worker_id
+        )
         await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002

@@ -32,8 +32,10 @@ class RemoteAdmin:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    async def get_worker(self, worker_id: str) -> Worker:
-        request = converted(lambda asked: admin_pb2.GetWorkerRequest(worker_id=asked), worker_id)
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
+        request = converted(
+            lambda asked: admin_pb2.GetWorkerRequest(worker_id=asked, namespace=namespace or ""), worker_id
+        )
         return worker_from_wire((await self._call("GetWorker", request, admin_pb2.GetWorkerResponse)).worker)
 
     async def list_workers(
@@ -48,10 +50,12 @@ class RemoteAdmin:
             answer.page.prev_page_token or None,
         )
 
-    async def drain_worker(self, worker_id: str) -> Worker:
-        request = converted(lambda asked: admin_pb2.DrainWorkerRequest(worker_id=asked), worker_id)
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
+        request = converted(
+            lambda asked: admin_pb2.DrainWorkerRequest(worker_id=asked, namespace=namespace or ""), worker_id
+        )
         await self._call("DrainWorker", request, admin_pb2.DrainWorkerResponse, WRITE_SECONDS)
-        return await self.get_worker(worker_id)
+        return await self.get_worker(worker_id, namespace)
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         answer = await self._stats(namespace, live=True)

@@ -23,7 +23,6 @@ from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Poll
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
-from kagzi.core.load import Load
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -191,13 +190,14 @@ class Store(Protocol):
         """Renew the leases listed to now + their length and give back what was lost on the way (see Heartbeat)."""
         ...
 
-    async def deregister(self, worker_id: str) -> list[Recovered]:
-        """Mark the worker OFFLINE and give its runs back, burning nothing."""
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
+        """Mark the worker OFFLINE and give its runs back, burning nothing. With a namespace, here and below: nothing
+        happens if the worker is in another one."""
         ...
 
     async def list_workers(self, namespace: str) -> list[Worker]: ...
 
-    async def get_worker(self, worker_id: str) -> Worker | None:
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
         """With how many runs it holds."""
         ...
 
@@ -205,7 +205,7 @@ class Store(Protocol):
         """The newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs each holds."""
         ...
 
-    async def drain_worker(self, worker_id: str) -> bool:
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         """An ONLINE worker becomes DRAINING, with an event of that name. Whether there was one."""
         ...
 
@@ -224,25 +224,6 @@ class Store(Protocol):
         `store.counting` allows."""
         ...
 
-    # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
-
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
-        """Runs whose lease has ended: token cleared, crashes + 1, PENDING after backoff(crashes).
-
-        `crashes` counts only crashes in a row without a new recorded event: the run remembers the highest
-        completed_seq at its last crash, and starts over at 1 when there is a newer one. At max_crashes: FAILED.
-        """
-        ...
-
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
-        """Steps RUNNING for longer than their timeout + grace: the attempt becomes FAILED with StepTimeout, the
-        lease is revoked and the run is PENDING, in one transaction. The worker decides on replay whether the policy
-        allows another attempt."""
-        ...
-
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
-        """Live runs past their deadline: TIMED_OUT, token cleared."""
-        ...
     # Keys and the audit log. Whoever changes keys leaves an entry in the same transaction.
 
     async def live_keys(self) -> LiveKeys: ...
@@ -278,6 +259,25 @@ class Store(Protocol):
         """The newest first; before the entry whose id the cursor holds."""
         ...
 
+    # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
+
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+        """Runs whose lease has ended: token cleared, crashes + 1, PENDING after backoff(crashes).
+
+        `crashes` counts only crashes in a row without a new recorded event: the run remembers the highest
+        completed_seq at its last crash, and starts over at 1 when there is a newer one. At max_crashes: FAILED.
+        """
+        ...
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        """Steps RUNNING for longer than their timeout + grace: the attempt becomes FAILED with StepTimeout, the
+        lease is revoked and the run is PENDING, in one transaction. The worker decides on replay whether the policy
+        allows another attempt."""
+        ...
+
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
+        """Live runs past their deadline: TIMED_OUT, token cleared."""
+        ...
 
     async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
         """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""

@@ -182,8 +182,8 @@ class FaultyWorkers:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))
 
-    async def deregister(self, worker_id: str) -> None:
-        await self._carry("deregister", lambda engine: engine.workers.deregister(worker_id))
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
+        await self._carry("deregister", lambda engine: engine.workers.deregister(worker_id, namespace))
 
     def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
         """Adoption is for workers in the engine's own process, which this one is not."""

@@ -8,14 +8,14 @@ from kagzi.core.instant import Instant
 from kagzi.rpc.convert.common import timestamp
 
 
-def health_to_wire(health: Health, now: Instant) -> pb.HealthCheckResponse:
-    """Degraded still serves: taken out of rotation it would serve nobody."""
+def health_to_wire(health: Health, now: Instant, *, details: bool = True) -> pb.HealthCheckResponse:
+    """Degraded still serves: taken out of rotation it would serve nobody. Details tell of all namespaces."""
     serving = health.status is not HealthStatus.UNHEALTHY
     troubles = [
         # What a database says about itself is for the log: it names hosts and files.
         f"{part.name} is unhealthy" if part.status is HealthStatus.UNHEALTHY else f"{part.name}: {part.message}"
         for part in health.components
-        if part.status is not HealthStatus.HEALTHY
+        if part.status is not HealthStatus.HEALTHY and details
     ]
     return pb.HealthCheckResponse(
         status=pb.SERVING_STATUS_SERVING if serving else pb.SERVING_STATUS_NOT_SERVING,

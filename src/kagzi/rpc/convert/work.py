@@ -123,6 +123,7 @@ def heartbeat_to_wire(heartbeat: Heartbeat) -> pb.HeartbeatRequest:
         heard=heartbeat.heard,
         completed=heartbeat.completed,
         failed=heartbeat.failed,
+        namespace=heartbeat.namespace,
     )
 
 
@@ -134,6 +135,7 @@ def heartbeat_from_wire(request: pb.HeartbeatRequest) -> Heartbeat:
         confirmed=not request.HasField("held"),
         completed=request.completed,
         failed=request.failed,
+        namespace=request.namespace or None,
     )
 
 

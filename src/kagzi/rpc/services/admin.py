@@ -40,7 +40,8 @@ class AdminService:
     async def HealthCheck(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:  # noqa: ARG002
         if request.service and request.service.removeprefix(f"{PACKAGE}.") not in SERVICES:
             raise NotFound(f"there is no service {request.service[:100]!r}; there are {', '.join(SERVICES)}")
-        return health_to_wire(await self._host.engine.health(), self._host.clock.now())
+        health = await self._host.engine.health()
+        return health_to_wire(health, self._host.clock.now(), details=not request.namespace)
 
     async def GetServerInfo(self, request: pb.GetServerInfoRequest, call: Call) -> pb.GetServerInfoResponse:  # noqa: ARG002
         return pb.GetServerInfoResponse(
@@ -69,10 +70,11 @@ class AdminService:
         )
 
     async def GetWorker(self, request: pb.GetWorkerRequest, call: Call) -> pb.GetWorkerResponse:  # noqa: ARG002
-        return pb.GetWorkerResponse(worker=worker_to_wire(await self._admin.get_worker(request.worker_id)))
+        worker = await self._admin.get_worker(request.worker_id, request.namespace or None)
+        return pb.GetWorkerResponse(worker=worker_to_wire(worker))
 
     async def DrainWorker(self, request: pb.DrainWorkerRequest, call: Call) -> pb.DrainWorkerResponse:  # noqa: ARG002
-        worker = await self._admin.drain_worker(request.worker_id)
+        worker = await self._admin.drain_worker(request.worker_id, request.namespace or None)
         draining = worker.status is WorkerStatus.DRAINING
         message = (
             "the worker will be told with its next heartbeat" if draining else f"the worker is {worker.status} already"

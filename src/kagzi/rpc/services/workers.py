@@ -68,7 +68,7 @@ class WorkerService(UnaryCalls):
         answer = await self._workers.heartbeat(heartbeat_from_wire(request))
         if not answer.known and not request.HasField("held"):
             # Clients in the field shut down when this call fails; ours read `known` and register again.
-            worker = await self._host.engine.admin.get_worker(request.worker_id)
+            worker = await self._host.engine.admin.get_worker(request.worker_id, request.namespace or None)
             raise wrong_state(
                 f"worker {worker.worker_id} is {worker.status}", subject="worker", subject_id=worker.worker_id
             )
@@ -76,9 +76,9 @@ class WorkerService(UnaryCalls):
 
     async def Deregister(self, request: pb.DeregisterRequest, call: Call) -> pb.DeregisterResponse:  # noqa: ARG002
         if request.drain:
-            worker = await self._host.engine.admin.drain_worker(request.worker_id)
+            worker = await self._host.engine.admin.drain_worker(request.worker_id, request.namespace or None)
             return pb.DeregisterResponse(drained=worker.active == 0)
-        await self._workers.deregister(request.worker_id)
+        await self._workers.deregister(request.worker_id, request.namespace or None)
         return pb.DeregisterResponse(drained=True)
 
     # Our own way to drive runs.

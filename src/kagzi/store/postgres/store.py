@@ -259,24 +259,24 @@ class PostgresStore:
         now = self._now()
         return await self._pool.run(lambda connection: workers.heartbeat(connection, heartbeat, now))
 
-    async def deregister(self, worker_id: str) -> list[Recovered]:
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
         now = self._now()
-        return await self._pool.run(lambda connection: workers.deregister_worker(connection, worker_id, now))
+        return await self._pool.run(lambda connection: workers.deregister_worker(connection, worker_id, namespace, now))
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._pool.run(lambda connection: workers.list_workers(connection, namespace))
 
-    async def get_worker(self, worker_id: str) -> Worker | None:
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
         if not runs.is_id(worker_id):
             return None
-        return await self._pool.run(lambda connection: workers.get_worker(connection, worker_id))
+        return await self._pool.run(lambda connection: workers.get_worker(connection, worker_id, namespace))
 
     async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
         return await self._pool.run(lambda connection: workers.find_workers(connection, filter, cursor, limit))
 
-    async def drain_worker(self, worker_id: str) -> bool:
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         now = self._now()
-        return await self._pool.run(lambda connection: workers.drain_worker(connection, worker_id, now))
+        return await self._pool.run(lambda connection: workers.drain_worker(connection, worker_id, namespace, now))
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         return await self._pool.run(lambda connection: workers.count_workers(connection, namespace))
@@ -292,16 +292,6 @@ class PostgresStore:
             lambda connection: runs.count_runs(connection, namespace, live, created_after, created_before)
         )
 
-    # Duties.
-
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
-        now = self._now()
-        return await self._pool.run(
-            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)
-        )
-
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
-        now = self._now()
     # Keys and the audit log.
 
     async def live_keys(self) -> LiveKeys:
@@ -338,6 +328,16 @@ class PostgresStore:
     async def list_audit(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
         return await self._pool.run(lambda connection: keys.list_audit(connection, filter, cursor, limit))
 
+    # Duties.
+
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)
+        )
+
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+        now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_steps(connection, limit, grace, now))
 
     async def time_out_runs(self, limit: int) -> list[Recovered]:

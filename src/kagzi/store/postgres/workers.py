@@ -62,7 +62,7 @@ async def heartbeat(
 ) -> tuple[HeartbeatAnswer, list[Recovered]]:
     held = beat.held
     if beat.confirmed:
-        rows = await connection.fetch(_FIND_CONFIRMED_LEASES, beat.worker_id)
+        rows = await connection.fetch(_FIND_CONFIRMED_LEASES, beat.worker_id, beat.namespace)
         held = tuple([(str(row["run_id"]), str(row["token"])) for row in rows])
     rows = await connection.fetch(
         _RENEW_LEASES,
@@ -71,6 +71,7 @@ async def heartbeat(
         [run_id for run_id, _ in held],
         [token for _, token in held],
         0 if beat.confirmed else beat.heard,
+        beat.namespace,
     )
     renewed = {str(row["run_id"]): row for row in rows if row["status"] == RunStatus.RUNNING}
     released = [recovered_of(row) for row in rows if row["status"] != RunStatus.RUNNING]
@@ -78,10 +79,10 @@ async def heartbeat(
     missing = [pair for pair in held if pair[0] not in renewed]
     if missing:
         run_ids, tokens = [run_id for run_id, _ in missing], [token for _, token in missing]
-        rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens)
+        rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens, beat.namespace)
         let_go = {str(row["run_id"]) for row in rows}
         missing = [pair for pair in missing if pair[0] not in let_go]
-    worker = await connection.fetchrow(_BEAT, now, beat.worker_id, beat.completed, beat.failed)
+    worker = await connection.fetchrow(_BEAT, now, beat.worker_id, beat.completed, beat.failed, beat.namespace)
     answer = HeartbeatAnswer(
         lost=tuple(run_id for run_id, _ in missing),
         news=tuple(run_id for run_id, row in renewed.items() if row["news"]),
@@ -93,10 +94,12 @@ async def heartbeat(
     return answer, released
 
 
-async def deregister_worker(connection: Connection, worker_id: str, now: Instant | None) -> list[Recovered]:
-    released = [recovered_of(row) for row in await connection.fetch(_RELEASE_RUNS, now, worker_id)]
+async def deregister_worker(
+    connection: Connection, worker_id: str, namespace: str | None, now: Instant | None
+) -> list[Recovered]:
+    released = [recovered_of(row) for row in await connection.fetch(_RELEASE_RUNS, now, worker_id, namespace)]
     await forget_step_timeouts(connection, released)
-    await connection.execute(_DEREGISTER_WORKER, now, worker_id)
+    await connection.execute(_DEREGISTER_WORKER, now, worker_id, namespace)
     return released
 
 
@@ -116,8 +119,8 @@ async def expire_workers(connection: Connection, limit: int, after: Span, now: I
     return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
 
 
-async def get_worker(connection: Connection, worker_id: str) -> Worker | None:
-    row = await connection.fetchrow(_GET_WORKER, worker_id)
+async def get_worker(connection: Connection, worker_id: str, namespace: str | None) -> Worker | None:
+    row = await connection.fetchrow(_GET_WORKER, worker_id, namespace)
     return None if row is None else worker_of(row, row["active"])
 
 
@@ -129,8 +132,8 @@ async def find_workers(connection: Connection, filter: WorkerFilter, cursor: Cur
     return [worker_of(row, row["active"]) for row in rows]
 
 
-async def drain_worker(connection: Connection, worker_id: str, now: Instant | None) -> bool:
-    return await connection.fetchrow(_DRAIN_WORKER, now, worker_id) is not None
+async def drain_worker(connection: Connection, worker_id: str, namespace: str | None, now: Instant | None) -> bool:
+    return await connection.fetchrow(_DRAIN_WORKER, now, worker_id, namespace) is not None
 
 
 async def count_workers(connection: Connection, namespace: str | None) -> dict[WorkerStatus, int]:

@@ -13,7 +13,6 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
-from kagzi.core.load import Load
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -185,22 +184,26 @@ class SqliteStore:
         now = self._now
         return await self._database.write(lambda connection: workers.heartbeat(connection, heartbeat, now()))
 
-    async def deregister(self, worker_id: str) -> list[Recovered]:
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
         now = self._now
-        return await self._database.write(lambda connection: workers.deregister(connection, worker_id, now()))
+        return await self._database.write(
+            lambda connection: workers.deregister(connection, worker_id, namespace, now())
+        )
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._database.read(lambda connection: workers.list_workers(connection, namespace))
 
-    async def get_worker(self, worker_id: str) -> Worker | None:
-        return await self._database.read(lambda connection: workers.get_worker(connection, worker_id))
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
+        return await self._database.read(lambda connection: workers.get_worker(connection, worker_id, namespace))
 
     async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
         return await self._database.read(lambda connection: workers.find_workers(connection, filter, cursor, limit))
 
-    async def drain_worker(self, worker_id: str) -> bool:
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         now = self._now
-        return await self._database.write(lambda connection: workers.drain_worker(connection, worker_id, now()))
+        return await self._database.write(
+            lambda connection: workers.drain_worker(connection, worker_id, namespace, now())
+        )
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         return await self._database.read(lambda connection: workers.count_workers(connection, namespace))
@@ -216,13 +219,6 @@ class SqliteStore:
             lambda connection: read_runs.count_runs(connection, namespace, live, created_after, created_before)
         )
 
-    # Duties.
-
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
-        now = self._now
-        return await self._database.write(
-            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
-        )
     # Keys and the audit log.
 
     async def live_keys(self) -> LiveKeys:
@@ -259,6 +255,13 @@ class SqliteStore:
     async def list_audit(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
         return await self._database.read(lambda connection: keys.list_audit(connection, filter, cursor, limit))
 
+    # Duties.
+
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+        now = self._now
+        return await self._database.write(
+            lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
+        )
 
     async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         now = self._now

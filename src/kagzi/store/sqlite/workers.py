@@ -47,15 +47,15 @@ def heartbeat(
     connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
 ) -> tuple[HeartbeatAnswer, list[Recovered]]:
     worker_id = heartbeat.worker_id
-    connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed))
-    worker = connection.execute(SQL["find_worker"], (worker_id,)).fetchone()
+    connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
+    worker = connection.execute(SQL["find_worker"], (worker_id, heartbeat.namespace)).fetchone()
     listed = dict(heartbeat.held)
     heard = 0 if heartbeat.confirmed else heartbeat.heard
     kept: list[str] = []
     news: list[str] = []
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
-    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
+    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, heartbeat.namespace)).fetchall()
     for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested in leases:
         if listed.get(run_id) == token or (heartbeat.confirmed and poll is None):
             kept.append(run_id)
@@ -98,13 +98,13 @@ def _lost(
     return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
 
 
-def deregister(connection: sqlite3.Connection, worker_id: str, now: Instant) -> list[Recovered]:
-    for (namespace,) in connection.execute(SQL["leave_worker"], (worker_id, now)).fetchall():
-        _record(connection, namespace, worker_id, WorkerEvent.STOPPED, now)
-    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id,)).fetchall()
+def deregister(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> list[Recovered]:
+    for (home,) in connection.execute(SQL["leave_worker"], (worker_id, now, namespace)).fetchall():
+        _record(connection, home, worker_id, WorkerEvent.STOPPED, now)
+    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, namespace)).fetchall()
     return [
-        revoke(connection, (namespace, run_id, task_queue, priority), now)
-        for namespace, run_id, _, task_queue, priority, *_ in leases
+        revoke(connection, (home, run_id, task_queue, priority), now)
+        for home, run_id, _, task_queue, priority, *_ in leases
     ]
 
 
@@ -126,8 +126,8 @@ def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]
     return [_worker_of(row) for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()]
 
 
-def get_worker(connection: sqlite3.Connection, worker_id: str) -> Worker | None:
-    row = connection.execute(SQL["get_worker"], (worker_id,)).fetchone()
+def get_worker(connection: sqlite3.Connection, worker_id: str, namespace: str | None) -> Worker | None:
+    row = connection.execute(SQL["get_worker"], (worker_id, namespace)).fetchone()
     return None if row is None else _worker_of(row)
 
 
@@ -139,10 +139,10 @@ def find_workers(
     return [_worker_of(row) for row in connection.execute(SQL["find_workers"], values).fetchall()]
 
 
-def drain_worker(connection: sqlite3.Connection, worker_id: str, now: Instant) -> bool:
-    found = connection.execute(SQL["drain_worker"], (worker_id,)).fetchall()
-    for (namespace,) in found:
-        _record(connection, namespace, worker_id, WorkerEvent.DRAINING, now)
+def drain_worker(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> bool:
+    found = connection.execute(SQL["drain_worker"], (worker_id, namespace)).fetchall()
+    for (home,) in found:
+        _record(connection, home, worker_id, WorkerEvent.DRAINING, now)
     return bool(found)
 
 
@@ -174,7 +174,7 @@ def _worker_of(row: tuple[Any, ...]) -> Worker:
 def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now: Instant) -> list[str]:
     silent = connection.execute(SQL["find_silent_workers"], (now - after, limit)).fetchall()
     for worker_id, namespace in silent:
-        connection.execute(SQL["leave_worker"], (worker_id, now)).fetchall()
+        connection.execute(SQL["leave_worker"], (worker_id, now, None)).fetchall()
         _record(connection, namespace, worker_id, WorkerEvent.LOST, now)
     return [worker_id for worker_id, _ in silent]
 

@@ -38,6 +38,26 @@ class TestWorkers:
         assert await bench.store.list_workers(NAMESPACE) == []
         assert len(await bench.store.list_workers("tenant")) == 1
 
+    async def test_a_worker_is_unknown_to_other_namespaces(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+
+        assert await bench.store.get_worker(bench.worker_id, "tenant") is None
+        assert not await bench.store.drain_worker(bench.worker_id, "tenant")
+        assert await bench.store.deregister(bench.worker_id, "tenant") == []
+        foreign, released = await bench.beat(claim, heard=9, namespace="tenant")
+        unknown, _ = await bench.beat(claim, heard=9, namespace="tenant", worker_id=bench.new_id())
+        assert (foreign.known, foreign.lost, released) == (False, (claim.run_id,), [])
+        assert foreign == unknown
+
+        worker = await bench.store.get_worker(bench.worker_id, NAMESPACE)
+        assert worker is not None
+        assert (worker.status, worker.active) == (WorkerStatus.ONLINE, 1)
+        answer, _ = await bench.beat(claim, heard=9, namespace=NAMESPACE)
+        assert (answer.known, answer.lost) == (True, ())
+        assert await bench.store.drain_worker(bench.worker_id, NAMESPACE)
+        assert len(await bench.store.deregister(bench.worker_id, NAMESPACE)) == 1
+
     async def test_registering_twice_is_one_worker(self, bench: Bench) -> None:
         await bench.store.register(bench.registration(queues=("x",)))
         await bench.store.register(bench.registration(queues=("y",)))

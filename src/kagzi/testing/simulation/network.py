@@ -261,14 +261,6 @@ class StorePort:
         found: list[str] = await self._ask("disabled_namespaces")
         return found
 
-    async def register(self, registration: Registration) -> None:
-        await self._ask("register", registration)
-
-    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
-        answer: tuple[HeartbeatAnswer, list[Recovered]] = await self._ask("heartbeat", heartbeat)
-        return answer
-
-    async def deregister(self, worker_id: str) -> list[Recovered]:
     async def live_keys(self) -> LiveKeys:
         live: LiveKeys = await self._ask("live_keys")
         return live
@@ -303,19 +295,27 @@ class StorePort:
         entries: list[AuditEntry] = await self._ask("list_audit", filter, cursor, limit)
         return entries
 
-        recovered: list[Recovered] = await self._ask("deregister", worker_id)
+    async def register(self, registration: Registration) -> None:
+        await self._ask("register", registration)
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+        answer: tuple[HeartbeatAnswer, list[Recovered]] = await self._ask("heartbeat", heartbeat)
+        return answer
+
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
+        recovered: list[Recovered] = await self._ask("deregister", worker_id, namespace)
         return recovered
 
-    async def get_worker(self, worker_id: str) -> Worker | None:
-        worker: Worker | None = await self._ask("get_worker", worker_id)
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
+        worker: Worker | None = await self._ask("get_worker", worker_id, namespace)
         return worker
 
     async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
         workers: list[Worker] = await self._ask("find_workers", filter, cursor, limit)
         return workers
 
-    async def drain_worker(self, worker_id: str) -> bool:
-        return bool(await self._ask("drain_worker", worker_id))
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
+        return bool(await self._ask("drain_worker", worker_id, namespace))
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         counts: dict[WorkerStatus, int] = await self._ask("count_workers", namespace)

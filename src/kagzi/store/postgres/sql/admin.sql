@@ -1,10 +1,10 @@
 -- name: get_worker
--- One worker, and how many runs it holds.
+-- One worker, and how many runs it holds; of one namespace or of any.
 SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
        w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING') AS active
 FROM kagzi.workers AS w
-WHERE w.worker_id = $1::uuid;
+WHERE w.worker_id = $1::uuid AND ($2::text IS NULL OR w.namespace = $2::text);
 
 -- name: find_workers
 -- Workers older than a position, the newest first. A filter that is NULL lets everything through.
@@ -25,7 +25,7 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), draining AS (
     UPDATE kagzi.workers AS w SET status = 'DRAINING'
-    WHERE w.worker_id = $2::uuid AND w.status = 'ONLINE'
+    WHERE w.worker_id = $2::uuid AND w.status = 'ONLINE' AND ($3::text IS NULL OR w.namespace = $3::text)
     RETURNING w.namespace, w.worker_id
 )
 INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)

@@ -31,7 +31,7 @@ WITH instant AS MATERIALIZED (
            ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
                AS listed
     FROM kagzi.workflow_runs AS r
-    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING'
+    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING' AND ($6::text IS NULL OR r.namespace = $6::text)
       AND (r.poll <= $5::integer
            OR ((r.run_id, r.token)
                IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token))) IS TRUE)
@@ -59,13 +59,13 @@ SELECT h.run_id
 FROM kagzi.workers AS w
 CROSS JOIN unnest($2::uuid[], $3::uuid[]) AS h (run_id, token)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = h.run_id AND r.token = h.token
-WHERE w.worker_id = $1::uuid;
+WHERE w.worker_id = $1::uuid AND ($4::text IS NULL OR w.namespace = $4::text);
 
 -- name: beat
 -- A worker is alive.
 UPDATE kagzi.workers AS w
 SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = $3::bigint, failed = $4::bigint
-WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE'
+WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE' AND ($5::text IS NULL OR w.namespace = $5::text)
 RETURNING w.status, w.last_heartbeat_at;
 
 -- name: release_runs
@@ -75,7 +75,7 @@ WITH instant AS MATERIALIZED (
 ), mine AS MATERIALIZED (
     SELECT r.namespace, r.run_id
     FROM kagzi.workflow_runs AS r
-    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING'
+    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING' AND ($3::text IS NULL OR r.namespace = $3::text)
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 )
@@ -93,7 +93,7 @@ WITH instant AS MATERIALIZED (
 ), left_us AS (
     UPDATE kagzi.workers AS w SET status = 'OFFLINE', deregistered_at = i.now
     FROM instant AS i
-    WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE'
+    WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE' AND ($3::text IS NULL OR w.namespace = $3::text)
     RETURNING w.namespace, w.worker_id
 )
 INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)

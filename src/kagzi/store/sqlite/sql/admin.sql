@@ -1,10 +1,10 @@
 -- name: get_worker
--- One worker, and how many runs it holds.
+-- One worker, and how many runs it holds; of one namespace or of any.
 SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
     w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
     (SELECT count(*) FROM workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING')
 FROM workers AS w
-WHERE w.worker_id = ?1;
+WHERE w.worker_id = ?1 AND (?2 IS NULL OR w.namespace = ?2);
 
 -- name: find_workers
 -- Workers older than a position, the newest first. A filter that is NULL lets everything through.
@@ -21,7 +21,9 @@ LIMIT ?6;
 
 -- name: drain_worker
 -- Have a worker told to finish what it has.
-UPDATE workers SET status = 'DRAINING' WHERE worker_id = ?1 AND status = 'ONLINE' RETURNING namespace;
+UPDATE workers SET status = 'DRAINING'
+WHERE worker_id = ?1 AND status = 'ONLINE' AND (?2 IS NULL OR namespace = ?2)
+RETURNING namespace;
 
 -- name: count_workers
 -- Workers of one namespace, or of all, by status.

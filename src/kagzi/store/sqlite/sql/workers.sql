@@ -15,18 +15,18 @@ INSERT INTO worker_events (namespace, worker_id, event, at) VALUES (?1, ?2, ?3, 
 
 -- name: find_worker
 -- Whether the engine knows a worker.
-SELECT namespace, status FROM workers WHERE worker_id = ?1;
+SELECT namespace, status FROM workers WHERE worker_id = ?1 AND (?2 IS NULL OR namespace = ?2);
 
 -- name: beat_worker
 -- The worker is alive.
 UPDATE workers SET last_heartbeat_at = ?2, completed = ?3, failed = ?4
-WHERE worker_id = ?1 AND status <> 'OFFLINE';
+WHERE worker_id = ?1 AND status <> 'OFFLINE' AND (?5 IS NULL OR namespace = ?5);
 
 -- name: find_leases_of_worker
 -- Every run that a worker holds.
 SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq > 0, cancel_requested
 FROM workflow_runs
-WHERE worker_id = ?1 AND status = 'RUNNING';
+WHERE worker_id = ?1 AND status = 'RUNNING' AND (?2 IS NULL OR namespace = ?2);
 
 -- name: renew_leases
 -- Renew to now + length, never additively.
@@ -49,7 +49,7 @@ WHERE namespace = ?1 AND run_id = ?2 AND status = 'RUNNING';
 -- name: leave_worker
 -- The worker has gone, by itself or unheard.
 UPDATE workers SET status = 'OFFLINE', deregistered_at = ?2
-WHERE worker_id = ?1 AND status <> 'OFFLINE'
+WHERE worker_id = ?1 AND status <> 'OFFLINE' AND (?3 IS NULL OR namespace = ?3)
 RETURNING namespace;
 
 -- name: list_workers
