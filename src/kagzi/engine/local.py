@@ -8,22 +8,27 @@ from typing import Protocol
 
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
+from kagzi.core.load import Load
 from kagzi.engine import health
 from kagzi.engine.admin import Admin
 from kagzi.engine.audit import Audit
 from kagzi.engine.batcher import Lanes
+from kagzi.engine.counting import Counting
 from kagzi.engine.driven import Driven
 from kagzi.engine.keys import Keys
 from kagzi.engine.leases import Leases
+from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.pulse import Pulse
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
+from kagzi.engine.timed import timed
 from kagzi.engine.wakeups import Wakeups
 from kagzi.engine.workers import Workers
 from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
+from kagzi.metrics.counters import Metrics
 from kagzi.store.protocol import Horizon, Store
 
 
@@ -58,8 +63,10 @@ class LocalEngine:
         settings: EngineSettings = EngineSettings(),  # noqa: B008 (frozen)
         coordinate: MakeDuties | None = None,
         background: bool = True,
+        metrics: Metrics | None = None,
     ) -> None:
         self.store = store
+        self.metrics = metrics or Metrics()
         self.settings = settings.check()
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds(self._clock.now)
@@ -103,7 +110,7 @@ class LocalEngine:
         if self._parts is not None:
             return
         await self.store.open()
-        parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background)
+        parts = _Parts(self.store, self._ids, self.settings, self._coordinate, self._background, self.metrics)
         self._parts = parts
         if self._background:
             try:
@@ -125,13 +132,23 @@ class LocalEngine:
         _ = self._opened
         return await health.check(self.store, self.settings)
 
+    async def load(self) -> Load | None:
+        """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
+        answer. Also counts what could not be counted without asking it (see `counting`)."""
+        return await self._opened.load()
+
     def silence(self) -> float:
         """For how many seconds the database has not answered the regular look at it. Asks nothing."""
         return self._opened.silence()
 
     def sibling(self) -> LocalEngine:
         return LocalEngine(
-            self.store.sibling(), clock=self._clock, ids=self._ids, settings=self.settings, background=False
+            self.store.sibling(),
+            clock=self._clock,
+            ids=self._ids,
+            settings=self.settings,
+            background=False,
+            metrics=self.metrics,
         )
 
     async def __aenter__(self) -> LocalEngine:
@@ -158,11 +175,14 @@ class _Parts:
         settings: EngineSettings,
         coordinate: MakeDuties | None,
         background: bool,
+        metrics: Metrics,
     ) -> None:
-        self._store = store
+        self._store = store = timed(store, metrics, lambda run: self._counting.recovered(run))
         self.wakeups = Wakeups(store.announce, settings)
         self._driven = driven = Driven(self.wakeups)
-        self._lanes = Lanes(store, settled=driven.settled, settings=settings, jitter=ids.jitter)
+        self._counting = Counting(metrics, driven, self.wakeups.now)
+        self.load = LoadReader(self._load)
+        self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store, settings)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
@@ -195,6 +215,11 @@ class _Parts:
         await self._lanes.close()
         await self.wakeups.close()
         await self._supervisor.close()
+
+    async def _load(self) -> Load:
+        load = await self._store.load()
+        await self._counting.look_up(self._store, load.now)
+        return load
 
     def _listen(self, on: bool) -> None:
         if on:
