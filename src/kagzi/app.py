@@ -124,7 +124,9 @@ class Kagzi(Registrar):
             chosen = engine_settings(self.settings) | {"max_crashes": self._max_crashes}
             if self._lease is not None:
                 chosen["lease"] = self._lease
-            engine = connect(url, retention_days=self.settings.retention_days, **chosen)
+            engine = connect(
+                url, retention_days=self.settings.retention_days, listen_url=self.settings.listen_url, **chosen
+            )
             await engine.open()
         self._engine = engine
 

@@ -3,7 +3,7 @@
 memory://                            in memory, gone with the process
 sqlite:///orders.db                  a file, relative to the working directory
 sqlite:////var/lib/orders.db         a file, absolute
-postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://)
+postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://); several hosts with commas between
 grpc://host:50051                    a Kagzi server; grpcs:// with TLS
 """
 
@@ -30,7 +30,9 @@ ACCEPTED = (
 SERVER_PORT = 50051
 
 
-def connect(url: str, *, retention_days: int = RETENTION_DAYS, **settings: Any) -> ManagedEngine:
+def connect(
+    url: str, *, retention_days: int = RETENTION_DAYS, listen_url: str | None = None, **settings: Any
+) -> ManagedEngine:
     """An engine for this database or server, not yet opened. Settings are the fields of `EngineSettings`; a server has
     its own. `retention_days` is for namespaces that do not exist yet."""
     try:
@@ -41,7 +43,9 @@ def connect(url: str, *, retention_days: int = RETENTION_DAYS, **settings: Any) 
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
     if str(url).partition("://")[0].lower() in ("grpc", "grpcs"):
         return _remote(url)
-    return LocalEngine(make_store(url, retention_days=retention_days), settings=chosen, coordinate=Coordinator)
+    return LocalEngine(
+        make_store(url, retention_days=retention_days, listen_url=listen_url), settings=chosen, coordinate=Coordinator
+    )
 
 
 def engine_settings(settings: Settings) -> dict[str, Any]:
@@ -78,8 +82,15 @@ def default_url(settings: Settings, start: Path | None = None, *, make: bool = T
     return f"sqlite:///{quote((directory / 'kagzi.db').as_posix())}"
 
 
-def make_store(url: object, *, connections: int | None = None, retention_days: int = RETENTION_DAYS) -> Store:
-    """The database behind a URL, not yet opened; on PostgreSQL with at most so many connections."""
+def make_store(
+    url: object,
+    *,
+    connections: int | None = None,
+    retention_days: int = RETENTION_DAYS,
+    listen_url: str | None = None,
+) -> Store:
+    """The database behind a URL, not yet opened; on PostgreSQL with at most so many connections, and if need be with
+    another way to it for wake-ups."""
     if not isinstance(url, str) or "://" not in url or "\0" in url:
         raise InvalidRequest(f"that is not a database URL; accepted: {ACCEPTED}")
     # Never the URL itself in a message: it may contain a password.
@@ -92,7 +103,7 @@ def make_store(url: object, *, connections: int | None = None, retention_days: i
         case "sqlite":
             return _sqlite(_sqlite_path(url), retention_days)
         case "postgresql" | "postgres":
-            return _postgres(url, connections, retention_days)
+            return _postgres(url, connections, retention_days, listen_url)
         case "grpc" | "grpcs":
             raise InvalidRequest(f"{scheme}:// is a Kagzi server and not a database, which is needed here")
     raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
@@ -139,16 +150,7 @@ def _sqlite(path: str | None, retention_days: int) -> Store:
     return SqliteStore(path, retention_days=retention_days)
 
 
-def _postgres(url: str, connections: int | None, retention_days: int) -> Store:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        # The parser's own message may quote the part with the password.
-        raise InvalidRequest(
-            "the PostgreSQL URL is malformed; its form is postgresql://user:password@host:5432/database, "
-            "with special characters in the password written as %XX"
-        ) from None
+def _postgres(url: str, connections: int | None, retention_days: int, listen_url: str | None) -> Store:
     try:
         from kagzi.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
@@ -156,6 +158,6 @@ def _postgres(url: str, connections: int | None, retention_days: int) -> Store:
             raise
         raise MissingDependency('Postgres support is not installed. Run: pip install "kagzi[postgres]"') from error
     if connections is None:
-        return PostgresStore(url, retention_days=retention_days)
+        return PostgresStore(url, retention_days=retention_days, listen_url=listen_url)
     pool_size = max(1, connections - _CONNECTIONS_OF_THEIR_OWN)
-    return PostgresStore(url, pool_size=pool_size, retention_days=retention_days)
+    return PostgresStore(url, pool_size=pool_size, retention_days=retention_days, listen_url=listen_url)

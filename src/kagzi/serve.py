@@ -57,7 +57,10 @@ class Server:
     def __init__(self, settings: Settings, *, make_ports: MakePorts, grace: float, exposed: bool = False) -> None:
         self.url = server_url(settings)
         store = make_store(
-            self.url, connections=settings.server_db_max_connections, retention_days=settings.retention_days
+            self.url,
+            connections=settings.server_db_max_connections,
+            retention_days=settings.retention_days,
+            listen_url=settings.listen_url,
         )
         chosen = EngineSettings(**engine_settings(settings))
         self.engine = LocalEngine(store, settings=chosen, coordinate=Coordinator)

@@ -84,7 +84,12 @@ def start_logging(settings: Settings, *, quiet: bool = False) -> None:
 @asynccontextmanager
 async def engine_of(settings: Settings) -> AsyncIterator[ManagedEngine]:
     check_name(settings.namespace, "namespace")
-    engine = connect(default_url(settings), retention_days=settings.retention_days, **engine_settings(settings))
+    engine = connect(
+        default_url(settings),
+        retention_days=settings.retention_days,
+        listen_url=settings.listen_url,
+        **engine_settings(settings),
+    )
     await engine.open()
     try:
         yield engine

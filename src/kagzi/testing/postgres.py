@@ -96,13 +96,21 @@ class PostgresServer:
     """A PostgreSQL server with its own data directory, which is removed by `close()`.
 
     `bin_dir` holds `initdb`, `pg_ctl` and `postgres`, by default what `find_binaries()` finds. `settings` are
-    added to `postgresql.conf`. The calls block: from a coroutine, use `asyncio.to_thread(server.restart)`.
+    added to `postgresql.conf`. With `replica_of` it follows another server, which must be running when this one is
+    started first, until `promote()`. The calls block: from a coroutine, use `asyncio.to_thread(server.restart)`.
     """
 
-    def __init__(self, *, bin_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        bin_dir: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        replica_of: PostgresServer | None = None,
+    ) -> None:
         self._bin_dir = bin_dir
+        self._primary = replica_of
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._account = _unprivileged_account()
+        self._account = unprivileged_account()
         self._directory: Path | None = None
         self._port: int | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -118,7 +126,12 @@ class PostgresServer:
         return f"postgresql://postgres@/postgres?host={self.directory}&port={self._started_port()}"
 
     def url_of(self, database: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._started_port()}/{database}"
+        return f"postgresql://postgres@{self.host}/{database}"
+
+    @property
+    def host(self) -> str:
+        """Address and port, as in a URL."""
+        return f"127.0.0.1:{self._started_port()}"
 
     @property
     def directory(self) -> Path:
@@ -144,7 +157,7 @@ class PostgresServer:
             return
         # Between looking for a free port and taking it somebody else may have taken it.
         for last_try in (False, False, False, True):
-            port = _free_port()
+            port = free_port()
             try:
                 self._pg_ctl("start", port=port)
             except PostgresUnavailable as error:
@@ -161,6 +174,14 @@ class PostgresServer:
     def restart(self, mode: StopMode = "immediate") -> None:
         self.stop(mode)
         self.start()
+
+    def promote(self) -> None:
+        """Let a replica take writes; return when it does."""
+        self._pg_ctl("promote")
+
+    def demote(self) -> None:
+        """Be read-only from the next start on, as the old primary after a failover."""
+        self._run(["touch", str(self.directory / "data" / "standby.signal")])
 
     def close(self) -> None:
         """Stop the server, if it runs, and remove everything it left."""
@@ -187,7 +208,7 @@ class PostgresServer:
 
     def _create(self) -> None:
         bin_dir = self._bin_dir or find_binaries()
-        directory = _make_directory(self._account)
+        directory = make_directory(self._account)
         self._directory = directory
         self._guard = subprocess.Popen(
             ["sh", "-c", _GUARD, "sh", str(directory)],
@@ -204,9 +225,13 @@ class PostgresServer:
             data = directory / "data"
             # Every user of the machine may connect, as with any server made for tests. Only the files made
             # here skip the wait for the disk: nothing is in them yet.
-            initdb = [str(bin_dir / "initdb"), "--pgdata", str(data), "--username=postgres", "--auth=trust"]
-            initdb += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
-            self._run(initdb)
+            if self._primary is None:
+                make = [str(bin_dir / "initdb"), "--pgdata", str(data), "--username=postgres", "--auth=trust"]
+                make += ["--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"]
+            else:
+                make = [str(bin_dir / "pg_basebackup"), "--pgdata", str(data), "--dbname", self._primary.url]
+                make += ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
+            self._run(make)
             settings = {"unix_socket_directories": str(directory), **self._settings}
             with (data / "postgresql.conf").open("a") as config:
                 config.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
@@ -238,7 +263,7 @@ class PostgresServer:
         self._run(command)
 
     def _run(self, command: Sequence[str]) -> None:
-        done = _run_as(self._account, command, cwd=self.directory)
+        done = run_as(self._account, command, cwd=self.directory)
         if done.returncode != 0:
             log = self.directory / "log"
             tail = log.read_text(errors="replace")[-2_000:] if log.exists() else ""
@@ -247,7 +272,7 @@ class PostgresServer:
     def _may_run(self, bin_dir: Path) -> bool:
         try:
             return all(
-                _run_as(self._account, [str(bin_dir / name), "--version"], cwd=self.directory).returncode == 0
+                run_as(self._account, [str(bin_dir / name), "--version"], cwd=self.directory).returncode == 0
                 for name in _PROGRAMS
             )
         except OSError:
@@ -325,13 +350,15 @@ def _version(bin_dir: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-class _Account:
+class Account:
+    """A user of this machine that is not root."""
+
     def __init__(self, uid: int, gid: int) -> None:
         self.uid = uid
         self.gid = gid
 
 
-def _unprivileged_account() -> _Account | None:
+def unprivileged_account() -> Account | None:
     """Whom to run PostgreSQL as; None for the current user."""
     if os.name != "posix" or os.geteuid() != 0:
         return None
@@ -342,13 +369,13 @@ def _unprivileged_account() -> _Account | None:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return _Account(entry.pw_uid, entry.pw_gid)
+        return Account(entry.pw_uid, entry.pw_gid)
     raise PostgresUnavailable(
         "PostgreSQL does not run as root, and there is no user `postgres` or `nobody` to run it as."
     )
 
 
-def _run_as(account: _Account | None, command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_as(account: Account | None, command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
     # The user's own PGHOST, PGDATA or locale would change what the programs do.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     environment |= {"HOME": str(cwd), "LC_ALL": "C"}
@@ -366,7 +393,7 @@ def _run_as(account: _Account | None, command: Sequence[str], *, cwd: Path) -> s
     )
 
 
-def _make_directory(account: _Account | None) -> Path:
+def make_directory(account: Account | None) -> Path:
     """A fresh directory that the account can reach, with a path short enough for a unix socket."""
     for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):
         if len(parent) > 60 or not os.path.isdir(parent):
@@ -376,20 +403,20 @@ def _make_directory(account: _Account | None) -> Path:
         if account is None:
             return directory
         os.chown(directory, account.uid, account.gid)
-        if _run_as(account, ["test", "-w", str(directory)], cwd=Path("/")).returncode == 0:
+        if run_as(account, ["test", "-w", str(directory)], cwd=Path("/")).returncode == 0:
             return directory
         directory.rmdir()
     raise PostgresUnavailable("There is no temporary directory which the user that runs PostgreSQL can reach.")
 
 
-def _give_tree(directory: Path, account: _Account) -> None:
+def _give_tree(directory: Path, account: Account) -> None:
     for parent, _, files in os.walk(directory):
         os.lchown(parent, account.uid, account.gid)
         for name in files:
             os.lchown(os.path.join(parent, name), account.uid, account.gid)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     # Not the global generator: tests which seed it would make all their servers choose the same port.
     choose = random.SystemRandom()
     for _ in range(100):

@@ -130,15 +130,6 @@ async def test_a_closed_store_says_so(postgres_database: str) -> None:
         await store.get_run(NAMESPACE, "00000000-0000-7000-8000-000000000001")
 
 
-async def test_without_prepared_statements(postgres_database: str) -> None:
-    """As behind a pooler that does not know them."""
-    store = PostgresStore(postgres_database, statement_cache_size=0)
-    await store.open()
-    await store.ensure_namespace("shop")
-    assert (await store.horizon([("shop", "orders")])).due == {}
-    await store.close()
-
-
 async def test_a_sibling_lives_in_another_loop(postgres_database: str) -> None:
     store = PostgresStore(postgres_database)
     await store.open()

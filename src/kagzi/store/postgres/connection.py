@@ -6,18 +6,26 @@ rows by an index, starting from a few arrays. The planner would not know. On a t
 created it expects a handful of rows and prefers reading all of them; the plan is kept, the table grows, and
 every batch reads the whole of it. So only index scans and nested loops are left to it, and where a set is
 looked up in another one, the statement says so with a hashed subquery instead of a join.
+
+Behind a PgBouncer in transaction mode there are no sessions to which settings could belong; `pooled.py` is about
+that. It is found out, unless the URL says so: a PgBouncer refuses our settings, or it was told to ignore them, and
+then the session that answers is not the one that greeted us.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from kagzi.errors import InvalidRequest, KagziError, SchemaMismatch, Unavailable
+from kagzi.store.postgres.address import read_address
+from kagzi.store.postgres.pooled import PooledConnection
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -27,10 +35,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kagzi.store.postgres")
 
 OLDEST_VERSION = 14
-CONNECT_SECONDS = 10.0
+STATEMENT_CACHE_SIZE = 100
+# Of several servers the next one is asked when the one before has not answered for this long.
+_HEAD_START_SECONDS = 0.3
+# A peer that has gone without a word: noticed after this long by whoever sends, and a little later by whoever waits.
+_PEER_SECONDS: Final = 6
 
-_SETTINGS = {
-    "application_name": "kagzi",
+_NAME: Final = {"application_name": "kagzi"}
+_SETTINGS: Final = {
     # A row held by a stuck transaction is hidden from those that skip locked rows; nobody may hold one long.
     "statement_timeout": "10s",
     "lock_timeout": "2s",
@@ -70,26 +82,49 @@ _REFUSALS = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.ClientConfigurationError,
 )
+# PgBouncer's words, which are not translated. PostgreSQL itself has others for a setting it does not know.
+_REFUSED_SETTING: Final = "unsupported startup parameter"
 
 
 class Connector:
-    """Knows where the database is and what a connection to it needs."""
+    """Knows where the database is and what a connection to it needs.
 
-    def __init__(self, url: str, *, statement_cache_size: int) -> None:
-        self.where = describe(url)
-        self._url = url
+    `era` changes when a connection turned out to lead nowhere. Those made before are then not trusted either: after a
+    failover each of them would have to find out for itself, which takes seconds if the old server does not even refuse.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        statement_cache_size: int = STATEMENT_CACHE_SIZE,
+        settings: Mapping[str, str] = _SETTINGS,
+        pooled: bool | None = None,
+    ) -> None:
+        address = read_address(url)
+        self.where = address.where
+        self.pooled = address.pooled if pooled is None else pooled
+        self.era = 0
+        self._servers = address.servers
+        self._connect_seconds = address.connect_seconds
+        self._may_look = self.pooled is None
+        self._settings = settings
         self._statement_cache_size = statement_cache_size
+
+    @classmethod
+    def for_listening(cls, url: str) -> Connector:
+        """To where notifications can be heard. Who names such a place is believed: a pooler in session mode will do,
+        and that takes no settings."""
+        return cls(url, settings={}, pooled=False)
+
+    def doubt(self, era: int) -> None:
+        """A connection made in this era is broken."""
+        if era == self.era:
+            self.era += 1
 
     async def connect(self, **settings: str) -> Connection:
         try:
-            connection = await asyncpg.connect(
-                self._url,
-                timeout=CONNECT_SECONDS,
-                statement_cache_size=self._statement_cache_size,
-                max_cached_statement_lifetime=0,
-                server_settings={**_SETTINGS, **settings},
-                target_session_attrs=SessionAttribute.read_write,
-            )
+            connection = await self._reach(settings)
         except _REFUSALS as error:
             raise InvalidRequest(
                 f"PostgreSQL at {self.where} refuses us: {_reason(error)}. Check user, password and database in the URL"
@@ -105,22 +140,137 @@ class Connector:
             raise InvalidRequest(
                 f"PostgreSQL at {self.where} is version {version}; Kagzi needs {OLDEST_VERSION} or later"
             )
+        _notice_dead_peer(connection)
         return connection
 
+    async def _reach(self, settings: Mapping[str, str]) -> Connection:
+        """A connection to the first server that takes writes, beginning with the one that did last time."""
+        servers = list(self._servers)
+        if len(servers) == 1:
+            return await self._open(servers[0], settings)
+        asked: dict[asyncio.Task[Connection], str] = {}
+        chosen: asyncio.Task[Connection] | None = None
+        errors: list[Exception] = []
+        try:
+            waiting: set[asyncio.Task[Connection]] = set()
+            while chosen is None and (servers or waiting):
+                if servers:
+                    server = servers.pop(0)
+                    task = asyncio.ensure_future(self._open(server, settings))
+                    asked[task] = server
+                    waiting.add(task)
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=_HEAD_START_SECONDS if servers else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        chosen = chosen or task
+                    elif isinstance(error, Exception):
+                        errors.append(error)
+        finally:
+            await _let_go([task for task in asked if task is not chosen])
+        if chosen is None:
+            raise next((error for error in errors if isinstance(error, _REFUSALS)), errors[0])
+        self._prefer(asked[chosen])
+        return chosen.result()
 
-def describe(url: str) -> str:
-    """Where the database is, in words fit for a message: without the password and without options."""
-    try:
-        parts = urlsplit(url)
-        hosts = parts.netloc.rpartition("@")[2] or "the local socket"
-        user = parts.username
-    except ValueError:
-        raise InvalidRequest(
-            "the database URL is malformed; it looks like postgresql://user:password@host:5432/database"
-        ) from None
-    if parts.scheme not in ("postgresql", "postgres"):
-        raise InvalidRequest("a PostgreSQL URL begins with postgresql://")
-    return f"{hosts}{parts.path}" + (f" as {user}" if user else "")
+    def _prefer(self, server: str) -> None:
+        if self._servers[0] != server:
+            self._servers = (server, *(other for other in self._servers if other != server))
+
+    async def _open(self, server: str, settings: Mapping[str, str]) -> Connection:
+        if not self.pooled and (connection := await self._open_directly(server, settings)) is not None:
+            return connection
+        return await self._open_pooled(server, settings)
+
+    async def _open_directly(self, server: str, settings: Mapping[str, str]) -> Connection | None:
+        """A connection with a session of its own; None if that cannot be had here."""
+        try:
+            connection = await asyncpg.connect(
+                server,
+                timeout=self._connect_seconds,
+                statement_cache_size=self._statement_cache_size,
+                max_cached_statement_lifetime=0,
+                server_settings={**_NAME, **self._settings, **settings},
+                target_session_attrs=SessionAttribute.read_write,
+            )
+        except asyncpg.ProtocolViolationError as error:
+            if self._may_look and _REFUSED_SETTING in str(error):
+                self._found(pooler=True)
+                return None
+            raise
+        if self.pooled is False:
+            return connection
+        try:
+            who = await connection.fetchval("SELECT pg_backend_pid()", timeout=self._connect_seconds)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._found(pooler=who != connection.get_server_pid())
+        if self.pooled:
+            connection.terminate()
+            return None
+        return connection
+
+    async def _open_pooled(self, server: str, settings: Mapping[str, str]) -> Connection:
+        connection = await asyncpg.connect(
+            server,
+            timeout=self._connect_seconds,
+            connection_class=PooledConnection,
+            statement_cache_size=0,
+            server_settings=_NAME,
+        )
+        try:
+            # A pooler repeats what the server said of itself when it first connected, which may be long ago.
+            read_only = await connection.fetchval(
+                "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean",
+                timeout=self._connect_seconds,
+            )
+            if read_only:
+                raise asyncpg.TargetServerAttributeNotMatched
+        except BaseException:
+            connection.terminate()
+            raise
+        connection.begin_with({**self._settings, **settings})
+        return connection
+
+    def _found(self, *, pooler: bool) -> None:
+        if pooler and not self.pooled:
+            logger.info("there is a connection pooler before PostgreSQL at %s: keeping nothing in sessions", self.where)
+        self.pooled = pooler
+
+
+async def _let_go(tasks: list[asyncio.Task[Connection]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for late in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(late, asyncpg.Connection):
+            late.terminate()
+
+
+# How long a silent peer is waited for, where the system lets us say so: unacknowledged data, then probes of idle
+# connections. A server that hangs but whose host answers is noticed by the line that waits for it.
+_PEER_OPTIONS: Final = (
+    ("TCP_USER_TIMEOUT", _PEER_SECONDS * 1000),
+    ("TCP_KEEPIDLE", _PEER_SECONDS),
+    ("TCP_KEEPALIVE", _PEER_SECONDS),  # what macOS calls it
+    ("TCP_KEEPINTVL", 2),
+    ("TCP_KEEPCNT", 3),
+)
+
+
+def _notice_dead_peer(connection: Connection) -> None:
+    transport: asyncio.Transport | None = getattr(connection, "_transport", None)  # asyncpg does not offer it
+    peer = None if transport is None else transport.get_extra_info("socket")
+    if peer is None or peer.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PEER_OPTIONS:
+        if (option := getattr(socket, name, None)) is not None:
+            peer.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def is_outage(error: Exception) -> bool:
@@ -155,6 +305,8 @@ def _reason(error: Exception) -> str:
         return "it took too long"
     if isinstance(error, asyncpg.ClientConfigurationError):
         return "the URL is malformed"
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "it takes no writes; it is a replica, or read-only"
     if isinstance(error, asyncpg.PostgresError | OSError):
         return str(error).partition("\n")[0] or type(error).__name__
     return "the connection was lost"

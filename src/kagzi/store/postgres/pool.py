@@ -9,6 +9,9 @@ cut, not cancelled.
 Work may run twice. If a connection breaks, nobody knows whether the transaction was committed; everything
 the store does is safe to repeat, so it is repeated once on a fresh connection, which hides a restart of the
 server that happened while we were idle.
+
+No connection is kept for ever: after a failover by DNS or by a load balancer an old one may lead to a server that
+is still alive and no longer the right one.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ T = TypeVar("T")
 Work = Callable[["Connection"], Awaitable[T]]
 
 _COLLISION_RETRIES = 5
-_SILENCE_SECONDS = 20.0  # longer than statement_timeout, which a wait for a standby ignores
+_SILENCE_SECONDS = 15.0  # longer than statement_timeout, which a wait for a standby ignores
+_AGE_SECONDS = 1800.0  # a quarter more or less, lest all connections of all processes be made anew at once
+_AGE_AGAIN_SECONDS = 60.0
 _FIRST_BACKOFF = 0.05
 _LAST_BACKOFF = 2.0
 
@@ -46,6 +51,8 @@ class Line:
         self._connection: Connection | None = None
         self._failures = 0
         self._not_before = 0.0
+        self._era = 0
+        self._good_until = 0.0
         self._unsure = False
         self._closed = False
         self._busy_since: float | None = None
@@ -87,6 +94,7 @@ class Line:
                 except Exception as error:
                     broken = is_outage(error) and (isinstance(error, _BROKEN) or connection.is_closed())
                     if broken:
+                        self._connector.doubt(self._era)
                         self._hang_up()
                     if fresh or not broken:
                         raise translate(error) from None
@@ -94,26 +102,48 @@ class Line:
                     self._busy_since = None
 
     async def _connected(self) -> tuple[Connection, bool]:
+        """A connection, and whether it has just been made."""
         if self._closed:
             raise Unavailable("the store is closed")
+        loop = asyncio.get_running_loop()
         connection = self._connection
         if connection is not None and not connection.is_closed():
-            return connection, False
-        loop = asyncio.get_running_loop()
+            if self._era != self._connector.era:
+                self._hang_up()
+            elif loop.time() < self._good_until:
+                return connection, False
+            else:
+                return await self._renew(connection, loop)
         if (pause := self._not_before - loop.time()) > 0:
             await asyncio.sleep(pause)
         try:
-            connection = await self._connector.connect(**self._settings)
+            return await self._connect(loop), True
         except KagziError as error:
             self._failures += 1
             ceiling = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures, 10))
             self._not_before = loop.time() + ceiling * self._chance.uniform(0.5, 1.0)
             raise Unavailable(str(error)) from None
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        era = self._connector.era
+        connection = await self._connector.connect(**self._settings)
         self._failures = 0
         self._unsure = False
+        self._era = era
+        self._good_until = loop.time() + lifetime(self._chance)
         self._connection = connection
         self.server_pid = connection.get_server_pid()
         connection.add_log_listener(self._on_warning)
+        return connection
+
+    async def _renew(self, old: Connection, loop: asyncio.AbstractEventLoop) -> tuple[Connection, bool]:
+        """A new connection in place of one that has grown old; better the old one than none."""
+        try:
+            connection = await self._connect(loop)
+        except KagziError:
+            self._good_until = loop.time() + _AGE_AGAIN_SECONDS
+            return old, False
+        await hang_up(old)
         return connection, True
 
     def _watch(self) -> None:
@@ -214,6 +244,11 @@ async def _answer(work: Coroutine[object, object, T], answer: asyncio.Future[T])
     finally:
         task = asyncio.current_task()
         _under_way.discard(task)
+
+
+def lifetime(chance: random.Random) -> float:
+    """For how many seconds to keep a connection."""
+    return _AGE_SECONDS * chance.uniform(0.75, 1.25)
 
 
 async def hang_up(connection: Connection) -> None:

@@ -61,8 +61,8 @@ SIBLING_POOL_SIZE = 2
 class PostgresStore:
     """See `kagzi.store.protocol.Store`.
 
-    `now` replaces the database's clock, for tests. `statement_cache_size=0` is for PgBouncer before 1.21 in
-    transaction mode, which does not know prepared statements.
+    `now` replaces the database's clock, for tests. `listen_url` is where notifications can be heard, if that is another
+    way to the same database: behind a PgBouncer in transaction mode they cannot.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PostgresStore:
         now: Callable[[], Instant] | None = None,
         pool_size: int = POOL_SIZE,
         lanes: int = 3,
-        statement_cache_size: int = 100,
+        listen_url: str | None = None,
         chance: random.Random | None = None,
         retention_days: int = RETENTION_DAYS,
     ) -> None:
@@ -82,13 +82,15 @@ class PostgresStore:
         self._url = url
         self._clock = now
         self._now: Callable[[], Instant | None] = now or _nothing
-        self._statement_cache_size = statement_cache_size
+        self._listen_url = listen_url
         self._retention_days = retention_days
         self._chance = chance or random.Random()
-        self._connector = Connector(url, statement_cache_size=statement_cache_size)
+        self._connector = Connector(url)
+        self._hearing = self._connector if listen_url is None else Connector.for_listening(listen_url)
         self._lanes = [Line(self._connector, self._chance) for _ in range(lanes)]
         self._pool = Pool(self._connector, self._chance, pool_size)
-        self._announcer = Announcer(self._connector, self._chance)
+        # On the way we listen on, too: there our own notifications can be told from others'.
+        self._announcer = Announcer(self._hearing, self._chance)
         self._listeners: set[asyncio.Task[None]] = set()
 
     def lane_of(self, write: Write) -> int:
@@ -132,7 +134,7 @@ class PostgresStore:
             pool_size=SIBLING_POOL_SIZE,
             lanes=self.lanes,
             retention_days=self._retention_days,
-            statement_cache_size=self._statement_cache_size,
+            listen_url=self._listen_url,
         )
 
     # Writes.
@@ -369,7 +371,7 @@ class PostgresStore:
         on_unknown: Callable[[], None],
     ) -> None:
         listener = Listener(
-            self._connector,
+            self._hearing,
             self._chance,
             lambda pid: pid == self._announcer.server_pid,
             on_work,

@@ -2,7 +2,8 @@
 
 Everything here is a hint. Notifications get lost when a connection breaks, behind poolers, and in a failover;
 whoever waits also looks once a second. After every new connection `on_unknown` is called, because nobody
-knows what was missed.
+knows what was missed. Behind a PgBouncer in transaction mode nothing can be heard: there looking has to do, unless
+we are told of another way to the database.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from kagzi.errors import KagziError
 from kagzi.store.postgres.connection import Connector
-from kagzi.store.postgres.pool import Line, hang_up
+from kagzi.store.postgres.pool import Line, hang_up, lifetime
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Queue
 
@@ -31,7 +32,7 @@ _PAYLOAD_BYTES = 7900  # the server takes fewer than 8000
 _PAYLOADS = 8  # beyond that "anything may have finished" is cheaper to hear
 _FIRST_BACKOFF = 1.0
 _LAST_BACKOFF = 30.0
-_PROBE_SECONDS = 30.0
+_PROBE_SECONDS = 10.0
 _NOTIFY = STATEMENTS["notify"]
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
 
@@ -90,20 +91,32 @@ class Listener:
             else:
                 failures = 0
                 try:
+                    if self._connector.pooled:
+                        await hang_up(connection)
+                        await self._look_only()
                     await self._hear(connection)
                 finally:
                     connection.terminate()
             ceiling = min(_LAST_BACKOFF, _FIRST_BACKOFF * 2 ** min(failures, 10))
             await asyncio.sleep(ceiling * self._chance.uniform(0.5, 1.0))
 
+    async def _look_only(self) -> None:
+        logger.warning(
+            "behind a connection pooler no wake-ups are heard: looking for work once a second. "
+            "Set KAGZI_LISTEN_URL to the PostgreSQL behind it to hear them"
+        )
+        await asyncio.get_running_loop().create_future()
+
     async def _hear(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        good_until = loop.time() + lifetime(self._chance)
         broken = asyncio.Event()
         connection.add_termination_listener(lambda _: broken.set())
         try:
             await connection.add_listener(WORK, self._on_note)
             await connection.add_listener(DONE, self._on_note)
             self._on_unknown()
-            while not connection.is_closed():
+            while not connection.is_closed() and loop.time() < good_until:
                 try:
                     async with asyncio.timeout(_PROBE_SECONDS):
                         await broken.wait()
