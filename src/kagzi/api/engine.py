@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kagzi.api.admin import AdminService
+from kagzi.api.events import EventService
 from kagzi.api.namespaces import NamespaceService
 from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
@@ -63,3 +64,6 @@ class HostedEngine(ManagedEngine, Protocol):
         """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
         answer."""
         ...
+
+    @property
+    def events(self) -> EventService: ...

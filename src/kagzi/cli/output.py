@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 
-from kagzi.core.failure import Failure
+from kagzi.api import documents
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.run import Run
 from kagzi.core.step import Step
@@ -69,8 +68,7 @@ def clean(text: str) -> str:
     return _CONTROL.sub(lambda found: " " if found[0] in "\n\t" else repr(found[0])[1:-1], text)
 
 
-def moment(instant: Instant | None) -> str | None:
-    return None if instant is None else to_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+moment = documents.moment
 
 
 def when(instant: Instant) -> str:
@@ -81,64 +79,20 @@ def when(instant: Instant) -> str:
 
 
 def payload(data: bytes | None) -> object:
-    """JSON as it is; what a codec has made of it, as base64."""
-    if data is None:
-        return None
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {"base64": base64.b64encode(data).decode()}
-
-
-def failure(data: bytes | None) -> object:
-    if not data:
-        return None
-    found = Failure.decode(data)
-    return {"type": found.type, "message": found.message, "kind": found.kind.value, "traceback": found.traceback}
+    return msgspec.json.decode(documents.payload(data))
 
 
 def run_summary(run: Run) -> dict[str, object]:
-    return {
-        "run_id": run.run_id,
-        "id": run.external_id,
-        "namespace": run.namespace,
-        "workflow": run.workflow_type,
-        "version": run.version,
-        "queue": run.task_queue,
-        "status": run.status.value,
-        "priority": run.priority,
-        "attempts": run.attempts,
-        "executions": run.executions,
-        "crashes": run.crashes,
-        "created_at": moment(run.created_at),
-        "available_at": moment(run.available_at),
-        "started_at": moment(run.started_at),
-        "finished_at": moment(run.finished_at),
-        "deadline_at": moment(run.deadline_at),
-        "worker_id": run.worker_id,
-    }
+    return _plain(documents.run_summary(run))
 
 
 def run_details(run: Run, steps: Sequence[Step]) -> dict[str, object]:
-    return run_summary(run) | {
-        "input": payload(run.input),
-        "output": payload(run.output),
-        "error": failure(run.error),
-        "steps": [step_details(step) for step in steps],
-    }
+    return _plain(documents.run_document(run)) | {"steps": [step_details(step) for step in steps]}
 
 
 def step_details(step: Step) -> dict[str, object]:
-    return {
-        "step_id": step.step_id,
-        "name": step.name,
-        "kind": step.kind.value,
-        "attempt": step.attempt,
-        "status": step.status.value,
-        "started_at": moment(step.started_at),
-        "finished_at": moment(step.finished_at),
-        "retry_at": moment(step.retry_at),
-        "input": payload(step.input),
-        "output": payload(step.output),
-        "error": failure(step.error),
-    }
+    return _plain(documents.step_document(step))
+
+
+def _plain(document: msgspec.Struct) -> dict[str, object]:
+    return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, object])

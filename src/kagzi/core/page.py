@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -51,3 +52,28 @@ def verify(token: str, *, filter_text: str, secret: bytes) -> Cursor:
 
 def _mac(body: str, filter_text: str, secret: bytes) -> bytes:
     return hmac.new(secret, f"{filter_text}\n{body}".encode(), hashlib.sha256).digest()[:16]
+
+
+# A token is a position and bound to its listing, no secret: see `EngineSettings.page_secret`.
+_POSITIONS = b"kagzi page tokens"
+_MOST = 2**31
+
+
+def page_of(items: Sequence[T], size: int, token: str | None, about: str) -> Page[T]:
+    """A page of what is at hand as a whole; `about` names the listing that the token must belong to."""
+    begin = 0
+    if token:
+        key = verify(token, filter_text=about, secret=_POSITIONS).key
+        if not (key.isascii() and key.isdigit() and len(key) < 12 and int(key) < _MOST):
+            raise InvalidRequest("page token is malformed; use the token of the page before")
+        begin = int(key)
+
+    def token_of(position: int) -> str:
+        return sign(Cursor(str(position)), filter_text=about, secret=_POSITIONS)
+
+    end = begin + size
+    return Page(
+        tuple(items[begin:end]),
+        token_of(end) if end < len(items) else None,
+        token_of(max(0, begin - size)) if begin else None,
+    )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
+from kagzi.api.events import Change
 from kagzi.api.operations import (
     Answer,
     BirthLease,
@@ -23,6 +24,7 @@ from kagzi.api.operations import (
     FailRun,
     HandBackRun,
     ParkRun,
+    RepeatRun,
     RetryRun,
     RunOperation,
     Started,
@@ -32,6 +34,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Adopter, Claim
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
+from kagzi.engine.events import Events
 from kagzi.engine.wakeups import Wakeups
 from kagzi.store.protocol import Queue
 
@@ -66,9 +69,10 @@ class _Driven:
 
 
 class Driven:
-    def __init__(self, wakeups: Wakeups) -> None:
+    def __init__(self, wakeups: Wakeups, events: Events) -> None:
         self._loop = asyncio.get_running_loop()
         self._wakeups = wakeups
+        self._events = events
         self._started: dict[str, _Start] = {}
         self._unknown_at = -inf  # when anything may have finished elsewhere
         self._driven: dict[str, _Driven] = {}
@@ -143,6 +147,8 @@ class Driven:
         for claim in claims:
             started = self._started.pop(claim.run_id, None)
             self._drive(_Driven(claim, worker_id, now, started))
+            if self._events.on:
+                self._tell_claimed(claim)
 
     # What follows from a commit.
 
@@ -159,6 +165,8 @@ class Driven:
                     births.append((write, None))
             elif isinstance(answer, CancelAnswer) and answer.effective:
                 self._cancel_settled(write.namespace, answer)
+            elif self._events.on and isinstance(write, RepeatRun) and isinstance(answer, Started):
+                self._tell_started(write.namespace, answer)
         if self._ended:
             # After the callbacks of this batch's own futures, in which workers free the slots of these runs: whoever
             # starts another run when it has its result should find the slot free.
@@ -172,6 +180,8 @@ class Driven:
             births.append((start, answer))
         if answer.already_exists:
             return
+        if self._events.on:
+            self._tell_started(start.namespace, answer, start.workflow_type, start.task_queue)
         immediate = not start.delay and start.start_at is None
         if answer.born:
             self._wakeups.heard(answer.started_at)
@@ -213,6 +223,8 @@ class Driven:
             )
             now = self._loop.time()
             self._drive(_Driven(claim, lease.worker_id, now, _Start(start, answer.started_at, now)))
+            if self._events.on:
+                self._tell_claimed(claim)
             adopter.adopt(claim, answer.started_at)
 
     def _tell(self, ended: list[tuple[str, str, Run | None]]) -> None:
@@ -224,8 +236,11 @@ class Driven:
             last = chunk.operations[-1]
             if isinstance(last, RunOperation):
                 self._run_settled(chunk, last)
-            elif (driven := self._driven.get(chunk.run_id)) is not None:
-                driven.active_at = self._loop.time()
+            else:
+                if (driven := self._driven.get(chunk.run_id)) is not None:
+                    driven.active_at = self._loop.time()
+                if self._events.on:
+                    self._events.progressed(chunk.namespace, chunk.run_id)
         elif answer is not ChunkAnswer.NEWS:
             driven = self._driven.get(chunk.run_id)
             if driven is not None and driven.claim.token == chunk.token:
@@ -238,6 +253,8 @@ class Driven:
                 del self._driven[chunk.run_id]
             else:
                 driven = None  # a late answer to an old lease
+        if self._events.on:
+            self._tell_settled(chunk, last, driven)
         if isinstance(last, CompleteRun | FailRun | EndCancelledRun):
             run = None
             if driven is not None and self._wakeups.expected(chunk.namespace, chunk.run_id):
@@ -254,6 +271,9 @@ class Driven:
         """A run was told to end, or has ended. Its worker hears of it at once if it is in this process, else with its
         next heartbeat. In a callback of its own, because a worker drives runs outside of any task."""
         run_id = answer.run_id
+        if self._events.on:
+            change = Change.FINISHED if answer.status.finished else Change.CANCELLING
+            self._events.run(namespace, run_id, change, answer.status, queue=answer.task_queue or None)
         if not answer.status.finished:
             self._wakeups.look_soon(0.0)  # so that the coordinator knows when its time to clean up is over
         if answer.status is RunStatus.RUNNING:
@@ -307,6 +327,28 @@ class Driven:
             output=last.output,
             error=None,
         )
+
+    # Telling those who watch.
+
+    def _tell_started(
+        self, namespace: str, answer: Started, workflow: str | None = None, queue: str | None = None
+    ) -> None:
+        if not answer.already_exists:
+            self._events.run(namespace, answer.run_id, Change.STARTED, RunStatus.PENDING, workflow, queue)
+
+    def _tell_claimed(self, claim: Claim) -> None:
+        self._events.run(
+            claim.namespace, claim.run_id, Change.CLAIMED, RunStatus.RUNNING, claim.workflow_type, claim.task_queue
+        )
+
+    def _tell_settled(self, chunk: Chunk, last: RunOperation, driven: _Driven | None) -> None:
+        if last.status.finished:
+            change = Change.FINISHED
+        else:
+            change = Change.PARKED if isinstance(last, ParkRun) else Change.RETURNED
+        workflow = None if driven is None else driven.claim.workflow_type
+        queue = None if driven is None else driven.claim.task_queue
+        self._events.run(chunk.namespace, chunk.run_id, change, last.status, workflow, queue)
 
     def _remember(self, run_id: str, started: _Start) -> None:
         if len(started.start.input) <= _INPUT_BYTES:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from kagzi.api.events import Change
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
 from kagzi.core.load import Load
@@ -15,6 +16,7 @@ from kagzi.engine.audit import Audit
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.counting import Counting
 from kagzi.engine.driven import Driven
+from kagzi.engine.events import Events
 from kagzi.engine.keys import Keys
 from kagzi.engine.leases import Leases
 from kagzi.engine.load import LoadReader
@@ -29,7 +31,7 @@ from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Horizon, Store
+from kagzi.store.protocol import Horizon, Queue, Store
 
 
 class Duties(Protocol):
@@ -93,6 +95,10 @@ class LocalEngine:
     @property
     def namespaces(self) -> Namespaces:
         return self._opened.namespaces
+
+    @property
+    def events(self) -> Events:
+        return self._opened.events
 
     @property
     def keys(self) -> Keys:
@@ -179,7 +185,9 @@ class _Parts:
     ) -> None:
         self._store = store = timed(store, metrics, lambda run: self._counting.recovered(run))
         self.wakeups = Wakeups(store.announce, settings)
-        self._driven = driven = Driven(self.wakeups)
+        self.events = Events(ids.token(), self.wakeups.now, lambda: self.wakeups.check_soon())
+        self.wakeups.on_changed = self.events.changed
+        self._driven = driven = Driven(self.wakeups, self.events)
         self._counting = Counting(metrics, driven, self.wakeups.now)
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
@@ -203,6 +211,7 @@ class _Parts:
                 settings,
                 jitter=ids.jitter,
                 listen=self._listen,
+                watched=lambda: self.events.on,
                 on_horizon=None if duties is None else duties.read,
             )
             self._supervisor.start("pulse", self._pulse.run)
@@ -212,6 +221,7 @@ class _Parts:
 
     async def close(self) -> None:
         await self.audit.close()
+        self.events.close()
         await self._lanes.close()
         await self.wakeups.close()
         await self._supervisor.close()
@@ -228,14 +238,23 @@ class _Parts:
             self._supervisor.stop("listen")
 
     async def _hear(self) -> None:
-        await self._store.listen(self.wakeups.wake, self.wakeups.maybe_finished, self._pulse.look_at_everything)
+        await self._store.listen(self._heard_work, self._heard_finished, self._heard_anything)
         # A store may also just subscribe and return; it is unsubscribed when it is closed.
         await asyncio.get_running_loop().create_future()
 
+    def _heard_work(self, queue: Queue) -> None:
+        self.wakeups.wake(queue)
+        if self.events.on:
+            self.events.queue(*queue)
+
     def _heard_finished(self, namespace: str, run_id: str) -> None:
+        if self.events.on:
+            self.events.run(namespace, run_id, Change.FINISHED)
         self._driven.ended_elsewhere(run_id)
         self.wakeups.maybe_finished(namespace, run_id)
 
     def _heard_anything(self) -> None:
+        if self.events.on:
+            self.events.anything()
         self._driven.ended_elsewhere(None)
         self._pulse.look_at_everything()

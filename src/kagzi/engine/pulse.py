@@ -40,6 +40,7 @@ class Pulse:
         *,
         jitter: Callable[[], float],
         listen: Callable[[bool], None],
+        watched: Callable[[], bool] = lambda: False,
         on_horizon: Callable[[Horizon], None] | None = None,
     ) -> None:
         self._store = store
@@ -48,6 +49,7 @@ class Pulse:
         self._tick = settings.tick / SECOND
         self._jitter = jitter
         self._listen = listen
+        self._watched = watched
         self._listening = False
         self._idle_since = inf
         self._on_horizon = on_horizon
@@ -106,7 +108,7 @@ class Pulse:
 
     def _tend_listener(self) -> None:
         """Other processes are listened to only while somebody here waits for something."""
-        if self._wakeups.watched_queues() or self._wakeups.expected_runs():
+        if self._wakeups.watched_queues() or self._wakeups.expected_runs() or self._watched():
             self._idle_since = inf
             if not self._listening:
                 self._listening = True

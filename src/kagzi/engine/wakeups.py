@@ -34,6 +34,9 @@ RunKey = tuple[str, str]  # (namespace, run id)
 
 _MOST_DUE_TIMES: Final = 10_000  # beyond this, the horizon finds them
 _MOST_ANNOUNCED: Final = 10_000
+# Ends that somebody here has waited for are no news to most, so they are told together, and at most so many.
+_AWAITED_SECONDS: Final = 0.25
+_MOST_AWAITED: Final = 500
 _CLOCK_SAMPLES: Final = 8
 
 
@@ -90,6 +93,8 @@ class Wakeups:
         self._closed = False
         # Called when the horizon should be read before its time, with the longest acceptable delay.
         self.look_soon: Callable[[float], None] = lambda seconds: None  # noqa: ARG005
+        # Told what duties, heartbeats and leaving workers did to runs.
+        self.on_changed: Callable[[Sequence[Recovered]], None] = lambda runs: None  # noqa: ARG005
         # Called when there is somebody to re-check results for.
         self.check_soon: Callable[[], None] = lambda: None
 
@@ -175,6 +180,8 @@ class Wakeups:
 
     def changed(self, runs: Sequence[Recovered]) -> None:
         """What a duty, a heartbeat or a leaving worker did to runs."""
+        if runs:
+            self.on_changed(runs)
         for run in runs:
             if run.status.finished:
                 self.finished(run.namespace, run.run_id)
@@ -215,10 +222,11 @@ class Wakeups:
         return list(self._results)
 
     def finished(self, namespace: str, run_id: str, run: Run | None = None) -> None:
-        """A run ended in this process. Whoever waits for it here is nearly always the only one who does, so
-        only
-        ends that nobody waited for are announced; anybody else finds out within a second."""
-        if not self._wake_result(namespace, run_id, run):
+        """A run ended in this process. Whoever waits for it here is nearly always the only one who does, so ends that
+        nobody waited for are announced at once; of the others those who watch elsewhere hear in a while."""
+        if self._wake_result(namespace, run_id, run):
+            self._outgoing.add_awaited((namespace, run_id))
+        else:
             self._outgoing.add_finished((namespace, run_id))
 
     def maybe_finished(self, namespace: str, run_id: str) -> None:
@@ -296,6 +304,8 @@ class Outgoing:
         self._loop = asyncio.get_running_loop()
         self._work: dict[Queue, None] = {}
         self._finished: dict[RunKey, None] = {}
+        self._awaited: list[RunKey] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -310,8 +320,23 @@ class Outgoing:
         if self._task is None:
             self._start()
 
+    def add_awaited(self, run: RunKey) -> None:
+        if len(self._awaited) < _MOST_AWAITED:
+            self._awaited.append(run)
+            if self._timer is None and not self._closed:
+                self._timer = self._loop.call_later(_AWAITED_SECONDS, self._tell_awaited)
+
+    def _tell_awaited(self) -> None:
+        self._timer = None
+        awaited, self._awaited = self._awaited, []
+        for run in awaited:
+            self.add_finished(run)
+
     async def close(self) -> None:
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -1,0 +1,268 @@
+"""Runs, steps, workers and the rest as JSON documents: one vocabulary for `--json` of commands and for the HTTP API.
+
+Moments are RFC 3339 in UTC with milliseconds. Payloads are bytes to the engine; most of them are JSON and appear as
+what they are, to the last digit. What is not JSON, because a codec has encrypted or compressed it, appears as
+`{"base64": "…"}`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from kagzi.core.failure import Failure
+from kagzi.core.health import Health, HealthStatus
+from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.namespace import Namespace
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.worker import Worker, WorkerStatus
+
+Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Count = Annotated[int, Meta(ge=0)]
+NOTHING = Raw(b"null")
+
+
+class FailureDocument(Struct, frozen=True, kw_only=True):
+    """Why a run or an attempt of a step failed."""
+
+    type: str
+    message: str
+    kind: str
+    traceback: str
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """A run without its payloads. `id` is the one its caller gave it."""
+
+    run_id: str
+    id: str | None
+    namespace: str
+    workflow: str
+    version: str
+    queue: str
+    status: RunStatus
+    priority: int
+    attempts: Count
+    executions: Count
+    crashes: Count
+    created_at: Moment
+    available_at: Moment | None
+    started_at: Moment | None
+    finished_at: Moment | None
+    deadline_at: Moment | None
+    worker_id: str | None
+
+
+class RunDocument(RunSummary, frozen=True, kw_only=True):
+    """Everything that is known about a run but its steps. `output` and `error` are null until there are some."""
+
+    input: Raw
+    output: Raw
+    error: FailureDocument | None
+
+
+class StepDocument(Struct, frozen=True, kw_only=True):
+    """One attempt of one step, or one timer that has fired. `input` and `output` are null unless asked for."""
+
+    step_id: str
+    name: str
+    kind: StepKind
+    attempt: int
+    status: StepStatus
+    started_at: Moment
+    finished_at: Moment | None
+    retry_at: Moment | None
+    input: Raw
+    output: Raw
+    error: FailureDocument | None
+
+
+class OfferedWorkflow(Struct, frozen=True, kw_only=True):
+    """`version` null: every version."""
+
+    workflow: str
+    version: str | None
+
+
+class WorkerDocument(Struct, frozen=True, kw_only=True):
+    """A worker. `active` runs are held by it now; `completed` and `failed` count since it started."""
+
+    worker_id: str
+    namespace: str
+    status: WorkerStatus
+    queues: tuple[str, ...]
+    workflows: tuple[OfferedWorkflow, ...]
+    hostname: str
+    pid: int
+    version: str
+    concurrency: Count
+    active: Count
+    completed: Count
+    failed: Count
+    registered_at: Moment
+    last_heartbeat_at: Moment
+    labels: dict[str, str]
+    queue_limit: int | None
+    workflow_limits: dict[str, int]
+
+
+class NamespaceDocument(Struct, frozen=True, kw_only=True):
+    """A tenant. One that is not `enabled` starts no runs."""
+
+    namespace: str
+    display_name: str
+    description: str
+    enabled: bool
+    created_at: Moment
+    updated_at: Moment
+
+
+class ComponentDocument(Struct, frozen=True, kw_only=True):
+    name: str
+    status: HealthStatus
+    message: str
+
+
+class HealthDocument(Struct, frozen=True, kw_only=True):
+    """`status` is the worst of those of its components."""
+
+    status: HealthStatus
+    components: tuple[ComponentDocument, ...]
+    checked_at: Moment | None
+
+
+def moment(instant: Instant | None) -> str | None:
+    return None if instant is None else _moment(instant)
+
+
+def _moment(instant: Instant) -> str:
+    return to_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def payload(data: bytes | None) -> Raw:
+    """JSON as it is; what a codec has made of it, as base64."""
+    if data is None:
+        return NOTHING
+    try:
+        # Read to the end: what is copied into an answer must not spoil it.
+        msgspec.json.decode(data)
+        data.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Raw(msgspec.json.encode({"base64": base64.b64encode(data).decode()}))
+    return Raw(data)
+
+
+def failure_document(data: bytes | None) -> FailureDocument | None:
+    if not data:
+        return None
+    found = Failure.decode(data)
+    return FailureDocument(type=found.type, message=found.message, kind=found.kind.value, traceback=found.traceback)
+
+
+def run_summary(run: Run) -> RunSummary:
+    return RunSummary(**_run_fields(run))  # type: ignore[arg-type]
+
+
+def run_document(run: Run) -> RunDocument:
+    return RunDocument(
+        **_run_fields(run),  # type: ignore[arg-type]
+        input=payload(run.input),
+        output=payload(run.output),
+        error=failure_document(run.error),
+    )
+
+
+def _run_fields(run: Run) -> Mapping[str, object]:
+    return {
+        "run_id": run.run_id,
+        "id": run.external_id,
+        "namespace": run.namespace,
+        "workflow": run.workflow_type,
+        "version": run.version,
+        "queue": run.task_queue,
+        "status": run.status,
+        "priority": run.priority,
+        "attempts": run.attempts,
+        "executions": run.executions,
+        "crashes": run.crashes,
+        "created_at": moment(run.created_at),
+        "available_at": moment(run.available_at),
+        "started_at": moment(run.started_at),
+        "finished_at": moment(run.finished_at),
+        "deadline_at": moment(run.deadline_at),
+        "worker_id": run.worker_id,
+    }
+
+
+def step_document(step: Step, *, payloads: bool = True) -> StepDocument:
+    return StepDocument(
+        step_id=step.step_id,
+        name=step.name,
+        kind=step.kind,
+        attempt=step.attempt,
+        status=step.status,
+        started_at=_moment(step.started_at),
+        finished_at=moment(step.finished_at),
+        retry_at=moment(step.retry_at),
+        input=payload(step.input) if payloads else NOTHING,
+        output=payload(step.output) if payloads else NOTHING,
+        error=failure_document(step.error),
+    )
+
+
+def worker_document(worker: Worker) -> WorkerDocument:
+    return WorkerDocument(
+        worker_id=worker.worker_id,
+        namespace=worker.namespace,
+        status=worker.status,
+        queues=worker.queues,
+        workflows=tuple([OfferedWorkflow(workflow=each.name, version=each.version) for each in worker.types]),
+        hostname=worker.hostname,
+        pid=worker.pid,
+        version=worker.version,
+        concurrency=worker.concurrency,
+        active=worker.active,
+        completed=worker.completed,
+        failed=worker.failed,
+        registered_at=_moment(worker.registered_at),
+        last_heartbeat_at=_moment(worker.last_heartbeat_at),
+        labels=worker.labels,
+        queue_limit=worker.queue_limit,
+        workflow_limits=worker.type_limits,
+    )
+
+
+def namespace_document(namespace: Namespace) -> NamespaceDocument:
+    return NamespaceDocument(
+        namespace=namespace.namespace,
+        display_name=namespace.display_name or namespace.namespace,
+        description=namespace.description,
+        enabled=namespace.enabled,
+        created_at=_moment(namespace.created_at),
+        updated_at=_moment(namespace.updated_at),
+    )
+
+
+def health_document(health: Health, *, outside: bool = False) -> HealthDocument:
+    """For those `outside`, without what a database says about itself: it names hosts and files."""
+    return HealthDocument(
+        status=health.status,
+        components=tuple(
+            [
+                ComponentDocument(
+                    name=part.name,
+                    status=part.status,
+                    message="it does not answer"
+                    if outside and part.name == "database" and part.status is HealthStatus.UNHEALTHY
+                    else part.message,
+                )
+                for part in health.components
+            ]
+        ),
+        checked_at=moment(health.checked_at),
+    )

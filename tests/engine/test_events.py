@@ -1,0 +1,270 @@
+"""What those who watch are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kagzi.api.events import Change, Numbered, QueueChanged, Resync, RunChanged
+from kagzi.api.operations import (
+    CancelRun,
+    Chunk,
+    CompleteRun,
+    CompleteStep,
+    HandBackRun,
+    ParkRun,
+    RepeatRun,
+    StartRun,
+)
+from kagzi.api.workers import Claim, Poll, Registration
+from kagzi.connect import connect
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.engine import events as module
+from kagzi.engine.events import Events
+from kagzi.engine.local import LocalEngine
+from kagzi.ids import RandomIds
+
+IDS = RandomIds(lambda: 1_700_000_000_000_000)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[LocalEngine]:
+    made = connect("memory://")
+    assert isinstance(made, LocalEngine)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def start(engine: LocalEngine, **fields: Any) -> str:
+    request = StartRun(namespace="default", run_id=IDS.run_id(), workflow_type="ship", task_queue="shop", **fields)
+    return (await engine.workflows.start(request)).run_id
+
+
+class Worker:
+    def __init__(self, engine: LocalEngine) -> None:
+        self.engine = engine
+        self.worker_id = IDS.token()
+        self.number = 0
+
+    async def claim(self) -> Claim:
+        if not self.number:
+            registration = Registration(
+                worker_id=self.worker_id,
+                namespace="default",
+                queues=("shop",),
+                types=(WorkflowType("ship"),),
+                hostname="h",
+                pid=1,
+                version="1",
+                concurrency=5,
+            )
+            await self.engine.workers.register(registration)
+        self.number += 1
+        poll = Poll(
+            namespace="default",
+            worker_id=self.worker_id,
+            queues=("shop",),
+            types=(WorkflowType("ship"),),
+            limit=1,
+            number=self.number,
+            token=IDS.token(),
+            wait=5 * SECOND,
+        )
+        (claim,) = (await self.engine.workers.poll(poll)).claims
+        return claim
+
+    async def commit(self, claim: Claim, *operations: Any) -> None:
+        chunk = Chunk(namespace="default", run_id=claim.run_id, token=claim.token, operations=operations)
+        await self.engine.workers.commit(chunk)
+
+
+def changes(events: Any) -> list[RunChanged]:
+    """Without the Resync that comes when an engine begins to listen to others."""
+    return [each.event for each in events if isinstance(each.event, RunChanged)]
+
+
+def told(events: Any) -> list[tuple[str, RunStatus | None]]:
+    return [(event.change.value, event.status) for event in changes(events)]
+
+
+async def test_the_life_of_a_run(engine: LocalEngine) -> None:
+    reader = engine.events.subscribe(namespace="default")
+    elsewhere = engine.events.subscribe(namespace="other")
+    run_id = await start(engine)
+    worker = Worker(engine)
+    claim = await worker.claim()
+    watcher = engine.events.subscribe(namespace="default", run_id=run_id)
+    step = CompleteStep(step_id="a", completed_seq=1, started_at=1, finished_at=2, output=b"1")
+    await worker.commit(claim, step)
+    await worker.commit(claim, ParkRun(available_at=0, inbox_seq=0))
+    claim = await worker.claim()
+    await worker.commit(claim, HandBackRun())
+    claim = await worker.claim()
+    await worker.commit(claim, CompleteRun(output=b"null"))
+    await asyncio.sleep(0)
+    seen = list(await reader.next(1))
+    assert told(seen) == [
+        ("started", "PENDING"),
+        ("claimed", "RUNNING"),
+        ("parked", "SLEEPING"),
+        ("claimed", "RUNNING"),
+        ("returned", "PENDING"),
+        ("claimed", "RUNNING"),
+        ("finished", "COMPLETED"),
+    ]
+    assert {(event.run_id, event.workflow, event.queue) for event in changes(seen)} == {(run_id, "ship", "shop")}
+    assert told(await watcher.next(1))[0] == ("progressed", "RUNNING")
+    assert not told(await elsewhere.next(0))
+
+
+async def test_cancelling_and_repeating(engine: LocalEngine) -> None:
+    reader = engine.events.subscribe(namespace="default")
+    never_ran = await start(engine)
+    await engine.workflows.cancel(CancelRun(namespace="default", run_id=never_ran))
+    again = RepeatRun(namespace="default", run_id=IDS.run_id(), of_run_id=never_ran, keep_steps=False)
+    await engine.workflows.repeat(again)
+    worker = Worker(engine)
+    await worker.claim()
+    await engine.workflows.cancel(CancelRun(namespace="default", run_id=again.run_id))
+    await engine.workers.deregister(worker.worker_id)
+    assert told(await reader.next(1)) == [
+        ("started", "PENDING"),
+        ("finished", "CANCELLED"),
+        ("started", "PENDING"),
+        ("claimed", "RUNNING"),
+        ("cancelling", "RUNNING"),
+        ("returned", "PENDING"),
+    ]
+
+
+async def test_nobody_watches_nothing_is_kept(engine: LocalEngine) -> None:
+    await start(engine)
+    assert not engine.events.on
+    assert not engine.events._kept
+
+
+class Hub:
+    """Events with a clock of their own."""
+
+    def __init__(self) -> None:
+        self.tended = 0
+        self.events = Events("epoch", lambda: 7, self.tend)
+
+    def tend(self) -> None:
+        self.tended += 1
+
+    def change(self, number: int = 1, run_id: str = "r") -> None:
+        for _ in range(number):
+            self.events.run("default", run_id, Change.STARTED)
+
+
+async def test_a_reader_that_comes_back_goes_on_where_it_was() -> None:
+    hub = Hub()
+    first = hub.events.subscribe(namespace="default")
+    assert hub.tended == 1
+    hub.change(3)
+    seen = await first.next(1)
+    first.close()
+    hub.change(2)  # nobody is there, but not for long
+    second = hub.events.subscribe(namespace="default", after=seen[1].event_id)
+    assert [each.event_id for each in await second.next(1)] == ["epoch.0-3", "epoch.0-4", "epoch.0-5"]
+    up_to_date = hub.events.subscribe(namespace="default", after="epoch.0-5")
+    assert await up_to_date.next(0) == []
+
+
+@pytest.mark.parametrize("after", ["", "x", "epoch.0-6", "epoch.0--1", "other.0-3", "epoch.1-3", "epoch.0-" + "9" * 50])
+async def test_who_cannot_be_told_what_it_missed_looks_again(after: str) -> None:
+    hub = Hub()
+    hub.events.subscribe(namespace="default")
+    hub.change(5)
+    reader = hub.events.subscribe(namespace="default", after=after)
+    assert [each.event for each in await reader.next(1)] == [Resync(at=7)]
+
+
+async def test_events_of_before_a_pause_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KEPT_SECONDS", 0.0)
+    hub = Hub()
+    hub.events.subscribe(namespace="default").close()
+    await asyncio.sleep(0.01)
+    assert not hub.events.on
+    reader = hub.events.subscribe(namespace="default", after="epoch.0-0")
+    assert isinstance((await reader.next(1))[0].event, Resync)
+
+
+async def test_a_reader_that_does_not_keep_up_looks_again() -> None:
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default")
+    hub.change(module._BUFFER + 1)
+    assert [each.event for each in await reader.next(1)] == [Resync(at=7)]
+    hub.change()
+    (after,) = await reader.next(1)
+    assert isinstance(after.event, RunChanged)
+    # What it was told to read again includes everything before: it goes on from there.
+    assert after.event_id == f"epoch.0-{module._BUFFER + 2}"
+
+
+async def test_anything_may_have_changed_is_said_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default")
+    for _ in range(100):
+        hub.events.anything()
+    assert [type(each.event) for each in await reader.next(0)] == [Resync]
+    hub.events.anything()
+    assert await reader.next(0) == []
+    async with asyncio.timeout(3):
+        assert [type(each.event) for each in await reader.next(3)] == [Resync]
+
+
+async def test_now_and_then_it_looks_again_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_AGAIN_SECONDS", 0.05)
+    reader = Hub().events.subscribe(namespace="default")
+    assert [type(each.event) for each in await reader.next(5)] == [Resync]
+
+
+async def test_closing_wakes_those_who_wait() -> None:
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default")
+    waiting = asyncio.create_task(reader.next(60))
+    await asyncio.sleep(0)
+    hub.events.close()
+    async with asyncio.timeout(1):
+        assert await waiting == []
+
+
+@pytest.mark.postgres
+async def test_what_other_processes_do_is_heard_of(postgres_database: str) -> None:
+    """Ends are told with the run's id, also of runs somebody there has waited for; new work with its queue."""
+    here, there = connect(postgres_database), connect(postgres_database)
+    assert isinstance(here, LocalEngine)
+    assert isinstance(there, LocalEngine)
+    await here.open()
+    await there.open()
+    try:
+        reader = here.events.subscribe(namespace="default")
+        seen: list[Numbered] = []
+
+        async def until(wanted: Callable[[Any], bool]) -> None:
+            async with asyncio.timeout(10):
+                while not any(wanted(each.event) for each in seen):
+                    seen.extend(await reader.next(1))
+
+        await until(lambda event: isinstance(event, Resync))  # it listens from now on
+        seen.clear()
+        run_id = await start(there)
+        await until(lambda event: isinstance(event, QueueChanged) and event.queue == "shop")
+        waiting = asyncio.create_task(there.workflows.wait("default", run_id, 10 * SECOND))
+        worker = Worker(there)
+        await worker.commit(await worker.claim(), CompleteRun(output=b"null"))
+        assert (await waiting).status is RunStatus.COMPLETED
+        await until(
+            lambda event: isinstance(event, RunChanged) and event.run_id == run_id and event.change is Change.FINISHED
+        )
+    finally:
+        await here.close()
+        await there.close()
