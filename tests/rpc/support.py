@@ -29,7 +29,7 @@ LEASE = SECOND
 
 @asynccontextmanager
 async def engine_on(url: str, lease: int = LEASE) -> AsyncIterator[LocalEngine]:
-    engine = connect(url, lease=lease, tick=SECOND // 10)
+    engine = connect(url, lease=lease, tick=SECOND // 10, step_grace=SECOND // 10)
     assert isinstance(engine, LocalEngine)
     await engine.open()
     try:

@@ -187,6 +187,76 @@ async def test_retries_are_parked_by_the_server(client: Client) -> None:
     ]
 
 
+SOON = common_pb2.RetryPolicy(maximum_attempts=3, initial_interval_ms=50)
+
+
+async def test_steps_beside_one_that_is_retried_finish_and_are_recorded(client: Client) -> None:
+    await client.register("w")
+    run_id = await client.start("w")
+    task = await client.poll("w")
+    first = await client.begin(task.run_id, "a", retry_policy=SOON)
+    second = await client.begin(task.run_id, "b", retry_policy=SOON)
+    third = await client.begin(task.run_id, "c")
+    failed = await client.fail(task.run_id, first.step_id, message="no")
+    assert failed.scheduled_retry
+    also = await client.fail(task.run_id, second.step_id, message="nor this")
+    assert also.scheduled_retry
+    assert (await client.get(run_id)).status == workflow_pb2.WORKFLOW_STATUS_RUNNING  # c has not finished
+    assert (await client.complete(task.run_id, third.step_id, b'"c"')).output.data == b'"c"'
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.begin(task.run_id, "d")  # and now it was let go of
+    assert refused.value.code() is PRECONDITION
+    assert (await client.complete(task.run_id, third.step_id, b'"c"')).output.data == b'"c"'
+
+    task = await client.poll("w")
+    for name in ("a", "b"):
+        begun = await client.begin(task.run_id, name)
+        assert begun.should_execute
+        assert (await client.complete(task.run_id, begun.step_id, b"1")).attempt_number == 2
+    assert (await client.begin(task.run_id, "c")).cached_output.data == b'"c"'
+    assert await client.complete_workflow(task.run_id, b"1") == COMPLETED
+    assert (await client.get(run_id)).attempts == 0
+
+
+async def test_steps_that_were_given_up_with_the_one_that_failed(client: Client) -> None:
+    """A worker that lets go of the whole run says nothing more about it, and goes on with its heartbeats."""
+    worker_id = await client.register("w")
+    run_id = await client.start("w")
+    task = await client.poll("w")
+    first = await client.begin(task.run_id, "a", retry_policy=SOON)
+    await client.begin(task.run_id, "b")
+    assert (await client.fail(task.run_id, first.step_id, message="no")).scheduled_retry
+
+    async def beat() -> None:
+        while True:
+            await client.heartbeat()
+            await asyncio.sleep(0.2)
+
+    beating = asyncio.ensure_future(beat())
+    again = await client.poll("w", timeout=15)
+    beating.cancel()
+    assert again.run_id.startswith(run_id)
+    assert again.run_id != task.run_id
+    assert (await client.begin(again.run_id, "a")).should_execute
+    assert (await client.begin(again.run_id, "b")).should_execute
+    assert (await client.admin.GetWorker(admin_pb2.GetWorkerRequest(worker_id=worker_id))).worker.status == 1
+
+
+async def test_a_run_that_fails_while_its_step_is_being_retried_is_parked(client: Client) -> None:
+    await client.register("w")
+    run_id = await client.start("w")
+    task = await client.poll("w")
+    first = await client.begin(task.run_id, "a", retry_policy=SOON)
+    await client.begin(task.run_id, "b")
+    assert (await client.fail(task.run_id, first.step_id, message="no")).scheduled_retry
+    assert await client.fail_workflow(task.run_id, message="a is retried") == SLEEPING
+    assert await client.fail_workflow(task.run_id, message="a is retried") == SLEEPING
+    again = await client.poll("w", timeout=5)
+    assert again.run_id.startswith(run_id)
+    assert (await client.begin(again.run_id, "a")).should_execute
+    assert await client.fail_workflow(again.run_id, message="over") == FAILED
+
+
 async def test_an_error_may_forbid_its_retry_or_ask_for_patience(client: Client) -> None:
     await client.register("w")
     await client.start("w")
@@ -372,3 +442,65 @@ async def test_another_server_goes_on(url: str) -> None:
             there.worker_id = here.worker_id
             assert (await there.heartbeat()).accepted
             assert await there.complete_workflow(task.run_id, b"1") == COMPLETED
+
+
+async def test_a_retry_that_nobody_begins_again_does_not_keep_a_run_from_failing(url: str) -> None:
+    async with serving(url) as first, Client(first.target) as client:
+        await client.register("w")
+        run_id = await client.start("w")
+        task = await client.poll("w")
+        begun = await client.begin(task.run_id, "a", retry_policy=SOON)
+        assert (await client.fail(task.run_id, begun.step_id, message="no")).scheduled_retry
+        task = await client.poll("w")
+        async with serving(url) as second, Client(second.target) as other:
+            assert await other.fail_workflow(task.run_id, message="given up") == FAILED
+        assert (await client.get(run_id)).error.message == "given up"
+
+
+async def test_runs_that_timed_out_are_among_those_that_failed(client: Client) -> None:
+    await client.register("w")
+    failed = await client.start("w")
+    task = await client.poll("w")
+    await client.fail_workflow(task.run_id, message="no")
+    expired = await client.start("w", timeout_us=1)
+    await client.workflows.WaitWorkflow(
+        workflow_pb2.WaitWorkflowRequest(namespace="default", run_id=expired, wait_us=10 * SECOND), timeout=15
+    )
+    listed = await client.workflows.ListWorkflows(
+        workflow_pb2.ListWorkflowsRequest(status_filter=FAILED, page=common_pb2.PageRequest(include_total_count=True))
+    )
+    assert [run.run_id for run in listed.workflows] == [expired, failed]
+    assert listed.workflows[0].error.code == common_pb2.ERROR_CODE_TIMEOUT
+    assert {run.status for run in listed.workflows} == {FAILED}
+    assert listed.page.total_count == 2
+    first = workflow_pb2.ListWorkflowsRequest(
+        status_filter=FAILED, page=common_pb2.PageRequest(page_size=1, include_total_count=True)
+    )
+    page = (await client.workflows.ListWorkflows(first)).page
+    assert (page.total_count, page.has_more, page.total_is_least) == (2, True, False)
+    first.page.page_token = page.next_page_token
+    rest = await client.workflows.ListWorkflows(first)
+    assert [run.run_id for run in rest.workflows] == [failed]
+    none = workflow_pb2.ListWorkflowsRequest(
+        workflow_type="other", page=common_pb2.PageRequest(include_total_count=True)
+    )
+    assert (await client.workflows.ListWorkflows(none)).page.total_count == 0
+
+
+async def test_deregistering_hands_runs_back_at_once(url: str) -> None:
+    async with serving(url, 60 * SECOND) as server, Client(server.target) as client:
+        worker_id = await client.register("w")
+        run_id = await client.start("w")
+        task = await client.poll("w")
+        begun = await client.begin(task.run_id, "a")
+        async with Client(server.target) as other:
+            await other.register("w")
+            waiting = asyncio.ensure_future(other.poll("w", timeout=30))
+            await client.workers.Deregister(worker_pb2.DeregisterRequest(worker_id=worker_id))
+            again = await asyncio.wait_for(waiting, 10)
+            assert again.run_id.startswith(run_id)
+            assert (await other.begin(again.run_id, "a")).should_execute
+            with pytest.raises(grpc.aio.AioRpcError):
+                await client.complete(task.run_id, begun.step_id, b"late")
+        run = await client.get(run_id)
+        assert (run.attempts, run.crashes, run.executions) == (0, 0, 2)

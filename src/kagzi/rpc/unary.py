@@ -6,6 +6,10 @@ that our own worker commits, so there is one set of rules for what they do. Noth
 Names of steps are unique in a run on this way, so a step's identity is its name. A SLEEP is kept apart from a step of
 the same name by its scope; while it sleeps, its row is RUNNING and `retry_at` is when it wakes, fixed by the first
 Sleep. Whatever is repeated is answered from the record: a client that got no answer asks again.
+
+A step that fails and may be tried again parks its run, but not over the heads of steps beside it: while some are open,
+the run waits for them, and the last one to report parks it. A worker may also have given them up without a word; so
+they get a timeout of one lease, after which the run goes on without that worker.
 """
 
 from __future__ import annotations
@@ -45,6 +49,14 @@ class FinallyFailed(Exception):
         super().__init__(f"step {step.name} has failed")
         self.step = step
         self.error = step.error or b""
+
+
+class Beside(Struct, frozen=True):
+    """What the holder of a lease is at, apart from the step in question."""
+
+    steps: frozenset[tuple[str, int]] = frozenset()  # identity and attempt of what it has begun and not reported
+    waiting: bool = True  # whether the run is to be parked once there are none
+    known: bool = False  # if not, this is only what is safe to suppose
 
 
 class Begun(Struct, frozen=True):
@@ -91,7 +103,9 @@ def begin_step(state: LeaseState, *, name: str, kind: StepKind, input: bytes | N
     return Begun(identity, attempt, True, None, (operation,))
 
 
-def complete_step(state: LeaseState, identity: str, attempt: int, output: bytes) -> tuple[Operation, ...]:
+def complete_step(
+    state: LeaseState, identity: str, attempt: int, output: bytes, beside: Beside
+) -> tuple[Operation, ...]:
     step = _attempt(state, identity, attempt)
     if step.status is StepStatus.COMPLETED:
         return ()
@@ -99,11 +113,21 @@ def complete_step(state: LeaseState, identity: str, attempt: int, output: bytes)
     _check_open(step)
     if step.kind is StepKind.SLEEP and (step.retry_at is None or step.retry_at > state.now):
         raise wrong_state(f"sleep {step.name} is not over", subject="step", subject_id=identity)
-    return (_completed(state, step, output),)
+    completed = _completed(state, step, output)
+    retries = _retries(state, identity)
+    if retries and beside.waiting and not beside.steps:
+        return (completed, ParkRun(available_at=min(retries), inbox_seq=state.inbox_seq))
+    return (completed,)
 
 
 def fail_step(
-    state: LeaseState, identity: str, attempt: int, policy: Retry | None, failure: Failure, jitter: float
+    state: LeaseState,
+    identity: str,
+    attempt: int,
+    policy: Retry | None,
+    failure: Failure,
+    jitter: float,
+    beside: Beside,
 ) -> Failed:
     step = _attempt(state, identity, attempt)
     if step.status is StepStatus.FAILED:
@@ -124,8 +148,15 @@ def fail_step(
             error=failure.encode(),
         )
     ]
-    if retry_at is not None:
-        operations.append(ParkRun(available_at=retry_at, inbox_seq=state.inbox_seq))
+    retries = _retries(state, identity)
+    if retry_at is None and not (retries and beside.waiting):
+        return Failed(retry_at, tuple(operations))
+    due = min(retries if retry_at is None else [*retries, retry_at])
+    if beside.steps:
+        until = max(due, state.now + state.lease)
+        operations += [_timed(step, until) for step in state.history if (step.step_id, step.attempt) in beside.steps]
+    else:
+        operations.append(ParkRun(available_at=due, inbox_seq=state.inbox_seq))
     return Failed(retry_at, tuple(operations))
 
 
@@ -157,10 +188,18 @@ def complete_workflow(state: LeaseState, output: bytes) -> Ended:
     return Ended(RunStatus.COMPLETED, (CompleteRun(output=output),))
 
 
-def fail_workflow(state: LeaseState, failure: Failure, jitter: float) -> Ended:
+def fail_workflow(state: LeaseState, failure: Failure, jitter: float, beside: Beside) -> Ended:
+    """While a step of it is being retried, the run does not fail; it is parked, if it has not been."""
     if state.status is RunStatus.FAILED:
         return Ended(RunStatus.FAILED)
+    retries = _retries(state)
+    if retries and state.status is RunStatus.SLEEPING:
+        return Ended(RunStatus.SLEEPING)
     check_held(state)
+    # A retry that is due and was not begun may be of a step that the workflow has given up: that must have an end.
+    retries = [at for at in retries if beside.waiting and (beside.known or at > state.now)]
+    if retries:
+        return Ended(RunStatus.SLEEPING, (ParkRun(available_at=min(retries), inbox_seq=state.inbox_seq),))
     policy = run_policy(state)
     delay = None if policy is None else next_attempt(policy, failure, state.attempts + 1, jitter)
     if delay is None:
@@ -216,6 +255,26 @@ def _completed(state: LeaseState, step: Step, output: bytes) -> CompleteStep:
         finished_at=state.now,
         output=output,
     )
+
+
+def _timed(step: Step, until: Instant) -> StartStep:
+    return StartStep(
+        step_id=step.step_id, attempt=step.attempt, kind=step.kind, started_at=step.started_at, timeout_at=until
+    )
+
+
+def _retries(state: LeaseState, besides: str | None = None) -> list[Instant]:
+    """When steps that have failed are due again, besides this one."""
+    last: dict[str, Step] = {}
+    for step in state.history:
+        if step.step_id not in last or last[step.step_id].attempt < step.attempt:
+            last[step.step_id] = step
+    return [
+        step.retry_at
+        for step in last.values()
+        if step.status is StepStatus.FAILED and step.completed_seq is None and step.retry_at is not None
+        if step.step_id != besides
+    ]
 
 
 def _next_seq(history: Iterable[Step]) -> int:

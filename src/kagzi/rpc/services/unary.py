@@ -32,6 +32,7 @@ from kagzi.rpc.convert.steps import StepName, step_name_of, step_to_wire
 from kagzi.rpc.convert.work import kind_of
 from kagzi.rpc.limits import LONGEST_WAIT_SECONDS
 from kagzi.rpc.services.host import Call, Host
+from kagzi.rpc.services.open_steps import OpenSteps
 from kagzi.rpc.status import finally_failed, wrong_state
 
 _DEFAULT: Final = Retry()
@@ -45,6 +46,7 @@ class UnaryCalls:
         self._host = host
         self._engine = host.engine
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._open = OpenSteps()
 
     async def PollTask(self, request: pb.PollTaskRequest, call: Call) -> pb.PollTaskResponse:
         namespace = namespace_of(request.namespace)
@@ -63,8 +65,10 @@ class UnaryCalls:
         nothing = Polled(now=0, claims=())
         polled = await self._host.until_closing(self._engine.workers.poll(poll), nothing, lambda: self._hand_back(poll))
         for claim in polled.claims:
+            handle = f"{claim.run_id}.{claim.token}"
+            self._open.begin(handle)
             return pb.PollTaskResponse(
-                run_id=f"{claim.run_id}.{claim.token}",
+                run_id=handle,
                 workflow_type=claim.workflow_type,
                 input=payload_from_bytes(claim.input),
             )
@@ -88,6 +92,8 @@ class UnaryCalls:
                 if len(policy) > _POLICY_BYTES:
                     raise InvalidRequest(f"retry_policy is too long: at most {_POLICY_BYTES:,} bytes as JSON")
             await self._commit(state, begun.operations)
+            if begun.execute and kind is not StepKind.SLEEP:
+                self._open.add(request.run_id, begun.identity, begun.attempt)
         return pb.BeginStepResponse(
             step_id=str(StepName(state.run_id, begun.identity, begun.attempt, policy)),
             should_execute=begun.execute,
@@ -99,8 +105,10 @@ class UnaryCalls:
         async with self._lock(request.run_id):
             state = await self._lease(request.namespace, request.run_id)
             name = _name(request.step_id, state)
-            operations = unary.complete_step(state, name.identity, name.attempt, output)
+            beside = self._open.beside(request.run_id, name.identity, name.attempt)
+            operations = unary.complete_step(state, name.identity, name.attempt, output, beside)
             await self._commit(state, operations)
+            self._open.discard(request.run_id, name.identity, name.attempt)
             step = await self._step(state, name)
         return pb.CompleteStepResponse(step=step_to_wire(step, state.namespace, state.run_id, request.step_id))
 
@@ -110,8 +118,13 @@ class UnaryCalls:
             state = await self._lease(request.namespace, request.run_id)
             name = _name(request.step_id, state)
             policy = None if name.policy is None else Retry.decode(name.policy)
-            failed = unary.fail_step(state, name.identity, name.attempt, policy, failure, self._host.ids.jitter())
+            beside = self._open.beside(request.run_id, name.identity, name.attempt)
+            jitter = self._host.ids.jitter()
+            failed = unary.fail_step(state, name.identity, name.attempt, policy, failure, jitter, beside)
             await self._commit(state, failed.operations)
+            if failed.operations and failed.retry_at is not None:
+                self._open.wait(request.run_id)
+            self._open.discard(request.run_id, name.identity, name.attempt)
         return pb.FailStepResponse(scheduled_retry=failed.retry_at is not None, retry_at=timestamp(failed.retry_at))
 
     async def Sleep(self, request: pb.SleepRequest, call: Call) -> pb.SleepResponse:  # noqa: ARG002
@@ -120,6 +133,7 @@ class UnaryCalls:
             state = await self._lease(request.namespace, request.run_id)
             name = _name(request.step_id, state)
             await self._commit(state, unary.sleep(state, name.identity, name.attempt, length))
+            self._open.forget(request.run_id)
         return pb.SleepResponse()
 
     async def CompleteWorkflow(
@@ -132,14 +146,16 @@ class UnaryCalls:
             state = await self._lease(request.namespace, request.run_id)
             ended = unary.complete_workflow(state, output)
             await self._commit(state, ended.operations)
+            self._open.forget(request.run_id)
         return pb.CompleteWorkflowResponse(status=old_status(ended.status))
 
     async def FailWorkflow(self, request: pb.FailWorkflowRequest, call: Call) -> pb.FailWorkflowResponse:  # noqa: ARG002
         failure = failure_from_detail(request.error)
         async with self._lock(request.run_id):
             state = await self._lease(request.namespace, request.run_id)
-            ended = unary.fail_workflow(state, failure, self._host.ids.jitter())
+            ended = unary.fail_workflow(state, failure, self._host.ids.jitter(), self._open.beside(request.run_id))
             await self._commit(state, ended.operations)
+            self._open.forget(request.run_id)
         return pb.FailWorkflowResponse(status=old_status(ended.status))
 
     async def _worker(self, worker_id: str, namespace: str) -> Worker:
