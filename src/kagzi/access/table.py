@@ -104,7 +104,34 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
 
 # The routes of the HTTP port: "METHOD /pattern" as in its route table. Probes need no key and are not in here: they
 # say nothing but whether this process lives and is ready.
-_ROUTES: Final[dict[str, Rule]] = {}
+_ROUTES: Final[dict[str, Rule]] = {
+    "GET /api/v1/runs": _LOOK,
+    "POST /api/v1/runs": _START,
+    "GET /api/v1/runs/{run_id}": _LOOK,
+    "GET /api/v1/runs/{run_id}/steps": _LOOK,
+    "POST /api/v1/runs/{run_id}/cancel": _CHANGE,
+    "POST /api/v1/runs/{run_id}/terminate": _CHANGE,
+    "POST /api/v1/runs/{run_id}/retry": _CHANGE,
+    "POST /api/v1/runs/{run_id}/rerun": _CHANGE,
+    "GET /api/v1/workers": _LOOK,
+    "GET /api/v1/workers/{worker_id}": _LOOK,
+    "POST /api/v1/workers/{worker_id}/drain": _MANAGE,
+    "GET /api/v1/queues": _LOOK,
+    "GET /api/v1/workflows": _LOOK,
+    "GET /api/v1/stats": _LOOK,
+    "GET /api/v1/health": _LOOK,
+    "GET /api/v1/server": _LOOK,
+    "GET /api/v1/namespaces": _LOOK_AT_ALL,
+    "POST /api/v1/namespaces": _MANAGE_ALL,
+    "GET /api/v1/namespaces/{namespace}": _LOOK,
+    "POST /api/v1/namespaces/{namespace}": _MANAGE,
+    "POST /api/v1/namespaces/{namespace}/enable": _MANAGE_ALL,
+    "POST /api/v1/namespaces/{namespace}/disable": _MANAGE_ALL,
+    "GET /api/v1/events": _LOOK,
+    "GET /api/v1/openapi.json": _LOOK,
+    # Labels of metrics name every namespace.
+    "GET /metrics": _LOOK_AT_ALL,
+}
 
 ACTIONS: Final[dict[str, Rule]] = {
     **{f"/kagzi.v1.{service}/{rpc}": rule for service, rpcs in _RPCS.items() for rpc, rule in rpcs.items()},

@@ -1,0 +1,307 @@
+"""What every request goes through.
+
+    Entrance: a request id, security headers, the log ─▶ the host asked for ─▶ room for one more ─▶ Starlette's router
+    ─▶ Endpoint: the gate ─▶ reading ─▶ the route's work, within its time ─▶ the answer, or a problem
+
+Nothing here trusts a browser: there are no cookies, no CORS, and what changes something takes JSON by POST alone, which
+no page of another site can send without a permission that is never given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kagzi.access import ACTIONS, Caller, Gate
+from kagzi.api.keys import AuditService
+from kagzi.core.audit import OK, AuditEntry
+from kagzi.core.namespace import DEFAULT_NAMESPACE
+from kagzi.errors import LimitExceeded
+from kagzi.http import limits
+from kagzi.http.call import Call, Host, Reply, Stream, Text
+from kagzi.http.problems import Refused, code_of, problem_response
+from kagzi.http.reading import named_namespace, read_body, read_query
+from kagzi.http.routes import Route
+from kagzi.http.streaming import Streaming
+
+log = logging.getLogger("kagzi.http")
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,64}")
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_SECURITY: Final = {
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+def make_app(
+    host: Host,
+    routes: Sequence[Route],
+    *,
+    gate: Gate,
+    audit: AuditService | None,
+    body_bytes: int,
+    local_names: frozenset[str] | None,
+) -> ASGIApp:
+    """`local_names`: only requests for these hosts are answered while no keys are asked for; None: for any."""
+    endpoints: dict[str, dict[str, Endpoint]] = {}
+    for route in routes:
+        endpoint = Endpoint(route, host, gate, audit, body_bytes)
+        endpoints.setdefault(route.path, {})[route.method] = endpoint
+    app = Starlette(
+        routes=[
+            StarletteRoute(path, _Methods(by_method), methods=list(by_method)) for path, by_method in endpoints.items()
+        ],
+        exception_handlers={HTTPException: _not_here, Exception: _nobody_foresaw},
+    )
+    app.router.redirect_slashes = False
+    return Entrance(app, host, gate, local_names)
+
+
+class Entrance:
+    """Around everything, refusals included."""
+
+    def __init__(self, app: ASGIApp, host: Host, gate: Gate, local_names: frozenset[str] | None) -> None:
+        self._app = app
+        self._host = host
+        self._gate = gate
+        self._local_names = local_names
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope)
+        request_id = _request_id(request) or self._host.ids.token()
+        scope["kagzi.request_id"] = request_id
+        loop = asyncio.get_running_loop()
+        began, status = loop.time(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                for name, value in _SECURITY.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        self._under_way += 1
+        try:
+            refusal = await self._refusal(request)
+            if refusal is not None:
+                await problem_response(refusal, request_id)(scope, receive, answer)
+            else:
+                await self._app(scope, receive, answer)
+        except OSError:
+            pass  # the caller has gone
+        finally:
+            self._under_way -= 1
+            _log(request, status, loop.time() - began, request_id)
+
+    async def _refusal(self, request: Request) -> Exception | None:
+        if self._under_way > limits.REQUESTS + limits.STREAMS:
+            return LimitExceeded("too many requests are under way; trying again later is safe")
+        if self._local_names is not None and not is_local(request.headers.get("host", ""), self._local_names):
+            try:
+                asked_for_keys = await self._gate.configured()
+            except Exception as error:
+                return error
+            if not asked_for_keys:
+                return Refused(
+                    421,
+                    "MISDIRECTED_REQUEST",
+                    "this server is for its own machine: ask for it as 127.0.0.1 or localhost",
+                )
+        return None
+
+
+class Endpoint:
+    """One route at work."""
+
+    def __init__(self, route: Route, host: Host, gate: Gate, audit: AuditService | None, body_bytes: int) -> None:
+        self._route = route
+        self._host = host
+        self._gate = gate
+        self._audit = audit
+        self._body_bytes = body_bytes
+        self._under_way = 0
+        self._most = limits.STREAMS if route.streams else limits.REQUESTS
+        waits = "wait" in route.query.__struct_fields__
+        self._seconds = limits.REQUEST_SECONDS + (limits.LONGEST_WAIT_SECONDS if waits else 0)
+
+    async def __call__(self, request: Request, send: Send) -> None:
+        self._under_way += 1
+        try:
+            response = await self._respond(request)
+            await response(request.scope, request.receive, send)
+        finally:
+            self._under_way -= 1
+
+    async def _respond(self, request: Request) -> ASGIApp:
+        request_id: str = request.scope["kagzi.request_id"]
+        caller: Caller | None = None
+        code = OK
+        try:
+            if self._under_way > self._most:
+                raise LimitExceeded("too many requests are under way; trying again later is safe")
+            async with asyncio.timeout(self._seconds):
+                caller = await self._admit(request)
+                if caller is None:
+                    return await self._answer(request, None)
+                async with self._gate.call(caller):
+                    return await self._answer(request, caller)
+        except TimeoutError:
+            slow = Refused(504, "TIMEOUT", "the server could not answer in time; trying again is safe")
+            code = slow.code
+            return problem_response(slow, request_id)
+        except Exception as error:
+            code = code_of(error)
+            return problem_response(error, request_id)
+        finally:
+            self._record(request, caller, request_id, code)
+
+    async def _admit(self, request: Request) -> Caller | None:
+        if self._route.public:
+            return None
+        namespace = request.path_params.get("namespace", named_namespace(request))
+        peer = request.client.host if request.client else ""
+        return await self._gate.admit(self._route.action, key=_key(request), namespace=namespace, peer=peer)
+
+    async def _answer(self, request: Request, caller: Caller | None) -> ASGIApp:
+        route = self._route
+        query = read_query(request, route.query)
+        named = request.path_params.get("namespace", getattr(query, "namespace", None)) or ""
+        body = None
+        if route.body is not None:
+            _refuse_other_sites(request)
+            body = await read_body(request, route.body, self._body_bytes)
+        call: Call[Any, Any] = Call(
+            self._host,
+            namespace=(named if caller is None else caller.confine(named)) or DEFAULT_NAMESPACE,
+            path=request.path_params,
+            query=query,
+            body=body,
+            headers=request.headers,
+            request_id=request.scope["kagzi.request_id"],
+        )
+        result = await route.handle(call)
+        if isinstance(result, Stream):
+            return Streaming(result, self._host, None if caller is None else self._gate.call(caller))
+        if isinstance(result, Text):
+            return Response(result.data, 200, media_type=result.media_type)
+        if not isinstance(result, Reply):
+            result = Reply(document=result, status=route.status)
+        return Response(msgspec.json.encode(result.document), result.status, result.headers, "application/json")
+
+    def _record(self, request: Request, caller: Caller | None, request_id: str, code: str) -> None:
+        rule = ACTIONS.get(self._route.action)
+        if self._audit is None or caller is None or rule is None or not rule.audited:
+            return
+        parameters = request.path_params
+        named = parameters.get("namespace", named_namespace(request)) or caller.namespace or DEFAULT_NAMESPACE
+        target = parameters.get("run_id") or parameters.get("worker_id") or parameters.get("namespace") or ""
+        self._audit.record(
+            AuditEntry(
+                actor=caller.actor,
+                action=self._route.action,
+                namespace=_storable(named),
+                target=_storable(target),
+                request_id=request_id,
+                peer=caller.peer,
+                result=code,
+            )
+        )
+
+
+class _Methods:
+    """The endpoints of one path."""
+
+    def __init__(self, by_method: dict[str, Endpoint]) -> None:
+        self._by_method = by_method
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        await self._by_method[method](Request(scope, receive, send), send)
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        refused = Refused(404, "NO_SUCH_ROUTE", "there is nothing at this address; /api/v1/openapi.json lists what is")
+    elif error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        refused = Refused(405, "METHOD_NOT_ALLOWED", f"this address takes {allowed} only", headers={"allow": allowed})
+    else:
+        refused = Refused(error.status_code, "INVALID_ARGUMENT", "the request cannot be answered")
+    return problem_response(refused, request.scope["kagzi.request_id"])
+
+
+async def _nobody_foresaw(request: Request, error: Exception) -> Response:
+    return problem_response(error, request.scope["kagzi.request_id"])
+
+
+def is_local(header: str, names: frozenset[str]) -> bool:
+    """Whether a Host header names this machine. A page of another site can make its own name lead here (DNS
+    rebinding), and then it comes with that name."""
+    name = header.strip().lower()
+    if name.startswith("["):
+        name = name[1:].partition("]")[0]
+    elif name.count(":") == 1:
+        name = name.partition(":")[0]
+    if name in names or name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _refuse_other_sites(request: Request) -> None:
+    """Browsers say where a request comes from; one from another site is refused even if it says that it is JSON."""
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
+        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
+
+
+def _key(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
+def _request_id(request: Request) -> str | None:
+    given = request.headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else None
+
+
+def _storable(text: str) -> str:
+    """What was sent as a name, in a form that every database takes."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()[:255]
+
+
+def _log(request: Request, status: int, seconds: float, request_id: str) -> None:
+    extra: dict[str, object] = {"request_id": request_id}
+    if trace := _TRACE.fullmatch(request.headers.get("traceparent", "")):
+        extra["trace_id"], extra["span_id"] = trace[1], trace[2]
+    level = logging.DEBUG if request.url.path in ("/livez", "/readyz", "/metrics") else logging.INFO
+    log.log(level, "%s %.500s %d in %.1f ms", request.method, request.url.path, status, seconds * 1000, extra=extra)

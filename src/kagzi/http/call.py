@@ -1,0 +1,114 @@
+"""What a route is given: the request as records, whom it comes from, and the server it came to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Annotated, Any, Generic, Protocol, TypeVar
+
+from msgspec import Meta, Struct
+
+from kagzi.api.engine import HostedEngine
+from kagzi.clock import Clock
+from kagzi.core.limits import NAME_CHARACTERS
+from kagzi.http.checkups import Checkups
+from kagzi.ids import IdSource
+from kagzi.metrics.exposition import Measured
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+T = TypeVar("T")
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)]
+
+
+class Namespaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every query about something in a namespace."""
+
+    namespace: Annotated[
+        Name | None, Meta(description="The namespace; without it that of the key, else `default`.")
+    ] = None
+
+
+class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing may be asked for."""
+
+
+class ServedEngine(HostedEngine, Measured, Protocol):
+    """An engine that also counts, and can say how much waits in its queues."""
+
+
+class Host:
+    """What all routes share. `ready` says whether requests should be sent here."""
+
+    def __init__(self, engine: ServedEngine, *, ready: Callable[[], bool], clock: Clock, ids: IdSource) -> None:
+        self.engine = engine
+        self.ready = ready
+        self.clock = clock
+        self.ids = ids
+        self.checkups = Checkups(engine.health)
+        self.closing = asyncio.Event()
+
+    async def until_closing(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+        """Do the work, unless the server closes first."""
+        task = asyncio.ensure_future(work)
+        closing = asyncio.ensure_future(self.closing.wait())
+        try:
+            await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else otherwise
+        finally:
+            closing.cancel()
+            task.cancel()
+
+
+class Call(Generic[Q, B]):
+    """One request. `namespace` is the one it means, confined to the key's."""
+
+    __slots__ = ("body", "headers", "host", "namespace", "path", "query", "request_id")
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        namespace: str,
+        path: Mapping[str, str],
+        query: Q,
+        body: B,
+        headers: Mapping[str, str],
+        request_id: str,
+    ) -> None:
+        self.host = host
+        self.namespace = namespace
+        self.path = path
+        self.query = query
+        self.body = body
+        self.headers = headers
+        self.request_id = request_id
+
+    @property
+    def engine(self) -> ServedEngine:
+        return self.host.engine
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """A document with a status other than the usual one."""
+
+    document: Struct
+    status: int = 200
+    headers: dict[str, str] = {}
+
+
+class Stream:
+    """An answer without an end: its parts as they come. `close` is called when the reader has gone."""
+
+    def __init__(self, *, parts: AsyncIterator[bytes], close: Callable[[], None]) -> None:
+        self.parts = parts
+        self.close = close
+
+
+class Text:
+    """An answer that is not JSON."""
+
+    def __init__(self, data: bytes, media_type: str) -> None:
+        self.data = data
+        self.media_type = media_type

@@ -1,0 +1,99 @@
+"""The stream of changes, as server-sent events.
+
+    event: run       data: a RunEvent       something happened to a run
+    event: queue     data: a QueueEvent     another server made work available in a queue
+    event: resync    data: a ResyncEvent    something may have been missed: read again what you show
+
+A comment every few seconds keeps proxies from hanging up. A reader that comes back with `Last-Event-ID` is told what it
+has missed, or to read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kagzi.api.documents import Moment, moment
+from kagzi.api.events import Change, Event, Numbered, QueueChanged, RunChanged, Subscription
+from kagzi.core.run import RunStatus
+from kagzi.http.call import Call, Namespaced, Stream
+from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
+from kagzi.http.problems import BadField
+
+_LONGEST_ID = 200
+
+
+class EventsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    run_id: Annotated[str | None, Meta(description="Only changes of this run, its steps included.")] = None
+
+
+class RunEvent(Struct, frozen=True, kw_only=True):
+    """Something happened to a run. What is null is not known to the server that tells it."""
+
+    namespace: str
+    run_id: str
+    change: Change
+    status: RunStatus | None
+    workflow: str | None
+    queue: str | None
+    at: Moment | None
+
+
+class QueueEvent(Struct, frozen=True, kw_only=True):
+    namespace: str
+    queue: str
+    at: Moment | None
+
+
+class ResyncEvent(Struct, frozen=True, kw_only=True):
+    at: Moment | None
+
+
+async def stream_events(call: Call[EventsQuery, None]) -> Stream:
+    run_id = call.query.run_id
+    if run_id is not None:
+        run_id = (await call.engine.workflows.get(call.namespace, run_id)).run_id
+    after = call.headers.get("last-event-id")
+    if after is not None and len(after) > _LONGEST_ID:
+        raise BadField("Last-Event-ID", "Last-Event-ID is not one of ours")
+    reader = call.engine.events.subscribe(namespace=call.namespace, run_id=run_id, after=after)
+    return Stream(parts=_parts(call, reader), close=reader.close)
+
+
+async def _parts(call: Call[EventsQuery, None], reader: Subscription) -> AsyncIterator[bytes]:
+    # So that the reader knows at once that it is connected, and comes back soon if it is not any more.
+    yield f"retry: {RECONNECT_MILLISECONDS}\n\n".encode()
+    closing = call.host.closing
+    while not closing.is_set():
+        told = await call.host.until_closing(reader.next(HEARTBEAT_SECONDS), ())
+        if closing.is_set():
+            return
+        yield b"".join(_written(each) for each in told) if told else b": \n\n"
+
+
+def _written(numbered: Numbered) -> bytes:
+    name, document = _document(numbered.event)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (
+        numbered.event_id.encode(),
+        name.encode(),
+        msgspec.json.encode(document),
+    )
+
+
+def _document(event: Event) -> tuple[str, Struct]:
+    if isinstance(event, RunChanged):
+        return "run", RunEvent(
+            namespace=event.namespace,
+            run_id=event.run_id,
+            change=event.change,
+            status=event.status,
+            workflow=event.workflow,
+            queue=event.queue,
+            at=moment(event.at),
+        )
+    if isinstance(event, QueueChanged):
+        return "queue", QueueEvent(namespace=event.namespace, queue=event.queue, at=moment(event.at))
+    return "resync", ResyncEvent(at=moment(event.at))

@@ -1,0 +1,31 @@
+"""Bounds of the transport. What a field may hold is checked by the engine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A body may be as large as the largest payload, escaped, with something around it.
+BODY_SLACK_BYTES: Final = 64 * 1024
+HEADER_BYTES: Final = 32 * 1024
+QUERY_PARAMETERS: Final = 50
+# An answer that may hold many payloads stops growing here.
+ANSWER_BYTES: Final = 4 * 1024 * 1024
+
+# How long a request may take; one that waits for a run gets its wait on top.
+REQUEST_SECONDS: Final = 30.0
+LONGEST_WAIT_SECONDS: Final = 60.0
+# How long a connection may take to say what it wants.
+HEADER_SECONDS: Final = 20.0
+KEEP_ALIVE_SECONDS: Final = 15
+
+REQUESTS: Final = 1_000  # under way in one server
+STREAMS: Final = 500  # of events, besides
+CONNECTIONS: Final = 5_000
+
+STEPS_PAGE: Final = 50
+NAMES: Final = 1_000  # in one map or list
+HEALTH_SECONDS: Final = 2.0  # how old an answer to a probe may be
+
+HEARTBEAT_SECONDS: Final = 15.0
+SEND_SECONDS: Final = 30.0  # how long a reader may let us wait
+RECONNECT_MILLISECONDS: Final = 2_000

@@ -1,0 +1,80 @@
+"""Namespaces, for administrators."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from kagzi.api.documents import NamespaceDocument, namespace_document
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.namespace import DESCRIPTION_CHARACTERS
+from kagzi.http.call import Call, Name, NoQuery, Reply
+from kagzi.http.runs import PageSize, Token
+
+_DisplayName = Annotated[str, Meta(max_length=255)]
+_Description = Annotated[str, Meta(max_length=DESCRIPTION_CHARACTERS)]
+
+
+class NamespacesQuery(NoQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: PageSize = DEFAULT_PAGE_SIZE
+    page: Token | None = None
+
+
+class NamespacePage(Struct, frozen=True, kw_only=True):
+    """Namespaces by name."""
+
+    namespaces: tuple[NamespaceDocument, ...]
+    next: str | None
+    prev: str | None
+
+
+async def list_namespaces(call: Call[NamespacesQuery, None]) -> NamespacePage:
+    page = await call.engine.namespaces.list(page_size=call.query.limit, page_token=call.query.page)
+    return NamespacePage(
+        namespaces=tuple([namespace_document(each) for each in page.items]), next=page.next, prev=page.prev
+    )
+
+
+async def get_namespace(call: Call[NoQuery, None]) -> NamespaceDocument:
+    return namespace_document(await call.engine.namespaces.get(call.path["namespace"]))
+
+
+class CreateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    namespace: Name
+    display_name: _DisplayName = ""
+    description: _Description = ""
+
+
+async def create_namespace(call: Call[NoQuery, CreateNamespaceBody]) -> Reply:
+    body = call.body
+    made = await call.engine.namespaces.create(
+        body.namespace, display_name=body.display_name, description=body.description
+    )
+    return Reply(document=namespace_document(made), status=201)
+
+
+class UpdateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is left out stays."""
+
+    display_name: _DisplayName | None = None
+    description: _Description | None = None
+
+
+async def update_namespace(call: Call[NoQuery, UpdateNamespaceBody]) -> NamespaceDocument:
+    changed = await call.engine.namespaces.update(
+        call.path["namespace"], display_name=call.body.display_name, description=call.body.description
+    )
+    return namespace_document(changed)
+
+
+class SwitchBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to say."""
+
+
+async def enable_namespace(call: Call[NoQuery, SwitchBody]) -> NamespaceDocument:
+    return namespace_document(await call.engine.namespaces.enable(call.path["namespace"], True))
+
+
+async def disable_namespace(call: Call[NoQuery, SwitchBody]) -> NamespaceDocument:
+    return namespace_document(await call.engine.namespaces.enable(call.path["namespace"], False))

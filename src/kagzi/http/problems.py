@@ -1,0 +1,123 @@
+"""Errors as problem documents (RFC 9457).
+
+`code` is the stable code of our error's class, the same as over gRPC; `field` names what was wrong in the request,
+where that is one thing. Of an error nobody foresaw the caller gets the request id, under which the log has the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from starlette.responses import Response
+
+from kagzi.errors import (
+    Conflict,
+    InvalidRequest,
+    KagziError,
+    LeaseLost,
+    LimitExceeded,
+    NamespaceDisabled,
+    NotFound,
+    PayloadTooLarge,
+    PermissionDenied,
+    SchemaMismatch,
+    Unauthenticated,
+    Unavailable,
+)
+
+log = logging.getLogger("kagzi.http")
+
+MEDIA_TYPE: Final = "application/problem+json"
+_DETAIL_CHARACTERS: Final = 2000
+_OUT_OF_REACH: Final = "the server cannot reach its database at the moment; trying again is safe"
+_RETRY_SOON: Final = {"retry-after": "1"}
+
+# The first class that fits decides.
+_STATUSES: Final[tuple[tuple[type[KagziError], int, Mapping[str, str]], ...]] = (
+    (PayloadTooLarge, 413, {}),
+    (InvalidRequest, 400, {}),
+    (NotFound, 404, {}),
+    (Conflict, 409, {}),
+    (NamespaceDisabled, 409, {}),
+    (LeaseLost, 409, {}),
+    (Unauthenticated, 401, {"www-authenticate": 'Bearer realm="kagzi"'}),
+    (PermissionDenied, 403, {}),
+    (LimitExceeded, 429, _RETRY_SOON),
+    (SchemaMismatch, 503, {}),
+    (Unavailable, 503, _RETRY_SOON),
+)
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """What went wrong. `type` names the kind of problem, `detail` says what happened this time."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    field: str | UnsetType = UNSET
+    request_id: str
+
+
+class Refused(Exception):
+    """A request refused for what only HTTP knows of."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.field = field
+        self.headers = headers or {}
+
+
+class BadField(InvalidRequest):
+    """Bad input, and which part of the request it was in."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def problem_response(error: Exception, request_id: str) -> Response:
+    status, code, detail, headers = _describe(error, request_id)
+    problem = Problem(
+        type=f"urn:kagzi:problem:{code.lower().replace('_', '-')}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=_printable(detail)[:_DETAIL_CHARACTERS],
+        code=code,
+        field=getattr(error, "field", None) or UNSET,
+        request_id=request_id,
+    )
+    return Response(msgspec.json.encode(problem), status, dict(headers), MEDIA_TYPE)
+
+
+def code_of(error: BaseException) -> str:
+    return error.code if isinstance(error, KagziError | Refused) else KagziError.code
+
+
+def _describe(error: Exception, request_id: str) -> tuple[int, str, str, Mapping[str, str]]:
+    if isinstance(error, Refused):
+        return error.status, error.code, str(error), error.headers
+    for cls, status, headers in _STATUSES:
+        if isinstance(error, cls):
+            # What a database says about itself is for the log: it names hosts and files.
+            hidden = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
+            return status, error.code, _OUT_OF_REACH if hidden else str(error), headers
+    about = {"request_id": request_id}
+    log.error("a request failed for a reason nobody foresaw [%s]", request_id, exc_info=error, extra=about)
+    detail = f"internal error; the server's log has more under the request id {request_id}"
+    return 500, KagziError.code, detail, {}
+
+
+def _printable(text: str) -> str:
+    """Half a surrogate pair that somebody sent must not make the answer about it fail."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,156 @@
+"""Requests, read: query parameters and JSON bodies become records, or a problem that names the field."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Raw, Struct
+from starlette.requests import ClientDisconnect, Request
+
+from kagzi.core.limits import check_text
+from kagzi.errors import InvalidRequest, PayloadTooLarge
+from kagzi.http.limits import QUERY_PARAMETERS
+from kagzi.http.problems import BadField, Refused
+
+T = TypeVar("T", bound=Struct)
+
+_PATH: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
+_CHUNK: Final = 64 * 1024
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    raw: bytes = request.scope.get("query_string", b"")
+    try:
+        pairs = parse_qsl(
+            raw.decode("ascii"),
+            keep_blank_values=True,
+            encoding="utf-8",
+            errors="strict",
+            max_num_fields=QUERY_PARAMETERS,
+        )
+    except ValueError:
+        raise InvalidRequest("the query is not readable: text must be UTF-8, percent-encoded") from None
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        if name in given:
+            raise BadField(name, f"{name[:100]} is given twice")
+        check_field(value, name)
+        given[name] = value
+    return _convert(lambda: msgspec.convert(given, kind, strict=False))
+
+
+def named_namespace(request: Request) -> str | None:
+    """The namespace a query names, before anything else of it is looked at."""
+    values = request.query_params.getlist("namespace")
+    return values[0] if values else None
+
+
+async def read_body(request: Request, kind: type[T], limit: int) -> T:
+    check_content_type(request)
+    data = await _receive(request, limit)
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("the body is not UTF-8") from None
+    body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind))
+    check_fields(body)
+    return body
+
+
+def check_content_type(request: Request) -> None:
+    """Only JSON: no form of a web page can send that without asking first, and we never say yes."""
+    given = request.headers.get("content-type", "")
+    kind, _, parameters = given.partition(";")
+    charset = parameters.strip().lower().replace('"', "")
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8"):
+        raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "the body must be JSON: send content-type: application/json")
+
+
+async def _receive(request: Request, limit: int) -> bytes:
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("identity", "gzip", ""):
+        raise Refused(
+            415,
+            "UNSUPPORTED_MEDIA_TYPE",
+            "content-encoding must be gzip or absent",
+            headers={"accept-encoding": "gzip"},
+        )
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > limit):
+        raise _too_large(limit)
+    unzip = zlib.decompressobj(wbits=31) if coding == "gzip" else None
+    received = bytearray()
+    try:
+        async for chunk in request.stream():
+            received += chunk if unzip is None else _inflate(unzip, chunk, limit + 1 - len(received))
+            if len(received) > limit:
+                raise _too_large(limit)
+    except ClientDisconnect:
+        raise InvalidRequest("the request broke off in the middle of its body") from None
+    if unzip is not None and not (unzip.eof and not unzip.unused_data):
+        raise InvalidRequest("the body is not readable gzip")
+    return bytes(received)
+
+
+def _inflate(unzip: zlib._Decompress, chunk: bytes, most: int) -> bytes:
+    """Never more than what may still come, however well it was compressed."""
+    try:
+        return unzip.decompress(chunk, max(1, most))
+    except zlib.error:
+        raise InvalidRequest("the body is not readable gzip") from None
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body is larger than {limit:,} bytes; keep large data elsewhere and pass a reference")
+
+
+def _convert(read: Callable[[], T]) -> T:
+    try:
+        return read()
+    except msgspec.ValidationError as error:
+        text = str(error)
+        if unknown := _UNKNOWN.search(text):
+            raise BadField(unknown[1], f"{unknown[1][:100]} is not known here") from None
+        where = _PATH.search(text)
+        field = where[1] if where else ""
+        message = text[: where.start()] if where else text
+        raise BadField(field, f"{field or 'the body'}: {message}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def check_fields(record: Struct) -> None:
+    for name in record.__struct_fields__:
+        value = getattr(record, name)
+        if isinstance(value, str):
+            check_field(value, name)
+        elif isinstance(value, Struct):
+            check_fields(value)
+
+
+def check_field(value: str, name: str) -> None:
+    try:
+        check_text(name, "the name of a field")
+        check_text(value, name)
+    except InvalidRequest as error:
+        raise BadField(name, str(error)) from None
+
+
+def read_json(raw: Raw, field: str) -> bytes:
+    """A part of a body that is kept as it was sent, once it is known to be JSON through and through."""
+    data = bytes(raw)
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadField(field, f"{field} is not valid JSON: {error}") from None
+    except RecursionError:
+        raise BadField(field, f"{field} is nested too deeply") from None
+    return data

@@ -1,0 +1,199 @@
+"""Every route of the HTTP port, once.
+
+The application, the check of `kagzi.access.table` (its actions are `Route.action`) and the OpenAPI document are made
+from this list. To add a route: a line here, a line in the access table, and a test sees that both are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kagzi.api.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
+from kagzi.http import events, namespaces, openapi, runs, system, workers
+from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
+
+API: Final = "/api/v1"
+
+Handle = Callable[[Any], Awaitable[Struct | Reply | Stream | Text]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """`answer` is the document of a success with this `status`; `also` another status with the same document.
+
+    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key.
+    """
+
+    method: str
+    path: str
+    summary: str
+    handle: Handle
+    about: str | None
+    query: type[Struct] = Namespaced
+    body: type[Struct] | None = None
+    answer: type[Struct] | str  # or a media type
+    status: int = 200
+    also: int | None = None
+    public: bool = False
+    streams: bool = False
+
+    @property
+    def action(self) -> str:
+        """As the access table names it."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def operation(self) -> str:
+        return self.handle.__name__
+
+
+async def openapi_document(call: Call[NoQuery, None]) -> Text:  # noqa: ARG001
+    return Text(openapi.document(ROUTES), "application/json")
+
+
+def _get(path: str, handle: Handle, answer: type[Struct] | str, summary: str, **more: Any) -> Route:
+    return Route(method="GET", path=path, handle=handle, answer=answer, summary=summary, **more)
+
+
+def _post(path: str, handle: Handle, body: type[Struct], answer: type[Struct], summary: str, **more: Any) -> Route:
+    return Route(method="POST", path=path, handle=handle, body=body, answer=answer, summary=summary, **more)
+
+
+_RUN: Final = f"{API}/runs/{{run_id}}"
+_NAMESPACE: Final = f"{API}/namespaces/{{namespace}}"
+
+ROUTES: Final[tuple[Route, ...]] = (
+    # Probes.
+    _get("/livez", system.livez, system.Alive, "Whether the process lives", about="probes", query=NoQuery, public=True),
+    _get(
+        "/readyz",
+        system.readyz,
+        system.Readiness,
+        "Whether requests should be sent here",
+        about="probes",
+        query=NoQuery,
+        also=503,
+        public=True,
+    ),
+    _get("/metrics", system.metrics, "text/plain", "Metrics for Prometheus", about="probes", query=NoQuery),
+    # Runs.
+    _get(f"{API}/runs", runs.list_runs, runs.RunPage, "List runs, newest first", about="runs", query=runs.RunsQuery),
+    _post(
+        f"{API}/runs",
+        runs.start_run,
+        runs.StartBody,
+        runs.StartedRun,
+        "Start a run",
+        about="runs",
+        status=201,
+        also=200,
+    ),
+    _get(_RUN, runs.get_run, RunDocument, "Get a run, or wait for its end", about="runs", query=runs.RunQuery),
+    _get(f"{_RUN}/steps", runs.list_steps, runs.StepPage, "List a run's steps", about="runs", query=runs.StepsQuery),
+    _post(f"{_RUN}/cancel", runs.cancel, runs.CancelBody, runs.Ending, "Ask a run to end", about="runs"),
+    _post(f"{_RUN}/terminate", runs.terminate, runs.TerminateBody, runs.Ending, "End a run at once", about="runs"),
+    _post(
+        f"{_RUN}/retry",
+        runs.retry,
+        runs.RepeatBody,
+        runs.StartedRun,
+        "Start a finished run again, keeping the steps that completed",
+        about="runs",
+        status=201,
+        also=200,
+    ),
+    _post(
+        f"{_RUN}/rerun",
+        runs.rerun,
+        runs.RepeatBody,
+        runs.StartedRun,
+        "Start a finished run again from scratch",
+        about="runs",
+        status=201,
+        also=200,
+    ),
+    # Workers and queues.
+    _get(
+        f"{API}/workers",
+        workers.list_workers,
+        workers.WorkerPage,
+        "List workers, newest first",
+        about="workers",
+        query=workers.WorkersQuery,
+    ),
+    _get(f"{API}/workers/{{worker_id}}", workers.get_worker, WorkerDocument, "Get a worker", about="workers"),
+    _post(
+        f"{API}/workers/{{worker_id}}/drain",
+        workers.drain_worker,
+        workers.DrainBody,
+        WorkerDocument,
+        "Ask a worker to finish what it has and take nothing new",
+        about="workers",
+    ),
+    _get(f"{API}/queues", workers.list_queues, workers.QueueList, "List queues and what waits there", about="workers"),
+    # How much there is.
+    _get(f"{API}/workflows", system.list_workflows, system.WorkflowList, "List workflows with runs", about="system"),
+    _get(f"{API}/stats", system.get_stats, system.Stats, "Count runs and workers", about="system"),
+    _get(f"{API}/health", system.get_health, HealthDocument, "How well all is", about="system", query=NoQuery),
+    _get(f"{API}/server", system.get_server, system.ServerInfo, "What answers here", about="system", query=NoQuery),
+    # Namespaces.
+    _get(
+        f"{API}/namespaces",
+        namespaces.list_namespaces,
+        namespaces.NamespacePage,
+        "List namespaces",
+        about="namespaces",
+        query=namespaces.NamespacesQuery,
+    ),
+    _post(
+        f"{API}/namespaces",
+        namespaces.create_namespace,
+        namespaces.CreateNamespaceBody,
+        NamespaceDocument,
+        "Create a namespace",
+        about="namespaces",
+        query=NoQuery,
+        status=201,
+    ),
+    _get(_NAMESPACE, namespaces.get_namespace, NamespaceDocument, "Get a namespace", about="namespaces", query=NoQuery),
+    _post(
+        _NAMESPACE,
+        namespaces.update_namespace,
+        namespaces.UpdateNamespaceBody,
+        NamespaceDocument,
+        "Change what a namespace is called",
+        about="namespaces",
+        query=NoQuery,
+    ),
+    _post(
+        f"{_NAMESPACE}/enable",
+        namespaces.enable_namespace,
+        namespaces.SwitchBody,
+        NamespaceDocument,
+        "Let runs be started in a namespace",
+        about="namespaces",
+        query=NoQuery,
+    ),
+    _post(
+        f"{_NAMESPACE}/disable",
+        namespaces.disable_namespace,
+        namespaces.SwitchBody,
+        NamespaceDocument,
+        "Start no more runs in a namespace",
+        about="namespaces",
+        query=NoQuery,
+    ),
+    # Changes, and this document.
+    _get(
+        f"{API}/events",
+        events.stream_events,
+        "text/event-stream",
+        "Follow what happens to runs",
+        about="events",
+        query=events.EventsQuery,
+        streams=True,
+    ),
+    _get(f"{API}/openapi.json", openapi_document, "application/json", "This document", about="system", query=NoQuery),
+)

@@ -1,0 +1,345 @@
+"""Runs: start, look at, wait for, end, and begin again."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from kagzi.api.documents import (
+    RunDocument,
+    RunSummary,
+    StepDocument,
+    run_document,
+    run_summary,
+    step_document,
+)
+from kagzi.api.ending import cancel_run
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core.duration import parse_duration
+from kagzi.core.instant import SECOND, Instant, Span, from_datetime
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, check_name
+from kagzi.core.page import page_of
+from kagzi.core.retry import Retry
+from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
+from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.http.call import Call, Name, Namespaced, Reply
+from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
+from kagzi.http.problems import BadField
+from kagzi.http.reading import read_json
+
+DEFAULT_QUEUE: Final = "default"
+_TOKEN: Final = 1000
+
+Length = Annotated[
+    float | str,
+    Meta(description="A length of time: seconds, or text such as `250ms`, `30s`, `1h30m`.", examples=["30s", 90]),
+]
+When = Annotated[str, Meta(description="RFC 3339 with a time zone.", extra_json_schema={"format": "date-time"})]
+Token = Annotated[str, Meta(max_length=_TOKEN, description="`next` or `prev` of another page of the same listing.")]
+PageSize = Annotated[int, Meta(ge=1, le=PAGE_SIZE, description="How many a page may hold.")]
+
+
+# Looking.
+
+
+class RunsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    status: Annotated[RunStatus | None, Meta(description="Only runs that stand like this.")] = None
+    workflow: Annotated[Name | None, Meta(description="Only runs of this workflow.")] = None
+    queue: Annotated[Name | None, Meta(description="Only runs of this queue.")] = None
+    created_after: When | None = None
+    created_before: When | None = None
+    id: Annotated[Name | None, Meta(description="Only the run that was started with this id. Alone.")] = None
+    limit: PageSize = DEFAULT_PAGE_SIZE
+    page: Token | None = None
+
+
+class RunPage(Struct, frozen=True, kw_only=True):
+    """Runs, newest first. `next` leads to older ones, `prev` to newer ones."""
+
+    runs: tuple[RunSummary, ...]
+    next: str | None
+    prev: str | None
+
+
+async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
+    query = call.query
+    filter = RunFilter(
+        namespace=call.namespace,
+        status=query.status,
+        workflow_type=query.workflow,
+        task_queue=query.queue,
+        created_after=_moment(query.created_after, "created_after"),
+        created_before=_moment(query.created_before, "created_before"),
+    )
+    if query.id is not None:
+        if filter != RunFilter(namespace=call.namespace) or query.page is not None:
+            raise BadField("id", "id finds one run; it does not go with other filters")
+        try:
+            found = await call.engine.workflows.get_by_external_id(call.namespace, query.id)
+        except NotFound:
+            return RunPage(runs=(), next=None, prev=None)
+        return RunPage(runs=(run_summary(found),), next=None, prev=None)
+    page = await call.engine.workflows.list(filter, page_size=query.limit, page_token=query.page)
+    return RunPage(runs=tuple([run_summary(run) for run in page.items]), next=page.next, prev=page.prev)
+
+
+class RunQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    wait: Annotated[
+        str | None,
+        Meta(description="Answer when the run has finished, or after this long (at most `60s`)."),
+    ] = None
+
+
+async def get_run(call: Call[RunQuery, None]) -> RunDocument:
+    workflows = call.engine.workflows
+    run_id = call.path["run_id"]
+    wait = 0 if call.query.wait is None else _length(call.query.wait, "wait")
+    if not wait:
+        return run_document(await workflows.get(call.namespace, run_id))
+    wait = min(wait, round(LONGEST_WAIT_SECONDS * SECOND))
+    found: Run | None = await call.host.until_closing(workflows.wait(call.namespace, run_id, wait), None)
+    return run_document(found if found is not None else await workflows.get(call.namespace, run_id))
+
+
+class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[Name | None, Meta(description="Only attempts of steps of this name.")] = None
+    payloads: Annotated[bool, Meta(description="With inputs and outputs.")] = False
+    limit: PageSize = STEPS_PAGE
+    page: Token | None = None
+
+
+class StepPage(Struct, frozen=True, kw_only=True):
+    """Attempts of steps: what the workflow has seen first, in its order, then the others as they began."""
+
+    steps: tuple[StepDocument, ...]
+    next: str | None
+    prev: str | None
+
+
+async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
+    query, run_id = call.query, call.path["run_id"]
+    steps = await call.engine.workflows.steps(call.namespace, run_id)
+    if query.name is not None:
+        steps = tuple([step for step in steps if step.name == query.name])
+    about = f"steps {call.namespace!r} {run_id!r} {query.name!r} {query.payloads}"
+    size = query.limit
+    while True:
+        page = page_of(steps, size, query.page, about)
+        found = tuple([step_document(step, payloads=query.payloads) for step in page.items])
+        answer = StepPage(steps=found, next=page.next, prev=page.prev)
+        if size == 1 or not query.payloads or len(msgspec.json.encode(answer)) <= ANSWER_BYTES:
+            return answer
+        # A page of large payloads is a shorter page.
+        size = max(1, min(size, len(page.items)) // 2)
+
+
+# Starting.
+
+
+class OnConflict(StrEnum):
+    RETURN = "return"
+    FAIL = "fail"
+
+
+class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the run, and steps without a policy of their own, are tried again."""
+
+    attempts: Annotated[int, Meta(description="The first try counts; -1 is without end.")] = 5
+    first: Length = "1s"
+    factor: float = 2.0
+    cap: Length = "1m"
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
+    give_up_on: Annotated[tuple[Name, ...], Meta(max_length=100, description="Dotted names of classes.")] = ()
+
+
+class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    workflow: Annotated[Name, Meta(description="The name it is registered under.")]
+    input: Annotated[
+        Raw,
+        Meta(description="The arguments: an array by position, an object by name, anything else as the only one."),
+    ] = msgspec.field(default_factory=lambda: Raw(b"[]"))
+    input_base64: Annotated[
+        str | None, Meta(description="Instead of `input`: bytes that a codec of the workers can read.")
+    ] = None
+    id: Annotated[
+        Name | None,
+        Meta(description="Your own id of the run: starting it again finds the first one. Idempotency-Key is the same."),
+    ] = None
+    queue: Name = DEFAULT_QUEUE
+    version: Name = "1"
+    priority: Annotated[int, Meta(ge=0, le=PRIORITY_LIMIT, description="A level is worth a minute of waiting.")] = 0
+    delay: Length | None = None
+    start_at: When | None = None
+    timeout: Annotated[Length | None, Meta(description="The run is over this long after it was started.")] = None
+    deadline: When | None = None
+    retry: RetryBody | None = None
+    on_conflict: Annotated[OnConflict, Meta(description="If there is a run with this id: return it, or fail.")] = (
+        OnConflict.RETURN
+    )
+    run_id: Annotated[str | None, Meta(description="A UUIDv7 made by the caller: repeating is harmless then.")] = None
+
+
+class StartedRun(Struct, frozen=True, kw_only=True):
+    """The run that now has this id; `already_exists` if there was one before."""
+
+    run_id: str
+    status: RunStatus
+    already_exists: bool
+
+
+async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
+    body = call.body
+    # With an id in the body that one decides; it is the same promise.
+    key = call.headers.get("idempotency-key")
+    external_id = body.id if body.id is not None or key is None else _idempotency_key(key)
+    started = await call.engine.workflows.start(
+        StartRun(
+            namespace=call.namespace,
+            run_id=body.run_id or call.host.ids.run_id(),
+            workflow_type=body.workflow,
+            task_queue=body.queue,
+            version=body.version,
+            input=_input(body),
+            external_id=external_id,
+            priority=body.priority,
+            delay=0 if body.delay is None else _length(body.delay, "delay"),
+            start_at=_moment(body.start_at, "start_at"),
+            timeout=None if body.timeout is None else _length(body.timeout, "timeout"),
+            deadline_at=_moment(body.deadline, "deadline"),
+            retry_policy=None if body.retry is None else _policy(body.retry),
+        )
+    )
+    if started.already_exists and body.on_conflict is OnConflict.FAIL:
+        raise Conflict(f"there is a run with this id already: {started.run_id}")
+    return _started(started)
+
+
+def _started(started: Started) -> Reply:
+    document = StartedRun(run_id=started.run_id, status=started.status, already_exists=started.already_exists)
+    return Reply(
+        document=document,
+        status=200 if started.already_exists else 201,
+        headers={"location": f"/api/v1/runs/{started.run_id}"},
+    )
+
+
+def _idempotency_key(key: str) -> str:
+    # The header is a string in double quotes by its draft, and bare in most clients.
+    bare = key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key
+    try:
+        return check_name(bare, "Idempotency-Key")
+    except InvalidRequest as error:
+        raise BadField("Idempotency-Key", str(error)) from None
+
+
+def _input(body: StartBody) -> bytes:
+    if body.input_base64 is None:
+        return read_json(body.input, "input")
+    if bytes(body.input) != b"[]":
+        raise BadField("input_base64", "input and input_base64 are both given; one of them has to go")
+    try:
+        return base64.b64decode(body.input_base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadField("input_base64", "input_base64 is not base64") from None
+
+
+def _policy(retry: RetryBody) -> bytes:
+    try:
+        return Retry(
+            attempts=retry.attempts,
+            first=retry.first,
+            factor=retry.factor,
+            cap=retry.cap,
+            jitter=retry.jitter,
+            give_up_on=retry.give_up_on,
+        ).encode()
+    except InvalidRequest as error:
+        raise BadField("retry", str(error)) from None
+
+
+# Ending, and beginning again.
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """`effective`: the run is cancelled or was told to end, also by an earlier request. If not, it had finished before,
+    as `status` says, and that is final."""
+
+    run_id: str
+    effective: bool
+    status: RunStatus
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    grace: Annotated[Length | None, Meta(description="How long it may clean up; 30 s unless said.")] = None
+
+
+async def cancel(call: Call[Namespaced, CancelBody]) -> Ending:
+    grace = CANCEL_GRACE if call.body.grace is None else _length(call.body.grace, "grace")
+    request = CancelRun(namespace=call.namespace, run_id=call.path["run_id"], grace=grace)
+    return _ending(await cancel_run(call.engine, request))
+
+
+class TerminateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+async def terminate(call: Call[Namespaced, TerminateBody]) -> Ending:
+    request = TerminateRun(namespace=call.namespace, run_id=call.path["run_id"], reason=call.body.reason)
+    return _ending(await call.engine.workflows.terminate(request))
+
+
+def _ending(answer: CancelAnswer) -> Ending:
+    return Ending(run_id=answer.run_id, effective=answer.effective, status=answer.status)
+
+
+class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    run_id: Annotated[
+        str | None, Meta(description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.")
+    ] = None
+
+
+async def retry(call: Call[Namespaced, RepeatBody]) -> Reply:
+    return await _repeat(call, keep_steps=True)
+
+
+async def rerun(call: Call[Namespaced, RepeatBody]) -> Reply:
+    return await _repeat(call, keep_steps=False)
+
+
+async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Reply:
+    request = RepeatRun(
+        namespace=call.namespace,
+        run_id=call.body.run_id or call.host.ids.run_id(),
+        of_run_id=call.path["run_id"],
+        keep_steps=keep_steps,
+    )
+    return _started(await call.engine.workflows.repeat(request))
+
+
+# Lengths and moments.
+
+
+def _length(value: float | str, field: str) -> Span:
+    try:
+        return parse_duration(value, field)
+    except InvalidRequest as error:
+        raise BadField(field, str(error)) from None
+
+
+def _moment(text: str | None, field: str) -> Instant | None:
+    if text is None:
+        return None
+    try:
+        instant = from_datetime(msgspec.convert(text, datetime))
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        raise BadField(field, f"{field} must be RFC 3339 with a time zone, such as 2026-01-31T12:00:00Z") from None
+    if instant < 0:
+        raise BadField(field, f"{field} must not lie before 1970")
+    return instant

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kagzi.engine.local import LocalEngine
+from tests.http.support import Client, engine_on, serving
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/kagzi.db"
+    url: str = request.getfixturevalue("postgres_database")
+    return url
+
+
+@pytest.fixture
+async def engine(database: str) -> AsyncIterator[LocalEngine]:
+    async with engine_on(database) as made:
+        yield made
+
+
+@pytest.fixture
+async def client(engine: LocalEngine) -> AsyncIterator[Client]:
+    async with serving(engine) as port, Client(port.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[LocalEngine]:
+    async with engine_on("memory://") as made:
+        yield made
+
+
+@pytest.fixture
+async def quick(memory: LocalEngine) -> AsyncIterator[Client]:
+    """Where the database makes no difference."""
+    async with serving(memory) as port, Client(port.url) as made:
+        yield made

@@ -1,0 +1,279 @@
+"""Runs over HTTP, from start to end, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import kagzi
+from kagzi import Kagzi
+from kagzi.api.operations import Chunk, CompleteRun
+from kagzi.cli import output
+from kagzi.engine.local import LocalEngine
+from tests.engine.test_events import Worker
+from tests.http.support import Client
+
+UNKNOWN = "01900000-0000-7000-8000-000000000000"
+
+
+def make_app(url: str) -> Kagzi:
+    app = Kagzi(url)
+
+    @app.step(retry=kagzi.Retry.none)
+    async def weigh(cents: int) -> int:
+        if cents < 0:
+            raise ValueError("less than nothing")
+        return cents * 2
+
+    @app.workflow(name="weigh_twice")
+    async def weigh_twice(cents: int) -> int:
+        return await weigh(await weigh(cents))
+
+    @app.workflow(name="sleepy")
+    async def sleepy() -> None:
+        await asyncio.sleep(3600)
+
+    return app
+
+
+async def test_a_run_from_start_to_end(client: Client, database: str) -> None:
+    app = make_app(database)
+    async with app, app.worker():
+        started = await client.post("/api/v1/runs", {"workflow": "weigh_twice", "input": [21]}, status=201)
+        assert not started["already_exists"]
+        run = await client.get(f"/api/v1/runs/{started['run_id']}", wait="20s")
+        assert (run["status"], run["input"], run["output"], run["error"]) == ("COMPLETED", [21], 84, None)
+        assert run["created_at"] <= run["started_at"] <= run["finished_at"]
+        steps = (await client.get(f"/api/v1/runs/{started['run_id']}/steps"))["steps"]
+        assert [(step["step_id"], step["status"], step["output"]) for step in steps] == [
+            ("weigh", "COMPLETED", None),
+            ("weigh#2", "COMPLETED", None),
+        ]
+        steps = (await client.get(f"/api/v1/runs/{started['run_id']}/steps", payloads="true"))["steps"]
+        assert [step["output"] for step in steps] == [42, 84]
+        failed = await client.post("/api/v1/runs", {"workflow": "weigh_twice", "input": {"cents": -1}}, status=201)
+        run = await client.get(f"/api/v1/runs/{failed['run_id']}", wait="20s")
+        assert run["status"] == "FAILED"
+        assert run["error"]["type"] == "builtins.ValueError"
+        assert run["error"]["message"] == "less than nothing"
+        for verb in ("retry", "rerun"):
+            again = await client.post(f"/api/v1/runs/{failed['run_id']}/{verb}", status=201)
+            assert again["run_id"] != failed["run_id"]
+            run = await client.get(f"/api/v1/runs/{again['run_id']}", wait="20s")
+            assert (run["status"], run["input"]) == ("FAILED", {"cents": -1})
+
+
+async def test_the_documents_are_those_of_the_command_line(client: Client, engine: LocalEngine) -> None:
+    started = await client.post("/api/v1/runs", {"workflow": "w", "input": {"a": [1.50, None, "ü"]}}, status=201)
+    run = await engine.workflows.get("default", started["run_id"])
+    document = await client.get(f"/api/v1/runs/{run.run_id}")
+    assert output.run_details(run, ()) == document | {"steps": []}
+    listed = (await client.get("/api/v1/runs"))["runs"]
+    assert listed == [output.run_summary(run)]
+
+
+@pytest.mark.parametrize(
+    "input",
+    [
+        "null",
+        "[]",
+        '{"x":12345678901234567890.123456789}',
+        '[1e3,"\\u0000"]',
+        '"ü"',
+        "[[[[[1]]]]]",
+        "340282366920938463463",
+    ],
+)
+async def test_payloads_are_kept_to_the_last_digit(quick: Client, memory: LocalEngine, input: str) -> None:
+    body = f'{{"workflow": "w", "input": {input}}}'.encode()
+    response = await quick.send("POST", "/api/v1/runs", content=body, headers={"content-type": "application/json"})
+    run_id = response.json()["run_id"]
+    assert (await memory.workflows.get("default", run_id)).input == input.encode()
+    answer = await quick.send("GET", f"/api/v1/runs/{run_id}")
+    assert f'"input":{input},' in answer.text
+
+
+async def test_payloads_that_are_not_json(quick: Client, memory: LocalEngine) -> None:
+    body = {"workflow": "w", "input_base64": "AP/+"}
+    started = await quick.post("/api/v1/runs", body, status=201)
+    assert (await memory.workflows.get("default", started["run_id"])).input == b"\x00\xff\xfe"
+    assert (await quick.get(f"/api/v1/runs/{started['run_id']}"))["input"] == {"base64": "AP/+"}
+    worker = Worker(memory)
+    shop = await quick.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
+    claim = await worker.claim()
+    done = CompleteRun(output=b"\xff")
+    await memory.workers.commit(Chunk(namespace="default", run_id=claim.run_id, token=claim.token, operations=(done,)))
+    assert (await quick.get(f"/api/v1/runs/{shop['run_id']}"))["output"] == {"base64": "/w=="}
+
+
+async def test_starting_again_finds_the_first(client: Client) -> None:
+    body = {"workflow": "w", "input": [1], "id": "order-1"}
+    first = await client.post("/api/v1/runs", body, status=201)
+    second = await client.post("/api/v1/runs", body)
+    assert second == first | {"already_exists": True}
+    status, problem = await client.problem("POST", "/api/v1/runs", json=body | {"input": [2]})
+    assert (status, problem["code"]) == (409, "CONFLICT")
+    status, problem = await client.problem("POST", "/api/v1/runs", json=body | {"on_conflict": "fail"})
+    assert (status, problem["code"]) == (409, "CONFLICT")
+    assert first["run_id"] in problem["detail"]
+    # The header makes the same promise.
+    for key in ("abc", '"abc"'):
+        again = await client.send("POST", "/api/v1/runs", json={"workflow": "w"}, headers={"Idempotency-Key": key})
+        assert again.status_code == (201 if key == "abc" else 200)
+        assert again.headers["location"] == f"/api/v1/runs/{again.json()['run_id']}"
+    found = (await client.get("/api/v1/runs", id="abc"))["runs"]
+    assert [run["id"] for run in found] == ["abc"]
+    assert (await client.get("/api/v1/runs", id="nobody"))["runs"] == []
+    # An id in the body decides.
+    both = await client.send("POST", "/api/v1/runs", json=body, headers={"Idempotency-Key": "other"})
+    assert both.json()["run_id"] == first["run_id"]
+    # With a run id made by the caller, what is sent twice gets the same answer twice.
+    mine = {"workflow": "w", "run_id": "01900000-0000-7000-8000-00000000000a"}
+    for _ in range(2):
+        assert (await client.post("/api/v1/runs", mine, status=201))["run_id"] == mine["run_id"]
+    assert len((await client.get("/api/v1/runs"))["runs"]) == 3
+
+
+async def test_everything_a_start_can_say(client: Client, engine: LocalEngine) -> None:
+    body = {
+        "workflow": "w",
+        "queue": "shop",
+        "version": "7",
+        "priority": 3,
+        "delay": "1h",
+        "timeout": 7200.5,
+        "deadline": "2199-01-31T12:00:00+02:00",
+        "retry": {"attempts": 2, "first": "250ms", "factor": 1.0, "cap": "1m", "give_up_on": ["builtins.KeyError"]},
+        "id": "x",
+    }
+    started = await client.post("/api/v1/runs", body, status=201)
+    run = await client.get(f"/api/v1/runs/{started['run_id']}")
+    assert (run["queue"], run["version"], run["priority"], run["id"]) == ("shop", "7", 3, "x")
+    created, available, deadline = (kagzi_instant(run[name]) for name in ("created_at", "available_at", "deadline_at"))
+    assert available - created == pytest.approx(3600, abs=0.01)
+    assert deadline - created == pytest.approx(7200.5, abs=0.01)  # the earlier of both
+    at = await client.post("/api/v1/runs", {"workflow": "w", "start_at": "2199-01-01T00:00:00Z"}, status=201)
+    assert (await client.get(f"/api/v1/runs/{at['run_id']}"))["available_at"] == "2199-01-01T00:00:00.000Z"
+
+
+def kagzi_instant(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+async def test_pages_go_both_ways(client: Client) -> None:
+    ids = [(await client.post("/api/v1/runs", {"workflow": f"w{n % 2}"}, status=201))["run_id"] for n in range(7)]
+    newest_first = ids[::-1]
+    pages: list[Any] = [await client.get("/api/v1/runs", limit=3)]
+    while pages[-1]["next"]:
+        pages.append(await client.get("/api/v1/runs", limit=3, page=pages[-1]["next"]))
+    assert [[run["run_id"] for run in page["runs"]] for page in pages] == [
+        newest_first[:3],
+        newest_first[3:6],
+        newest_first[6:],
+    ]
+    back = await client.get("/api/v1/runs", limit=3, page=pages[2]["prev"])
+    assert [run["run_id"] for run in back["runs"]] == newest_first[3:6]
+    assert pages[0]["prev"] is None
+    some = await client.get("/api/v1/runs", workflow="w1", status="PENDING", queue="default")
+    assert [run["run_id"] for run in some["runs"]] == newest_first[1::2]
+    # A token belongs to its filter.
+    status, problem = await client.problem(
+        "GET", "/api/v1/runs", params={"limit": 3, "page": pages[0]["next"], "workflow": "w1"}
+    )
+    assert (status, problem["code"]) == (400, "INVALID_ARGUMENT")
+    assert (await client.get("/api/v1/runs", created_after="2199-01-01T00:00:00Z"))["runs"] == []
+    assert len((await client.get("/api/v1/runs", created_before="2199-01-01T00:00:00Z"))["runs"]) == 7
+
+
+async def test_pages_of_steps(client: Client, database: str) -> None:
+    app = Kagzi(database)
+
+    @app.step
+    async def one(number: int) -> int:
+        return number
+
+    @app.workflow(name="many")
+    async def many() -> None:
+        for number in range(5):
+            await one(number)
+
+    async with app, app.worker():
+        run_id = (await client.post("/api/v1/runs", {"workflow": "many"}, status=201))["run_id"]
+        await client.get(f"/api/v1/runs/{run_id}", wait="20s")
+    path = f"/api/v1/runs/{run_id}/steps"
+    first = await client.get(path, limit=2)
+    second = await client.get(path, limit=2, page=first["next"])
+    third = await client.get(path, limit=2, page=second["next"])
+    found = [[step["step_id"] for step in page["steps"]] for page in (first, second, third)]
+    assert found == [["one", "one#2"], ["one#3", "one#4"], ["one#5"]]
+    assert third["next"] is None
+    assert await client.get(path, limit=2, page=third["prev"]) == second
+    assert (await client.get(path, name="two"))["steps"] == []
+    assert (await client.problem("GET", path, params={"name": "two", "page": first["next"]}))[0] == 400
+
+
+async def test_ending_runs(client: Client, engine: LocalEngine) -> None:
+    waiting = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+    assert await client.post(f"/api/v1/runs/{waiting}/cancel", {"grace": "5s"}) == {
+        "run_id": waiting,
+        "effective": True,
+        "status": "CANCELLED",
+    }
+    other = (await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]
+    worker = Worker(engine)
+    claim = await worker.claim()
+    assert claim.run_id == other
+    status, problem = await client.problem("POST", f"/api/v1/runs/{other}/retry", json={})
+    assert (status, problem["code"]) == (409, "CONFLICT")
+    ended = await client.post(f"/api/v1/runs/{other}/terminate", {"reason": "no more"})
+    assert (ended["effective"], ended["status"]) == (True, "CANCELLED")
+    run = await client.get(f"/api/v1/runs/{other}")
+    assert "no more" in run["error"]["message"]
+    done = (await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]
+    await worker.commit(await worker.claim(), CompleteRun(output=b"1"))
+    late = await client.post(f"/api/v1/runs/{done}/cancel")
+    assert (late["effective"], late["status"]) == (False, "COMPLETED")
+    mine = {"run_id": "01900000-0000-7000-8000-00000000000b"}
+    for _ in range(2):
+        assert (await client.post(f"/api/v1/runs/{done}/rerun", mine, status=201))["run_id"] == mine["run_id"]
+
+
+async def test_runs_driven_by_workers_in_the_field_end_at_once(quick: Client, memory: LocalEngine) -> None:
+    """They cannot be told about a cancellation; the same as over gRPC."""
+    run_id = (await quick.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]
+    await Worker(memory).claim()
+    assert (await quick.post(f"/api/v1/runs/{run_id}/cancel"))["status"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("verb", ["", "/steps", "/cancel", "/terminate", "/retry", "/rerun"])
+async def test_what_is_not_there(quick: Client, verb: str) -> None:
+    method, more = ("GET", {}) if verb in ("", "/steps") else ("POST", {"json": {}})
+    status, problem = await quick.problem(method, f"/api/v1/runs/{UNKNOWN}{verb}", **more)
+    assert (status, problem["code"]) == (404, "NOT_FOUND")
+    status, problem = await quick.problem(method, f"/api/v1/runs/nonsense{verb}", **more)
+    assert (status, problem["code"]) == (400, "INVALID_ARGUMENT")
+
+
+async def test_waiting_takes_as_long_as_it_takes(quick: Client, memory: LocalEngine) -> None:
+    run_id = (await quick.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]
+    assert (await quick.get(f"/api/v1/runs/{run_id}", wait="50ms"))["status"] == "PENDING"
+    waiting = asyncio.create_task(quick.get(f"/api/v1/runs/{run_id}", wait="30s"))
+    worker = Worker(memory)
+    await worker.commit(await worker.claim(), CompleteRun(output=b"[1]"))
+    async with asyncio.timeout(5):
+        assert (await waiting)["output"] == [1]
+
+
+async def test_gzip(quick: Client, memory: LocalEngine) -> None:
+    import gzip
+
+    data = gzip.compress(json.dumps({"workflow": "w", "input": ["x" * 100_000]}).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = await quick.send("POST", "/api/v1/runs", content=data, headers=headers)
+    assert response.status_code == 201
+    assert len((await memory.workflows.get("default", response.json()["run_id"])).input) > 100_000
