@@ -14,10 +14,13 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from importlib import import_module
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from msgspec.structs import replace
+
+from kagzi import tracing
 from kagzi.api.engine import Engine
-from kagzi.api.operations import StartRun
+from kagzi.api.operations import Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, default_url, engine_settings
@@ -40,6 +43,9 @@ from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.settings import Settings, load
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 R = TypeVar("R")
 
@@ -87,6 +93,7 @@ class Kagzi(Registrar):
         self._settings: Settings | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
+        self._tracer: Tracer | None = None
 
     @property
     def settings(self) -> Settings:
@@ -129,6 +136,7 @@ class Kagzi(Registrar):
             )
             await engine.open()
         self._engine = engine
+        self._tracer = tracing.tracer()
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
@@ -165,7 +173,10 @@ class Kagzi(Registrar):
             retry_policy=None if options.retry is None else options.retry.encode(),
         )
         try:
-            started = await engine.workflows.start(start)
+            if (tracer := self._tracer) is None:
+                started = await engine.workflows.start(start)
+            else:
+                started = await _start_traced(tracer, engine, start)
             run_id, already_exists = started.run_id, started.already_exists
         except Conflict:
             if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
@@ -426,6 +437,12 @@ def _instant(moment: Any, field: str) -> int:
 async def _when_told(told: asyncio.Event, stop: asyncio.Event) -> None:
     await told.wait()
     stop.set()
+
+
+async def _start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Started:
+    about = {"kagzi.run_id": start.run_id, "kagzi.namespace": start.namespace, "kagzi.queue": start.task_queue}
+    with tracing.starting(tracer, start.workflow_type, about) as span:
+        return await engine.workflows.start(replace(start, trace_context=tracing.context_of(span)))
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:

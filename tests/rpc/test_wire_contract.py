@@ -210,7 +210,8 @@ OURS: dict[str, str] = {
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
-        "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes"
+        "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
+        "59 trace_context ?string"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64",
     "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus",
@@ -251,7 +252,8 @@ OURS: dict[str, str] = {
         "1 run_id string, 2 token string, 3 workflow_type string, 4 version string, 5 task_queue string, "
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
-        "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string"
+        "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
+        "19 trace_context ?string"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "

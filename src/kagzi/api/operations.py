@@ -165,6 +165,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     retry_policy: bytes | None = None
     lease_length: Span | None = None  # None is the engine's default
     lease: BirthLease | None = None
+    trace_context: str | None = None  # the span that started it, as `kagzi.tracing` writes it
 
 
 class Started(Struct, frozen=True, kw_only=True):

@@ -74,6 +74,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     history: tuple[Step, ...]  # every row of the run except old generations, events in order of completed_seq
     cancel_requested: bool = False  # the workflow is to be told, unless its history says that it was
     origin_run_id: str | None = None  # the run that this one continues: chance inside the workflow is drawn from its id
+    trace_context: str | None = None  # the span that started the run, as `kagzi.tracing` writes it
 
 
 class Polled(Struct, frozen=True, kw_only=True):

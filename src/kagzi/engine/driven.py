@@ -220,6 +220,7 @@ class Driven:
                 inbox_seq=0,
                 retry_policy=start.retry_policy,
                 history=(),
+                trace_context=start.trace_context,
             )
             now = self._loop.time()
             self._drive(_Driven(claim, lease.worker_id, now, _Start(start, answer.started_at, now)))

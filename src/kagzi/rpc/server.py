@@ -28,14 +28,13 @@ from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.host import Host
 from kagzi.rpc.services.namespaces import NamespaceService
+from kagzi.rpc.services.traces import Handle, traced
 from kagzi.rpc.services.workers import WorkerService
 from kagzi.rpc.services.workflows import WorkflowService
 from kagzi.rpc.standards import Health, enable_reflection
 from kagzi.rpc.status import describe, status_text, too_slow, trailer
 
 log = logging.getLogger("kagzi.rpc")
-
-Handle = Callable[[Any, Any], Awaitable[Message]]
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _OPTIONS: tuple[tuple[str, int], ...] = (
@@ -158,6 +157,8 @@ class RpcServer:
     def _handler(self, method: Method, handle: Handle) -> grpc.RpcMethodHandler[bytes, bytes]:
         guard = self._guard
         read = method.request.FromString
+        if self._host is not None and (tracer := self._host.tracer) is not None:
+            handle = traced(tracer, method.path[1:], handle)
 
         count = partial(self._engine.metrics.rpc_answered, method.rpc)
         time = asyncio.get_running_loop().time

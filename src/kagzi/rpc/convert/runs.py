@@ -20,6 +20,7 @@ from kagzi.rpc.convert.common import (
     timestamp,
 )
 from kagzi.rpc.convert.errors import failure_to_detail
+from kagzi.tracing import well_formed
 
 pb = workflow_pb2
 
@@ -86,6 +87,7 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         deadline_at=request.deadline_at_us if request.HasField("deadline_at_us") else None,
         retry_policy=policy,
         lease_length=request.lease_us if request.HasField("lease_us") else None,
+        trace_context=well_formed(request.trace_context),
     )
 
 
@@ -105,6 +107,7 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         deadline_at_us=start.deadline_at,
         lease_us=start.lease_length,
         exact_retry_policy=start.retry_policy,
+        trace_context=start.trace_context,
     )
 
 

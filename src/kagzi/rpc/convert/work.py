@@ -209,6 +209,7 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         retry_policy=claim.retry_policy,
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id,
+        trace_context=claim.trace_context,
     )
 
 
@@ -232,6 +233,7 @@ def claim_from_wire(claim: pb.Claim, namespace: str, input: bytes, history: list
         history=tuple(history),
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
+        trace_context=claim.trace_context if claim.HasField("trace_context") else None,
     )
 
 

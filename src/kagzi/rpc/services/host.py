@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
+from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.core.instant import SECOND, Span
@@ -38,6 +39,7 @@ class Host:
         self.engine = engine
         self.clock = clock
         self.ids = ids
+        self.tracer = tracing.tracer()
         self.closing = asyncio.Event()
         self._left: set[asyncio.Task[Any]] = set()
 

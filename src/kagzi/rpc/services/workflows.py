@@ -24,6 +24,7 @@ from kagzi.rpc.convert.runs import (
     terminate_from_wire,
 )
 from kagzi.rpc.limits import ANSWER_BYTES, CALL_ITEMS
+from kagzi.rpc.services import traces
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.services.waits import Waits
 from kagzi.rpc.status import describe
@@ -42,8 +43,8 @@ class WorkflowService:
 
     # Starting.
 
-    async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:  # noqa: ARG002
-        return started_to_wire(await self._start(request, namespace_of(request.namespace)))
+    async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:
+        return started_to_wire(await self._start(request, namespace_of(request.namespace), call))
 
     async def StartWorkflows(self, request: pb.StartWorkflowsRequest, call: Call) -> pb.StartWorkflowsResponse:  # noqa: ARG002
         if len(request.starts) > CALL_ITEMS:
@@ -53,17 +54,18 @@ class WorkflowService:
             if start.namespace not in ("", request.namespace):
                 raise InvalidRequest("starts: every run of one call belongs to the namespace of the call")
         results = await asyncio.gather(
-            *[self._start(start, namespace) for start in request.starts], return_exceptions=True
+            *[self._start(start, namespace, None) for start in request.starts], return_exceptions=True
         )
         return pb.StartWorkflowsResponse(results=[self._start_result(result) for result in results])
 
-    async def _start(self, request: pb.StartWorkflowRequest, namespace: str) -> Started:
+    async def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Started:
         if request.on_conflict in (pb.ON_CONFLICT_RESTART_FINISHED, pb.ON_CONFLICT_RESTART_FAILED):
             raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
         if request.on_conflict not in pb.OnConflict.values():
             raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
         run_id = request.run_id or self._host.ids.run_id()
-        started = await self._workflows.start(start_from_wire(request, namespace=namespace, run_id=run_id))
+        start = start_from_wire(request, namespace=namespace, run_id=run_id)
+        started = await traces.start(self._host, start, call)
         if started.already_exists and request.on_conflict == pb.ON_CONFLICT_FAIL:
             raise Conflict(f"there is a run with the id {request.external_id!r} already: {started.run_id}")
         return started

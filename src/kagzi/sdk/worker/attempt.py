@@ -35,6 +35,7 @@ from kagzi.sdk.replay.execution import Execution, StepCall
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.worker import Worker
+    from kagzi.tracing import RunSpan
 
 logger = logging.getLogger("kagzi.worker")
 
@@ -45,6 +46,8 @@ RECHECK: Span = 300 * SECOND
 
 
 class Attempt:
+    trace: RunSpan | None = None  # of a `TracedAttempt`
+
     def __init__(self, worker: Worker, claim: Claim, now: Instant, leased_at: Span) -> None:
         self.run_id = claim.run_id
         self.token = claim.token

@@ -67,6 +67,8 @@ class Bodies:
         )
         context = self._context.copy()
         context.run(current_step.set, info)
+        if attempt.trace is not None:
+            attempt.trace.begin_step(call, call.name, _attributes(info), context)
         loop = attempt.loop
         if is_async:
             task = loop.create_task(_run(call), context=context)
@@ -239,6 +241,10 @@ async def _run(call: StepCall) -> Any:
     except SystemExit as error:
         # A task would pass it on and end the worker, with all the other runs it holds.
         return Exited(error)
+
+
+def _attributes(info: StepInfo) -> dict[str, str | int]:
+    return {"kagzi.run_id": info.run_id, "kagzi.step_id": info.step_id, "kagzi.attempt": info.attempt}
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:

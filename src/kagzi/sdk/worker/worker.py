@@ -13,10 +13,12 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import (
     BirthLease,
@@ -42,6 +44,7 @@ from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.sdk.worker.slots import Slots
+from kagzi.sdk.worker.traced import TracedAttempt
 from kagzi.version import __version__
 
 logger = logging.getLogger("kagzi.worker")
@@ -112,6 +115,7 @@ class Worker:
         self.loop: asyncio.AbstractEventLoop
         self._engine = engine
         self._commit = engine.workers.commit
+        self._attempt: Callable[[Worker, Claim, Instant, Span], Attempt] = Attempt
         self._registry = registry
         self._namespace = namespace
         self._types = registry.workflow_types()
@@ -140,6 +144,8 @@ class Worker:
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
+        if (tracer := tracing.tracer()) is not None:
+            self._attempt = partial(TracedAttempt, tracer=tracer)
         await self._register()
         self._heart = self._make_heart(self._engine, self)
         await self._heart.start()
@@ -292,7 +298,7 @@ class Worker:
             # Our own lease ran out and we claimed the run again before we noticed.
             old.abandon("it was claimed again")
         self.slots.take()
-        attempt = self._held[claim.run_id] = Attempt(self, claim, now, leased_at)
+        attempt = self._held[claim.run_id] = self._attempt(self, claim, now, leased_at)
         return attempt
 
     def _begin_all(self, attempts: list[Attempt]) -> None:

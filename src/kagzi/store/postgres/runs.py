@@ -91,6 +91,7 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
         history=tuple(history),
         cancel_requested=row["cancel_requested"],
         origin_run_id=None if row["origin_run_id"] is None else str(row["origin_run_id"]),
+        trace_context=row["trace_context"],
     )
 
 

@@ -174,6 +174,7 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
         lease_expires_at,
         started_at,
         1 if started.born else 0,
+        start.trace_context,
     )
 
 

@@ -73,6 +73,7 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             history=histories.get(row[0], ()),
             cancel_requested=bool(row[14]),
             origin_run_id=row[15],
+            trace_context=row[16],
         )
         for row in rows
     }

@@ -41,7 +41,7 @@ WITH instant AS MATERIALIZED (
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
     RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
               r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
-              r.cancel_requested, r.origin_run_id
+              r.cancel_requested, r.origin_run_id, r.trace_context
 )
 SELECT i.now, c.*
 FROM instant AS i
@@ -50,7 +50,7 @@ LEFT JOIN (
     UNION ALL
     SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
            a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token,
-           a.cancel_requested, a.origin_run_id
+           a.cancel_requested, a.origin_run_id, a.trace_context
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;

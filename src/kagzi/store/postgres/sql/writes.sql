@@ -139,15 +139,16 @@ WITH instant AS MATERIALIZED (
            n.token IS NOT NULL AND coalesce(n.start_at, i.now + coalesce(n.delay, 0)) <= i.now AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
-                $17::uuid[], $18::uuid[])
+                $17::uuid[], $18::uuid[], $19::text[])
         AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input,
-              retry_policy, lease_length, timeout, deadline_at, delay, start_at, birth_length, token, worker_id)
+              retry_policy, lease_length, timeout, deadline_at, delay, start_at, birth_length, token, worker_id,
+              trace_context)
     CROSS JOIN instant AS i
 )
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy,
     created_at, available_at, deadline_at, status, claim_key, lease_length, lease_expires_at, started_at, executions,
-    token, worker_id)
+    token, worker_id, trace_context)
 SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
        now, available_at, least(now + timeout, deadline_at),
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
@@ -159,7 +160,8 @@ SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coale
        CASE WHEN born THEN now END,
        CASE WHEN born THEN 1 ELSE 0 END,
        CASE WHEN born THEN token END,
-       CASE WHEN born THEN worker_id END
+       CASE WHEN born THEN worker_id END,
+       trace_context
 FROM asked
 ON CONFLICT DO NOTHING
 RETURNING namespace, run_id, status, token, started_at, available_at;
