@@ -8,7 +8,9 @@ from statistics import median
 
 from benchmarks.workloads import BARS, STORES, WORKLOADS, Bar, Measurement, Workload
 
-PEERS = ("dbos", "absurd")
+# Kagzi in process and behind its server, each with rows of its own, and whom they are compared with.
+OWN = ("kagzi", "server")
+PEERS = {"dbos": "DBOS", "absurd": "Absurd", "restate": "Restate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Verdict:
     def text(self) -> str:
         sign = "≥" if _more_is_better(self.bar) else "≤"
         unit = _unit(self.bar)
-        peer = f"{self.bar.factor:g} × {self.bar.peer} = " if self.bar.peer else ""
+        peer = f"{_aim(self.bar)} = " if self.bar.peer else ""
         where = "" if self.bar.setting == "one process" else f" ({self.bar.setting})"
         word = "met" if self.met else "MISSED"
         return f"{word}: {_number(self.value)} {unit}{where} {sign} {peer}{_number(self.limit)} {unit}"
@@ -47,7 +49,7 @@ class Report:
         for store in STORES:
             rows = [row for key in WORKLOADS for row in self._rows(store, WORKLOADS[key])]
             if rows:
-                header = ["", "Kagzi", "DBOS", "ratio", "Absurd", "ratio", "bar"]
+                header = ["", "Kagzi", *(cell for title in PEERS.values() for cell in (title, "ratio")), "bar"]
                 lines += ["", {"postgresql": "PostgreSQL", "sqlite": "SQLite"}[store]]
                 lines += _aligned([header, *rows])
         verdicts = self.verdicts()
@@ -73,42 +75,43 @@ class Report:
         return lines
 
     def _rows(self, store: str, workload: Workload) -> list[list[str]]:
-        kagzi = [name for system, name in self._settings(store, workload.key) if system == "kagzi"]
+        own = [found for found in self._settings(store, workload.key) if found[0] in OWN]
         peers = {peer: self._best(store, workload, peer) for peer in PEERS}
-        if not kagzi and not any(peers.values()):
+        if not own and not any(peers.values()):
             return []
-        if not kagzi:
-            return [self._row(store, workload, None, peers)]
-        return [self._row(store, workload, name, peers) for name in kagzi]
+        if not own:
+            return [self._row(store, workload, "", None, peers)]
+        return [self._row(store, workload, system, name, peers) for system, name in own]
 
-    def _row(self, store: str, workload: Workload, setting: str | None, peers: dict[str, Cell | None]) -> list[str]:
+    def _row(
+        self, store: str, workload: Workload, system: str, setting: str | None, peers: dict[str, Cell | None]
+    ) -> list[str]:
         title = f"{workload.key.upper()} {workload.title}"
         if setting is not None and setting != "one process":
             title += f", {setting}"
-        own = self._medians(store, workload.key, "kagzi", setting)[workload.metric] if setting else None
+        own = self._medians(store, workload.key, system, setting)[workload.metric] if setting else None
         row = [title, f"{_number(own)} {workload.unit}" if own is not None else "–"]
         for peer in PEERS:
             cell = peers[peer]
             row.append(f"{_number(cell.value)} ({cell.setting})" if cell else "–")
             row.append(f"{_number(own / cell.value)} ×" if own is not None and cell else "–")
-        row.append(self._marks(store, workload.key, setting))
+        row.append(self._marks(store, workload.key, system, setting))
         return row
 
-    def _marks(self, store: str, key: str, setting: str | None) -> str:
+    def _marks(self, store: str, key: str, system: str, setting: str | None) -> str:
         judged = [
             verdict
             for verdict in self.verdicts()
-            if (verdict.bar.store, verdict.bar.workload, verdict.bar.setting) == (store, key, setting)
+            if (verdict.bar.store, verdict.bar.workload) == (store, key)
+            and (verdict.bar.system, verdict.bar.setting) == (system, setting)
         ]
         return ", ".join(
-            f"{'✓' if v.met else '✗'} {'≥' if _more_is_better(v.bar) else '≤'} "
-            + (f"{v.bar.factor:g} × {v.bar.peer}" if v.bar.peer else f"{v.bar.factor:g} {_unit(v.bar)}")
-            for v in judged
+            f"{'✓' if v.met else '✗'} {'≥' if _more_is_better(v.bar) else '≤'} {_aim(v.bar)}" for v in judged
         )
 
     def _judge(self, bar: Bar) -> Verdict | None:
         workload = WORKLOADS[bar.workload]
-        values = self._medians(bar.store, bar.workload, "kagzi", bar.setting)
+        values = self._medians(bar.store, bar.workload, bar.system, bar.setting)
         value = values.get(bar.metric or workload.metric)
         peer = self._best(bar.store, workload, bar.peer) if bar.peer else None
         limit = bar.limit(peer.value if peer else None)
@@ -149,6 +152,12 @@ class Report:
 
 def _more_is_better(bar: Bar) -> bool:
     return bar.metric is None and WORKLOADS[bar.workload].more_is_better
+
+
+def _aim(bar: Bar) -> str:
+    if bar.peer is None:
+        return f"{bar.factor:g} {_unit(bar)}"
+    return f"{bar.factor:g} × {bar.peer}" + (f" + {bar.plus:g} {_unit(bar)}" if bar.plus else "")
 
 
 def _unit(bar: Bar) -> str:

@@ -9,7 +9,10 @@ Where a choice had to be made it went to the peer:
   call that starts the run to the result in the caller's hands.
 - Peers that learn of a result by asking again and again are not made to ask for each run in W1, W2
   and W6: a single query counts the finished rows. Kagzi's callers wait for each of their results.
-- DBOS does not park sleeping runs. In W6 it may hold all of them in memory, without a limit of slots.
+- Restate's callers make one request for each run, which starts it and brings the result; Kagzi's start
+  it with one call and wait for the result with another.
+- DBOS does not park sleeping runs. In W6 it may hold all of them in memory, without a limit of slots. So may
+  Restate, which keeps its default limit of 1,000.
 """
 
 from __future__ import annotations
@@ -188,6 +191,15 @@ _DBOS_SQLITE = {"pool_size": 4, "threads": 4}
 _ABSURD_DOCUMENTED = {"connections": 1, "poll_seconds": 0.25, "poll_results": False}
 _ABSURD_TUNED = {"connections": 8, "poll_seconds": 0.02, "poll_results": True}
 
+# Restate ships with 24 partitions and a log made for replication; a small machine is faster with 4
+# partitions and the log of a single node. In all settings its server syncs its log before it answers.
+_RESTATE_SHIPPED: dict[str, Any] = {"server": {}, "granian": []}
+_RESTATE_SMALL = {"server": {"RESTATE_DEFAULT_NUM_PARTITIONS": "4"}, "granian": []}
+_RESTATE_LOCAL = {
+    "server": {"RESTATE_DEFAULT_NUM_PARTITIONS": "4", "RESTATE_BIFROST__DEFAULT_PROVIDER": "local"},
+    "granian": [],
+}
+
 # "idle" and "memory" are Kagzi's own: what it asks of a database and of a machine.
 _ALL = frozenset({"w1", "w2", "w3", "w4", "w5", "w6"})
 _APART = frozenset({"w3", "memory"})
@@ -196,27 +208,34 @@ _WORKER_APART = {"worker_apart": True}
 SETTINGS: tuple[Setting, ...] = (
     Setting("kagzi", "postgresql", "one process", {}, _ALL | {"idle"}),
     Setting("kagzi", "postgresql", "worker apart", _WORKER_APART, _APART),
+    Setting("server", "postgresql", "server", {}, _ALL),
     Setting("dbos", "postgresql", "direct", _DBOS_DIRECT, _ALL),
     Setting("dbos", "postgresql", "queue", _DBOS_QUEUE, _ALL),
     Setting("absurd", "postgresql", "as documented", _ABSURD_DOCUMENTED, _ALL),
     Setting("absurd", "postgresql", "8 connections", _ABSURD_TUNED, _ALL),
+    # Restate has a store of its own. It stands here because its like is Kagzi's server.
+    Setting("restate", "postgresql", "as shipped", _RESTATE_SHIPPED, _ALL),
+    Setting("restate", "postgresql", "4 partitions", _RESTATE_SMALL, _ALL),
+    Setting("restate", "postgresql", "local log", _RESTATE_LOCAL, _ALL),
     Setting("kagzi", "sqlite", "one process", {}, _ALL),
     Setting("kagzi", "sqlite", "worker apart", _WORKER_APART, _APART),
     Setting("dbos", "sqlite", "direct", {**_DBOS_DIRECT, **_DBOS_SQLITE}, _ALL),
     Setting("dbos", "sqlite", "queue", {**_DBOS_QUEUE, **_DBOS_SQLITE}, _ALL),
 )
 STORES = ("postgresql", "sqlite")
-SYSTEMS = ("kagzi", "dbos", "absurd")
+SYSTEMS = ("kagzi", "server", "dbos", "absurd", "restate")
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What Kagzi has to reach: a factor of a peer's best setting, or a limit of its own."""
+    """What Kagzi has to reach: a factor of a peer's best setting, `plus` something, or a limit of its own."""
 
     store: str
     workload: str
     factor: float
     peer: str | None = None
+    plus: float = 0.0
+    system: str = "kagzi"
     setting: str = "one process"
     metric: str | None = None
     unit: str | None = None
@@ -224,7 +243,7 @@ class Bar:
     def limit(self, peer_value: float | None) -> float | None:
         if self.peer is None:
             return self.factor
-        return None if peer_value is None else self.factor * peer_value
+        return None if peer_value is None else self.factor * peer_value + self.plus
 
 
 BARS: tuple[Bar, ...] = (
@@ -242,6 +261,13 @@ BARS: tuple[Bar, ...] = (
     Bar("postgresql", "w2", 3_300, metric="bytes_per_run", unit="bytes a run"),
     Bar("postgresql", "idle", 2),
     Bar("postgresql", "memory", 60, setting="worker apart"),
+    Bar("postgresql", "w1", 2, "restate", system="server", setting="server"),
+    Bar("postgresql", "w2", 3, "restate", system="server", setting="server"),
+    Bar("postgresql", "w3", 1, "restate", system="server", setting="server"),
+    Bar("postgresql", "w3", 1, "kagzi", plus=3, system="server", setting="server"),
+    Bar("postgresql", "w4", 1, "restate", system="server", setting="server"),
+    Bar("postgresql", "w5", 1, "restate", system="server", setting="server"),
+    Bar("postgresql", "w6", 1, "restate", system="server", setting="server"),
     Bar("sqlite", "w1", 45, "dbos"),
     Bar("sqlite", "w2", 60, "dbos"),
     Bar("sqlite", "w3", 0.25, "dbos"),

@@ -13,7 +13,8 @@ import psycopg
 from absurd_sdk import AsyncAbsurd, AsyncTaskContext
 from absurdctl import BUNDLED_SCHEMA_SQL
 
-from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main, stopwatch
+from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main
+from benchmarks.systems.stopwatch import stopwatch
 from benchmarks.workloads import Task
 
 QUEUE = "bench"

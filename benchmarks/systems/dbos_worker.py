@@ -9,7 +9,8 @@ from typing import Any
 import psycopg
 from dbos import DBOS, DBOSConfig
 
-from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main, stopwatch
+from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main
+from benchmarks.systems.stopwatch import stopwatch
 from benchmarks.workloads import Task
 
 QUEUE = "bench"

@@ -1,8 +1,7 @@
 """The workloads, written once against the few things every system can do.
 
 A script implements `System` and calls `main`. Time is taken here and nowhere else, apart from the
-`Stopwatch` that workflow functions hold: the worker is in this process, so a plain dictionary
-remembers when a run began and ended even if its function is replayed.
+`stopwatch` that workflow functions hold.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any, Protocol, runtime_checkable
 
 from benchmarks.systems.channel import Channel
+from benchmarks.systems.stopwatch import stopwatch
 from benchmarks.workloads import GROWTH, WORKLOADS, Sizes, Task, Values
 
 COUNT_EVERY_SECONDS = 0.025
@@ -59,26 +59,6 @@ class Inspected(Protocol):
 
 class WrongAnswer(Exception):
     """A system lost or invented work, or returned something else than it was asked for."""
-
-
-class Stopwatch:
-    """When each run first came to its first line, and when it came to its last."""
-
-    def __init__(self) -> None:
-        self.began: dict[int, float] = {}
-        self.ended: dict[int, float] = {}
-
-    def begin(self, x: int, ago: float = 0.0) -> None:
-        self.began.setdefault(x, time.perf_counter() - ago)
-
-    def end(self, x: int) -> None:
-        self.ended[x] = time.perf_counter()
-
-    def seconds(self, x: int) -> float:
-        return self.ended[x] - self.began[x]
-
-
-stopwatch = Stopwatch()
 
 
 def expected(workflow: str, x: int) -> int:
@@ -265,7 +245,7 @@ class Bench:
             begin = time.perf_counter()
             x = await self._one()
             whole = time.perf_counter() - begin
-            seconds = stopwatch.seconds(x) if self._system.times_itself else whole
+            seconds = stopwatch.seconds()[x] if self._system.times_itself else whole
             samples.append(seconds * 1000)
         middle = median(samples)
         return {"ms": middle, "ms_per_step": middle / self._sizes.steps, "runs": len(samples)}
@@ -287,7 +267,7 @@ class Bench:
 
             await asyncio.gather(*(sleeper() for _ in range(self._sizes.runs)))
         total = time.perf_counter() - begin
-        late = [(stopwatch.seconds(x) - self._sizes.sleep_seconds) * 1000 for x in stopwatch.ended]
+        late = [(seconds - self._sizes.sleep_seconds) * 1000 for seconds in stopwatch.seconds().values()]
         if len(late) != self._sizes.runs or min(late) < -1:  # a clock may be read a little early
             raise WrongAnswer(f"{len(late)} runs woke, the first {min(late):.1f} ms late")
         return {

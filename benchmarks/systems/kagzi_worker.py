@@ -20,7 +20,9 @@ import asyncpg
 import msgspec
 
 import kagzi
-from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main, stopwatch
+from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main
+from benchmarks.systems.processes import peak_memory_mb
+from benchmarks.systems.stopwatch import stopwatch
 from benchmarks.workloads import Task, Values
 from kagzi import Kagzi
 
@@ -213,13 +215,6 @@ def to_rows(workflow: str, runs: list[tuple[Any, ...]], steps: int) -> Rows:
         parked = workflow != "sleeper" or executions > 1
         wrong += not parked or msgspec.json.decode(output) != expected(workflow, x)
     return Rows(finished_runs=len(runs), steps=steps, wrong_outputs=wrong)
-
-
-def peak_memory_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("the kernel does not say how much memory a process has held")
 
 
 def make(task: Task) -> System:

@@ -1,0 +1,61 @@
+"""The workflows of all systems as Restate's users write them, for granian to serve."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import restate
+
+from benchmarks.systems.driver import PARALLEL_STEPS
+from benchmarks.systems.stopwatch import stopwatch
+
+SLEEP_SECONDS = 2.0
+
+bench = restate.Service("bench")
+
+
+async def add_one(x: int) -> int:
+    return x + 1
+
+
+@bench.handler()
+async def one_step(ctx: restate.Context, x: int) -> int:
+    return await ctx.run_typed("add_one", add_one, x=x)
+
+
+@bench.handler()
+async def ten_steps(ctx: restate.Context, x: int) -> int:
+    for _ in range(10):
+        x = await ctx.run_typed("add_one", add_one, x=x)
+    return x
+
+
+@bench.handler()
+async def hundred_steps(ctx: restate.Context, x: int) -> int:
+    run = x
+    stopwatch.begin(run)
+    for _ in range(100):
+        x = await ctx.run_typed("add_one", add_one, x=x)
+    stopwatch.end(run)
+    return x
+
+
+@bench.handler()
+async def parallel_steps(ctx: restate.Context, x: int) -> int:
+    stopwatch.begin(x)
+    steps = [ctx.run_typed("add_one", add_one, x=x + i) for i in range(PARALLEL_STEPS)]
+    await restate.gather(*steps)
+    results = [await step for step in steps]
+    stopwatch.end(x)
+    return sum(results)
+
+
+@bench.handler()
+async def sleeper(ctx: restate.Context, x: int) -> int:
+    stopwatch.begin(x)
+    await ctx.sleep(timedelta(seconds=SLEEP_SECONDS))
+    stopwatch.end(x)
+    return x
+
+
+app = restate.app([bench])
