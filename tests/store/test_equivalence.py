@@ -356,9 +356,7 @@ class World:
             "attempt": self.random.randint(1, 3),
             "kind": self.random.choice((StepKind.FUNCTION, StepKind.SLEEP)),
             "started_at": now - self._seq % 7,
-            # As a worker does it: every operation of a step says the same input. Were it said by StartStep alone, for
-            # an attempt that had ended without being an event, PostgreSQL would keep it only within one batch.
-            "input": None if step_id == "t" else step_id.encode(),
+            "input": self.random.choice((None, b"1", f"{step_id} {self._seq}".encode())),
             "input_hash": self.random.randint(-(2**63), 2**63 - 1),
         }
         match self.random.randint(0, 5):
@@ -411,3 +409,35 @@ CALLS = {
     "list_runs": 5,
     "get_by_external_id": 3,
 }
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["one batch", "one by one"])
+async def test_what_an_attempt_was_given_stays_when_it_has_ended(
+    stores: tuple[VirtualClock, tuple[Store, Store]], apart: bool
+) -> None:
+    clock, pair = stores
+    now = clock.now()
+    run_id, token = (f"00000000-0000-7000-8000-00000000000{number}" for number in (1, 2))
+    birth = BirthLease(worker_id=token, token=token, length=LEASE)
+    start = StartRun(namespace="default", run_id=run_id, workflow_type="x", task_queue="a", input=b"1", lease=birth)
+
+    def failed(name: str, input: bytes | None = None) -> FailStep:
+        return FailStep(step_id=name, started_at=now, finished_at=now, retry_at=now, input=input, error=b"no")
+
+    def begun(name: str, input: bytes) -> StartStep:
+        return StartStep(step_id=name, started_at=now, input=input)
+
+    histories = [
+        [failed("silent"), begun("silent", b"late"), failed("silent")],
+        [failed("told", b"first"), begun("told", b"late"), failed("told", b"second")],
+        [begun("usual", b"first"), failed("usual"), failed("usual", b"second")],
+    ]
+    found = []
+    for store in pair:
+        await store.apply([start], LEASE)
+        for first, *others in histories:
+            for part in [[first], *([[other] for other in others] if apart else [others])]:
+                chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=tuple(part))
+                await store.apply([chunk], LEASE)
+        found.append({step.step_id: step.input for step in await store.get_steps("default", run_id)})
+    assert found[0] == found[1] == {"silent": None, "told": b"first", "usual": b"first"}

@@ -171,8 +171,9 @@ def fold_steps(steps: list[StepOperation]) -> list[StepOperation]:
             before.completed_seq is None
             and (step.status is not StepStatus.RUNNING or before.status is StepStatus.RUNNING)
         ):
-            if before is not None and step.input is None and before.input is not None:
-                step = msgspec.structs.replace(step, input=before.input)  # said when it began, and not again
+            if before is not None and (step.input is None or before.status is not StepStatus.RUNNING):
+                # Said when it began, and not again; what an attempt was given does not change once it has ended.
+                step = msgspec.structs.replace(step, input=before.input)
             folded[key] = step
     return list(folded.values())
 

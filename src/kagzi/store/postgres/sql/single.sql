@@ -20,7 +20,8 @@ WITH locked AS MATERIALIZED (
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
         timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error = EXCLUDED.error
+        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
+        output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 )
 SELECT status, true AS quiet FROM locked;
@@ -44,7 +45,8 @@ WITH locked AS MATERIALIZED (
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
         timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error = EXCLUDED.error
+        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
+        output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 ), instant AS MATERIALIZED (
     SELECT coalesce($18::bigint, kagzi.clock()) AS now

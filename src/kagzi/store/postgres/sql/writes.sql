@@ -11,7 +11,7 @@
 -- name: record_steps
 -- Record steps of leased runs.
 -- A completed event is never overwritten; a RUNNING row gives way to anything, and to another RUNNING one of a later
--- lease, because that one has another timeout.
+-- lease, because that one has another timeout. What an attempt was given does not change once it has ended.
 WITH locked AS MATERIALIZED (
     SELECT c.place, r.status
     FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS c (namespace, run_id, token, place)
@@ -35,7 +35,8 @@ WITH locked AS MATERIALIZED (
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
         timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error = EXCLUDED.error
+        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
+        output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 )
 SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news FROM locked;
@@ -68,7 +69,8 @@ WITH locked AS MATERIALIZED (
         kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
         started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
         timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = coalesce(EXCLUDED.input, s.input), output = EXCLUDED.output, error = EXCLUDED.error
+        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
+        output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 ), instant AS MATERIALIZED (
     SELECT coalesce($21::bigint, kagzi.clock()) AS now

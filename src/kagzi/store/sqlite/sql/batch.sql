@@ -30,15 +30,16 @@ WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 
 -- name: write_steps
 -- Record attempts of steps. An event is never overwritten; a RUNNING row gives way to anything, and to another RUNNING
--- one of a later lease, because that one has another timeout.
+-- one of a later lease, because that one has another timeout. What an attempt was given does not change once it ended.
 INSERT INTO step_runs (namespace, run_id, status, kind, step_id, attempt, completed_seq, started_at, finished_at,
     retry_at, timeout_at, input, input_hash, output, error)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
     status = excluded.status, kind = excluded.kind, completed_seq = excluded.completed_seq,
     started_at = excluded.started_at, finished_at = excluded.finished_at, retry_at = excluded.retry_at,
-    timeout_at = excluded.timeout_at, input = coalesce(excluded.input, input), input_hash = excluded.input_hash,
-    output = excluded.output, error = excluded.error
+    timeout_at = excluded.timeout_at, input_hash = excluded.input_hash, output = excluded.output,
+    error = excluded.error,
+    input = CASE WHEN step_runs.status = 'RUNNING' THEN coalesce(excluded.input, input) ELSE input END
 WHERE step_runs.completed_seq IS NULL AND (excluded.status <> 'RUNNING' OR step_runs.status = 'RUNNING');
 
 -- name: finish_runs
