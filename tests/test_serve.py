@@ -13,9 +13,11 @@ import pytest
 
 from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
+from kagzi.core.key import Role
+from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
-from kagzi.serve import Server, check_exposure, is_loopback, server_url
-from kagzi.settings import Settings
+from kagzi.serve import Server, check_exposure, server_url
+from kagzi.settings import Settings, is_loopback
 
 MEMORY = Settings(url="memory://")
 
@@ -135,10 +137,32 @@ async def test_it_is_not_ready_while_the_database_is_silent(running: Running, mo
 
 async def test_whoever_can_be_reached_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     log: list[str] = []
-    server = Server(MEMORY, make_ports=lambda *_: [("fake", FakePort(log))], grace=0, exposed=True)
+    exposed = Settings(url="memory://", server_host="0.0.0.0")
+    server = Server(exposed, make_ports=lambda *_: [("fake", FakePort(log))], grace=0, insecure=True)
     task = asyncio.create_task(server.run())
-    while "whoever can reach 127.0.0.1" not in caplog.text:
+    while "listening on 0.0.0.0 without TLS and API keys" not in caplog.text:
         await asyncio.sleep(0.01)
+    server.shut_down()
+    await task
+
+
+async def test_keys_are_looked_for_in_the_database(tmp_path: Path) -> None:
+    settings = Settings(
+        url=f"sqlite:///{tmp_path}/kagzi.db", server_host="0.0.0.0", tls_cert="cert.pem", tls_key="key.pem"
+    )
+    log: list[str] = []
+    server = Server(settings, make_ports=lambda *_: [("fake", FakePort(log))], grace=0)
+    with pytest.raises(InvalidRequest, match="without API keys:"):
+        await server.run()
+    assert log == []
+    async with LocalEngine(make_store(settings.url)) as engine:
+        made = await engine.keys.create(name="ops", role=Role.ADMIN, namespace=None, actor="test")
+        await engine.keys.revoke(made.key.key_id, actor="test")
+    server = Server(settings, make_ports=lambda *_: [("fake", FakePort(log))], grace=0)
+    task = asyncio.create_task(server.run())
+    async with asyncio.timeout(10):
+        while "start" not in log:
+            await asyncio.sleep(0.01)
     server.shut_down()
     await task
 
@@ -160,14 +184,22 @@ async def test_whoever_can_be_reached_is_warned_of(caplog: pytest.LogCaptureFixt
 )
 def test_who_can_be_reached(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
-    if loopback:
-        assert not check_exposure(host, tls=False, keys=False, insecure=False)
-        return
-    for tls, keys, missing in ((False, False, "TLS and API keys"), (True, False, "API keys"), (False, True, "TLS")):
-        with pytest.raises(InvalidRequest, match=f"without {missing}:"):
-            check_exposure(host, tls=tls, keys=keys, insecure=False)
-        assert check_exposure(host, tls=tls, keys=keys, insecure=True)
-    assert not check_exposure(host, tls=True, keys=True, insecure=False)
+    for plain, tls in (
+        (Settings(server_host=host), Settings(server_host=host, tls_cert="c", tls_key="k")),
+        (Settings(http_host=host), Settings(http_host=host, tls_cert="c", tls_key="k")),
+    ):
+        if loopback:
+            assert not check_exposure(plain, keys=False, insecure=False)
+            continue
+        for settings, keys, missing in (
+            (plain, False, "TLS and API keys"),
+            (tls, False, "API keys"),
+            (plain, True, "TLS"),
+        ):
+            with pytest.raises(InvalidRequest, match=f"without {missing}:"):
+                check_exposure(settings, keys=keys, insecure=False)
+            assert check_exposure(settings, keys=keys, insecure=True)
+        assert not check_exposure(tls, keys=True, insecure=False)
 
 
 def test_a_server_is_no_client() -> None:

@@ -23,7 +23,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
-from kagzi.connect import connect, default_url, engine_settings
+from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
@@ -67,9 +67,10 @@ class Kagzi(Registrar):
     """A durable application.
 
     `url` says where runs live: `sqlite:///orders.db`, `postgresql://…` or `memory://`; without one it is KAGZI_URL, or
-    an SQLite file in `./.kagzi/`. What is not given here, `namespace` and `lease` too, comes from the settings (see
-    docs/settings.md), which are read when the app is opened. Use it as `async with app:` to start runs and to host
-    workers, or call `app.run_worker()` to make this process a worker.
+    an SQLite file in `./.kagzi/`. `key` is the API key for a server; it is better kept in KAGZI_AUTH_KEY. What is not
+    given here, `namespace` and `lease` too, comes from the settings (see docs/settings.md), which are read when the app
+    is opened. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to make this
+    process a worker.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Kagzi(Registrar):
         url: str | None = None,
         *,
         namespace: str | None = None,
+        key: str | None = None,
         codec: Codec | None = None,
         lease: Duration | None = None,
         max_crashes: int = 10,
@@ -85,6 +87,7 @@ class Kagzi(Registrar):
     ) -> None:
         super().__init__(codec=codec)
         self.url = url
+        self._key = key
         self._namespace = None if namespace is None else check_name(namespace, "namespace")
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
@@ -132,7 +135,11 @@ class Kagzi(Registrar):
             if self._lease is not None:
                 chosen["lease"] = self._lease
             engine = connect(
-                url, retention_days=self.settings.retention_days, listen_url=self.settings.listen_url, **chosen
+                url,
+                retention_days=self.settings.retention_days,
+                listen_url=self.settings.listen_url,
+                credentials=credentials_of(self.settings, key=self._key),
+                **chosen,
             )
             await engine.open()
         self._engine = engine

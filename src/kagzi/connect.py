@@ -4,22 +4,27 @@ memory://                            in memory, gone with the process
 sqlite:///orders.db                  a file, relative to the working directory
 sqlite:////var/lib/orders.db         a file, absolute
 postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://); several hosts with commas between
-grpc://host:50051                    a Kagzi server; grpcs:// with TLS
+grpc://host:50051                    a Kagzi server
+grpcs://:kgz_…@host:50051            the same with TLS, and an API key (better in KAGZI_AUTH_KEY)
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from msgspec import Struct
+
 from kagzi.api.engine import ManagedEngine
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
+from kagzi.core.key import read_key
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
-from kagzi.settings import DATA_DIRECTORY, Settings, project_directory
+from kagzi.settings import DATA_DIRECTORY, Settings, is_loopback, project_directory
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol import Store
 
@@ -28,13 +33,28 @@ ACCEPTED = (
     "memory://, sqlite:///file.db, sqlite:////absolute/file.db, postgresql://user@host/database or grpc://host:50051"
 )
 SERVER_PORT = 50051
+log = logging.getLogger("kagzi")
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    """What a client shows to a server, and whom it trusts: an API key, and PEM files."""
+
+    key: str | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 def connect(
-    url: str, *, retention_days: int = RETENTION_DAYS, listen_url: str | None = None, **settings: Any
+    url: str,
+    *,
+    retention_days: int = RETENTION_DAYS,
+    listen_url: str | None = None,
+    credentials: Credentials | None = None,
+    **settings: Any,
 ) -> ManagedEngine:
     """An engine for this database or server, not yet opened. Settings are the fields of `EngineSettings`; a server has
-    its own. `retention_days` is for namespaces that do not exist yet."""
+    its own, and is shown the credentials. `retention_days` is for namespaces that do not exist yet."""
     try:
         chosen = EngineSettings(**settings)
     except TypeError:
@@ -42,7 +62,7 @@ def connect(
         unknown = ", ".join(sorted(set(settings) - set(EngineSettings.__struct_fields__)))
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
     if str(url).partition("://")[0].lower() in ("grpc", "grpcs"):
-        return _remote(url)
+        return _remote(url, credentials or Credentials())
     return LocalEngine(
         make_store(url, retention_days=retention_days, listen_url=listen_url), settings=chosen, coordinate=Coordinator
     )
@@ -60,7 +80,18 @@ def engine_settings(settings: Settings) -> dict[str, Any]:
         "duty_limit": settings.coordinator_max_workflows_per_tick,
         "payload_bytes": settings.payload_max_size_bytes,
         "payload_warning": settings.payload_warn_threshold_bytes,
+        "key_pepper": (settings.auth_pepper or "").encode(),
     }
+
+
+def credentials_of(settings: Settings, *, key: str | None = None) -> Credentials:
+    """What the settings say, or this key."""
+    return Credentials(
+        key=key or settings.auth_key,
+        tls_ca=settings.tls_ca,
+        tls_cert=settings.tls_cert,
+        tls_key=settings.tls_key,
+    )
 
 
 def default_url(settings: Settings, start: Path | None = None, *, make: bool = True) -> str:
@@ -109,24 +140,36 @@ def make_store(
     raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
 
 
-def _remote(url: str) -> ManagedEngine:
+def _remote(url: str, credentials: Credentials) -> ManagedEngine:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or SERVER_PORT
     except ValueError:
         raise InvalidRequest("the address of the server is malformed; its form is grpc://host:50051") from None
-    if not host or parts.path not in ("", "/") or parts.query or parts.fragment or "@" in parts.netloc:
+    if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InvalidRequest("a server is named by host and port alone, for example grpc://localhost:50051")
+    if "@" in parts.netloc and not parts.password:
+        # A user name is shown where a password is not.
+        raise InvalidRequest("an API key in a URL is its password: grpcs://:kgz_…@host:50051; or set KAGZI_AUTH_KEY")
+    key = unquote(parts.password) if parts.password else credentials.key
+    if key is not None and read_key(key) is None:
+        raise InvalidRequest("that is not an API key; keys look like kgz_…_… and are made by `kagzi keys create`")
     try:
-        import grpc
+        import grpc  # noqa: F401  (so that what is missing has this name)
 
         from kagzi.rpc.remote import RemoteEngine
+        from kagzi.rpc.tls import ClientTls
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("grpc", "google")):
             raise
         raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
-    tls = grpc.ssl_channel_credentials() if parts.scheme == "grpcs" else None
-    return RemoteEngine(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls=tls)
+    tls = None
+    if parts.scheme == "grpcs":
+        tls = ClientTls(ca=credentials.tls_ca, cert=credentials.tls_cert, key=credentials.tls_key)
+    elif key is not None and not is_loopback(host):
+        log.warning("the API key travels to %s as plain text; use grpcs:// where the way is not your own", host)
+    metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+    return RemoteEngine(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls=tls, metadata=metadata)
 
 
 def _sqlite_path(url: str) -> str:

@@ -3,26 +3,28 @@
     SIGTERM ─▶ not ready ─▶ no new calls ─▶ calls in flight finish, for at most the grace time ─▶ engine closed ─▶ 0
 
 A second signal stops waiting for calls in flight. Handlers are installed explicitly, because the first process of a
-container (PID 1) has no default ones. A port is anything that can be started and stopped: gRPC is one, HTTP will be
-another, and neither knows of the other.
+container (PID 1) has no default ones. A port is anything that can be started and stopped: gRPC is one, HTTP another,
+and neither knows of the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol
 
+from kagzi.access import Gate
+from kagzi.clock import SystemClock
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import InvalidRequest, MissingDependency
-from kagzi.settings import Settings, mask_url
+from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
+from kagzi.ids import RandomIds
+from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
 
 logger = logging.getLogger("kagzi.server")
@@ -54,7 +56,9 @@ MakePorts = Callable[["Server", Settings], Sequence[tuple[str, Port]]]
 class Server:
     """A process that hosts an engine for others. `ready` is what its ports tell load balancers."""
 
-    def __init__(self, settings: Settings, *, make_ports: MakePorts, grace: float, exposed: bool = False) -> None:
+    gate: Gate  # there once the engine is open, hence for ports
+
+    def __init__(self, settings: Settings, *, make_ports: MakePorts, grace: float, insecure: bool = False) -> None:
         self.url = server_url(settings)
         store = make_store(
             self.url,
@@ -67,7 +71,7 @@ class Server:
         self._settings = settings
         self._make_ports = make_ports
         self._grace = grace
-        self._exposed = exposed
+        self._insecure = insecure
         self._serving = False
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -86,14 +90,16 @@ class Server:
         """Serve until told to stop."""
         if not await self._unless_stopped(self.engine.open()):
             return
+        self.gate = gate = Gate(self.engine.keys, self.engine.namespaces, audit=self.engine.audit)
         try:
+            check_exposure(self._settings, keys=await gate.configured(), insecure=self._insecure)
             async with contextlib.AsyncExitStack() as open_ports:
                 ports = self._make_ports(self, self._settings)
                 for _, port in ports:
                     await port.start()
                     open_ports.push_async_callback(port.stop, 0.0)
                 self._serving = True
-                where = ", ".join(f"{name} on {self._settings.server_host}:{port.port}" for name, port in ports)
+                where = ", ".join(f"{name}:{port.port}" for name, port in ports)
                 logger.info("kagzi server %s is ready: %s; runs live in %s", __version__, where, mask_url(self.url))
                 async with _beside(self._tell([port for _, port in ports])):
                     await self._wait()
@@ -103,19 +109,28 @@ class Server:
                 open_ports.pop_all()
         finally:
             self._serving = False
+            await gate.close()
             await self.engine.close()
         logger.info("kagzi server has stopped")
 
     async def _wait(self) -> None:
         while not self._stop.is_set():
-            if self._exposed:
-                logger.warning(
-                    "whoever can reach %s can start, read and change runs: there are no keys and no TLS (--insecure)",
-                    self._settings.server_host,
-                )
+            await self._warn()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_WARN_SECONDS):
                     await self._stop.wait()
+
+    async def _warn(self) -> None:
+        """Again and again, for as long as it is true."""
+        with contextlib.suppress(Unavailable):
+            keys = await self.gate.configured()
+            if missing := check_exposure(self._settings, keys=keys, insecure=True):
+                logger.warning(
+                    "listening on %s without %s (--insecure): %s",
+                    " and ".join(exposed_hosts(self._settings)),
+                    " and ".join(missing),
+                    "keys and data travel as plain text" if keys else "whoever can reach it can do anything",
+                )
 
     async def _tell(self, ports: Sequence[Port]) -> None:
         """Probes hear within seconds that the database is gone, and that it is back. The process lives on meanwhile."""
@@ -170,27 +185,57 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) -> None:
     """Be a server until SIGTERM or SIGINT."""
-    exposed = check_exposure(settings.server_host, tls=False, keys=False, insecure=insecure)
+    # What can be told without the database. Whether there are keys is looked up when it is open.
+    check_exposure(settings, keys=settings.tls_cert is not None, insecure=insecure)
 
     async def main() -> None:
-        server = Server(settings, make_ports=make_ports, grace=grace, exposed=exposed)
+        server = Server(settings, make_ports=make_ports, grace=grace, insecure=insecure)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
                 loop.add_signal_handler(number, server.shut_down)
         await server.run()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # All is done. Being told again while the interpreter packs up must not make a failure of it.
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
     asyncio.run(main())
 
 
 def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
-    """What this process listens on. HTTP joins here."""
-    return [("gRPC", _grpc(server, settings))]
+    """What this process listens on."""
+    return [
+        (f"gRPC on {settings.server_host}", _grpc(server, settings)),
+        (f"HTTP on {settings.http_host}", _http(server, settings)),
+    ]
+
+
+def _http(server: Server, settings: Settings) -> Port:
+    # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
+    from kagzi.http.port import HttpPort, Tls
+
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls = Tls(cert=settings.tls_cert, key=settings.tls_key, client_ca=settings.tls_client_ca)
+    return HttpPort(
+        server.engine,
+        settings.http_host,
+        settings.http_port,
+        gate=server.gate,
+        audit=server.engine.audit,
+        ready=server.ready,
+        tls=tls,
+        payload_bytes=settings.payload_max_size_bytes,
+    )
 
 
 def _grpc(server: Server, settings: Settings) -> Port:
     try:
+        from kagzi.rpc.guard import GateGuard
         from kagzi.rpc.server import RpcServer
+        from kagzi.rpc.tls import ServerTls
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in (
             "grpc",
@@ -200,7 +245,26 @@ def _grpc(server: Server, settings: Settings) -> Port:
         ):
             raise
         raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
-    return RpcServer(server.engine, settings.server_host, settings.server_port)
+    tls = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        tls = ServerTls(cert=settings.tls_cert, key=settings.tls_key, client_ca=settings.tls_client_ca).credentials()
+    ids = RandomIds(SystemClock().now)
+    return RpcServer(
+        server.engine,
+        settings.server_host,
+        settings.server_port,
+        tls=tls,
+        guard=GateGuard(server.gate, server.engine.audit, ids),
+        reflection=_no_keys(server.gate) if is_loopback(settings.server_host) else None,
+        ids=ids,
+    )
+
+
+def _no_keys(gate: Gate) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        return not await gate.configured()
+
+    return check
 
 
 def server_url(settings: Settings) -> str:
@@ -213,23 +277,22 @@ def server_url(settings: Settings) -> str:
     return url
 
 
-def check_exposure(host: str, *, tls: bool, keys: bool, insecure: bool) -> bool:
-    """Whether others can reach us unprotected, which is refused unless it was asked for by name."""
-    if is_loopback(host) or (tls and keys):
-        return False
-    if not insecure:
-        missing = " and ".join(what for what, there in (("TLS", tls), ("API keys", keys)) if not there)
+def check_exposure(settings: Settings, *, keys: bool, insecure: bool) -> tuple[str, ...]:
+    """What others need not overcome to reach us, of TLS and keys; refused unless it was asked for by name."""
+    hosts = exposed_hosts(settings)
+    if not hosts:
+        return ()
+    protections = (("TLS", settings.tls_cert is not None), ("API keys", keys))
+    missing = tuple([name for name, there in protections if not there])
+    if missing and not insecure:
         raise InvalidRequest(
-            f"refusing to listen on {host} without {missing}: everybody who can reach it could start, read and change "
-            "runs. Listen on 127.0.0.1, or say --insecure if something else protects it"
+            f"refusing to listen on {' and '.join(hosts)} without {' and '.join(missing)}: everybody who can reach it "
+            "could start, read and change runs. Listen on 127.0.0.1, or set KAGZI_TLS_CERT and KAGZI_TLS_KEY and make "
+            "a key with `kagzi keys create`, or say --insecure if something else protects it"
         )
-    return True
+    return missing
 
 
-def is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+def exposed_hosts(settings: Settings) -> list[str]:
+    """The addresses we listen on that other machines can reach."""
+    return [host for host in dict.fromkeys((settings.server_host, settings.http_host)) if not is_loopback(host)]

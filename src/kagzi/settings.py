@@ -14,6 +14,7 @@ file in a variable that ends in _FILE, and are masked wherever they are shown. d
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -26,6 +27,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from kagzi.core.key import mask_keys
 from kagzi.core.limits import NAME_CHARACTERS, PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
 from kagzi.errors import InvalidRequest
 
@@ -126,6 +128,15 @@ class Settings(Struct, frozen=True, kw_only=True):
     auth_key: Annotated[
         _Name | None,
         Meta(description="The API key that clients, workers and commands show to a server.", extra=_SECRET_TEXT),
+    ] = None
+
+    auth_pepper: Annotated[
+        _Name | None,
+        Meta(
+            description="A secret of all servers on a database that is mixed into the digests of API keys: whoever "
+            "reads the database alone cannot even try keys. Keys made with another one, or without, open nothing.",
+            extra=_SECRET_TEXT,
+        ),
     ] = None
 
     coordinator_interval_secs: Annotated[
@@ -288,7 +299,8 @@ def show(field: str, value: object) -> str:
 
 
 def mask_url(url: str) -> str:
-    """The URL without what must not be seen: the password, wherever it stands."""
+    """The URL without what must not be seen: the password, wherever it stands, and API keys."""
+    url = mask_keys(url)
     try:
         parts = urlsplit(url)
         user, colon, _ = parts.netloc.rpartition("@")[0].partition(":")
@@ -482,8 +494,22 @@ def _contradictions(settings: Settings) -> Iterator[str]:
             f"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS ({heartbeat:g}) must be shorter than "
             f"KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS ({lease:g}); a third of it is a good choice"
         )
+    if (settings.tls_cert is None) is not (settings.tls_key is None):
+        yield "KAGZI_TLS_CERT and KAGZI_TLS_KEY belong together; one of them is missing"
+    if settings.tls_client_ca is not None and settings.tls_cert is None:
+        yield "KAGZI_TLS_CLIENT_CA needs KAGZI_TLS_CERT and KAGZI_TLS_KEY: clients show certificates over TLS only"
     if settings.payload_warn_threshold_bytes > settings.payload_max_size_bytes:
         yield (
             f"KAGZI_PAYLOAD_WARN_THRESHOLD_BYTES ({settings.payload_warn_threshold_bytes:,}) must not be above "
             f"KAGZI_PAYLOAD_MAX_SIZE_BYTES ({settings.payload_max_size_bytes:,})"
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -243,7 +243,14 @@ async def test_closing_answers_those_who_wait() -> None:
 
 
 async def test_probes_and_tools_need_no_proto() -> None:
-    async with serving("memory://") as server, Client(server.target) as client:
+    async def yes() -> bool:
+        return True
+
+    async with (
+        engine_on("memory://") as engine,
+        RpcServer(engine, reflection=yes) as server,
+        Client(server.target) as client,
+    ):
         health = health_pb2_grpc.HealthStub(client.channel)
         for name in ("", "kagzi.v1.WorkerService"):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
@@ -256,7 +263,7 @@ async def test_probes_and_tools_need_no_proto() -> None:
         async for reply in reflect.ServerReflectionInfo(iter([request]), timeout=5):
             names = {service.name for service in reply.list_services_response.service}
             assert {"kagzi.v1.WorkflowService", "kagzi.v1.AdminService", "grpc.health.v1.Health"} <= names
-    async with engine_on("memory://") as engine, RpcServer(engine, reflection=False) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine) as server:
         async with Client(server.target) as client:
             reflect = reflection_pb2_grpc.ServerReflectionStub(client.channel)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -268,11 +275,12 @@ async def test_probes_and_tools_need_no_proto() -> None:
 async def test_a_guard_sees_every_call_before_it_is_made() -> None:
     seen: list[str] = []
 
-    async def guard(method: Any, request: Any, context: Any) -> None:
+    async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
         assert isinstance(request, method.request)
         seen.append(method.rpc)
         if request.namespace == "closed":
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+            await call.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+        return await handle(request, call)
 
     async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
         async with Client(server.target) as client:

@@ -25,5 +25,8 @@ class Caller(Struct, frozen=True, kw_only=True):
         if self.namespace is None or namespace == self.namespace:
             return namespace
         if namespace:
-            raise PermissionDenied("this key is for another namespace than the one the request names")
+            raise PermissionDenied(
+                f"this key is for namespace {self.namespace}, and the request names another; set KAGZI_NAMESPACE, or "
+                "use another key"
+            )
         return self.namespace

@@ -174,7 +174,7 @@ class Gate:
             self._live = await self._source.live()
             self._read_at = began
             self._end_calls()
-            if began - self._written_at > _USED_SECONDS:
+            if self._used and began - self._written_at > _USED_SECONDS:
                 self._written_at = began
                 await self._write_used()
         except Unavailable as error:

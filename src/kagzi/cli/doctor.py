@@ -14,7 +14,7 @@ from kagzi.cli import output
 from kagzi.cli.main import FAILED, UNREACHABLE
 from kagzi.cli.options import as_json, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
-from kagzi.connect import connect, default_url, engine_settings, make_store
+from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
 from kagzi.core.health import ComponentHealth, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
@@ -74,7 +74,7 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
 async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
     findings = Findings([])
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
-        await _ask_server(findings, url)
+        await _ask_server(findings, url, settings)
         return findings
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE and not url.startswith("postgres"):
         findings.add("sqlite", HealthStatus.UNHEALTHY, f"{sqlite3.sqlite_version} is too old; 3.35 is the oldest")
@@ -105,9 +105,9 @@ async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
     return findings
 
 
-async def _ask_server(findings: Findings, url: str) -> None:
+async def _ask_server(findings: Findings, url: str, settings: Settings) -> None:
     try:
-        engine = connect(url)
+        engine = connect(url, credentials=credentials_of(settings))
         await engine.open()
     except KagziError as error:
         findings.reachable = isinstance(error, MissingDependency)

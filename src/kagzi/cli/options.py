@@ -11,7 +11,7 @@ import click
 
 from kagzi import logs
 from kagzi.api.engine import ManagedEngine
-from kagzi.connect import connect, default_url, engine_settings
+from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
@@ -88,6 +88,7 @@ async def engine_of(settings: Settings) -> AsyncIterator[ManagedEngine]:
         default_url(settings),
         retention_days=settings.retention_days,
         listen_url=settings.listen_url,
+        credentials=credentials_of(settings),
         **engine_settings(settings),
     )
     await engine.open()

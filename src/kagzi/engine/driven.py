@@ -123,14 +123,17 @@ class Driven:
         driven = self._driven.get(run_id)
         return driven is not None and self._loop.time() - driven.active_at < _SURELY
 
-    def alive(self, run_id: str) -> bool:
+    def alive(self, namespace: str, run_id: str) -> bool:
         """Whether a waiter may skip its first look: the run is driven here, or was started here just now beside a
-        worker of this process and nothing was heard of it since. Should that be wrong, the pulse finds out."""
-        if self.surely(run_id):
+        worker of this process and nothing was heard of it since. Should that be wrong, the pulse finds out. A run of
+        another namespace is not one."""
+        driven = self._driven.get(run_id)
+        if driven is not None and driven.claim.namespace == namespace and self.surely(run_id):
             return True
         started = self._started.get(run_id)
         return (
             started is not None
+            and started.start.namespace == namespace
             and started.known_at > max(self._unknown_at, self._loop.time() - _SURELY)
             and self._wakeups.is_watched((started.start.namespace, started.start.task_queue))
         )

@@ -139,7 +139,7 @@ class Workflows:
         check_span(timeout, "timeout", 0, LONGEST)
         deadline = self._loop.time() + timeout / SECOND
         # The end of a run driven here passes by here: no need to look first.
-        look = not self._driven.alive(run_id)
+        look = not self._driven.alive(namespace, run_id)
         while True:
             # Subscribe before looking, so that an end in between is not missed.
             future = self._wakeups.expect(namespace, run_id)

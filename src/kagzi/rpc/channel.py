@@ -17,12 +17,15 @@ from google.protobuf.message import Message
 
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc import limits
+from kagzi.rpc.diagnosis import diagnose
 from kagzi.rpc.methods import METHODS, path
 from kagzi.rpc.status import error_of_call
+from kagzi.rpc.tls import ClientTls
 
 M = TypeVar("M", bound=Message)
 
 CONNECT_SECONDS = 10.0
+_DOUBT_SECONDS = 1.0  # without a connection for this long, find out why
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
@@ -57,15 +60,16 @@ class Channel(Protocol):
 
 
 class AioChannel:
-    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, metadata: Metadata = ()) -> None:
+    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: Metadata = ()) -> None:
         self._target = target
+        self._tls = tls
         self._metadata = tuple(metadata)
         self._calls: dict[str, Any] = {}
         self._closed = False
         if tls is None:
             self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         else:
-            self._channel = grpc.aio.secure_channel(target, tls, options=_OPTIONS)
+            self._channel = grpc.aio.secure_channel(target, tls.credentials(), options=_OPTIONS)
 
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
         name = path(service, rpc)
@@ -91,11 +95,19 @@ class AioChannel:
         return response
 
     async def connect(self, seconds: float) -> None:
+        if not await self._ready(min(seconds, _DOUBT_SECONDS)):
+            if (problem := await diagnose(self._target, self._tls)) is not None:
+                raise problem
+            if not await self._ready(max(0.0, seconds - _DOUBT_SECONDS)):
+                raise _no_server(self._target)
+
+    async def _ready(self, seconds: float) -> bool:
         try:
             async with asyncio.timeout(seconds):
                 await self._channel.channel_ready()
         except TimeoutError:
-            raise _no_server(self._target) from None
+            return False
+        return True
 
     async def close(self) -> None:
         self._closed = True
@@ -103,14 +115,15 @@ class AioChannel:
 
 
 class ThreadChannel:
-    def __init__(self, target: str, *, tls: grpc.ChannelCredentials | None = None, metadata: Metadata = ()) -> None:
+    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: Metadata = ()) -> None:
         self._target = target
+        self._tls = tls
         self._metadata = tuple(metadata)
         self._calls: dict[str, Any] = {}
         if tls is None:
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
         else:
-            self._channel = grpc.secure_channel(target, tls, options=_OPTIONS)
+            self._channel = grpc.secure_channel(target, tls.credentials(), options=_OPTIONS)
 
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
         name = path(service, rpc)

@@ -18,6 +18,7 @@ class Method(Struct, frozen=True):
     rpc: str  # StartWorkflow
     request: type[Message]
     response: type[Message]
+    has_namespace: bool  # whether the request says which namespace it concerns
 
 
 def _methods(*files: FileDescriptor) -> dict[str, Method]:
@@ -28,7 +29,8 @@ def _methods(*files: FileDescriptor) -> dict[str, Method]:
                 path = f"/{service.full_name}/{rpc.name}"
                 request: Any = message_factory.GetMessageClass(rpc.input_type)
                 response: Any = message_factory.GetMessageClass(rpc.output_type)
-                methods[path] = Method(path, service.name, rpc.name, request, response)
+                has_namespace = "namespace" in rpc.input_type.fields_by_name
+                methods[path] = Method(path, service.name, rpc.name, request, response, has_namespace)
     return methods
 
 

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from kagzi._proto.v1 import admin_pb2, worker_pb2, workflow_pb2
@@ -77,6 +76,7 @@ from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendabl
 from kagzi.rpc.outbox import Outbox, fail
 from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
 from kagzi.rpc.status import error_of
+from kagzi.rpc.tls import ClientTls
 from kagzi.rpc.waiting import Waiting
 
 M = TypeVar("M", bound=Message)
@@ -95,13 +95,13 @@ _PART_BYTES: Final = CALL_BYTES // 2
 
 
 class RemoteEngine:
-    """`target` is host:port. `tls` are channel credentials of gRPC, `metadata` goes along with every call."""
+    """`target` is host:port. With `tls` over TLS; `metadata` goes along with every call."""
 
     def __init__(
         self,
         target: str,
         *,
-        tls: grpc.ChannelCredentials | None = None,
+        tls: ClientTls | None = None,
         metadata: Metadata = (),
         ids: IdSource | None = None,
         threaded: bool = False,

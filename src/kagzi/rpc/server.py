@@ -36,7 +36,6 @@ from kagzi.rpc.status import describe, status_text, too_slow, trailer
 
 log = logging.getLogger("kagzi.rpc")
 
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
@@ -52,13 +51,15 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class Guard(Protocol):
-    """Asked before every call, once its request is read: raises if the caller may not make it."""
+    """Stands before every call, once its request is read: answers it with `handle`, or raises if the caller may not
+    make it."""
 
-    async def __call__(self, method: Method, request: Message, context: Any) -> None: ...
+    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message: ...
 
 
 class RpcServer:
-    """`tls` are server credentials of gRPC; `interceptors` are grpc.aio's; `reflection` None is on loopback only."""
+    """`tls` are server credentials of gRPC, `interceptors` are grpc.aio's. `reflection` says, whenever somebody asks,
+    whether to answer; without it nobody is answered."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class RpcServer:
         tls: grpc.ServerCredentials | None = None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
         guard: Guard | None = None,
-        reflection: bool | None = None,
+        reflection: Callable[[], Awaitable[bool]] | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class RpcServer:
         self._tls = tls
         self._interceptors = tuple(interceptors)
         self._guard = guard
-        self._reflection = host in _LOOPBACK if reflection is None else reflection
+        self._reflection = reflection
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds(self._clock.now)
         self._server: grpc.aio.Server | None = None
@@ -107,8 +108,8 @@ class RpcServer:
             }
             server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", handlers)])
         self._health = Health(server, SERVICES)
-        if self._reflection:
-            enable_reflection(server, SERVICES)
+        if self._reflection is not None:
+            enable_reflection(server, SERVICES, self._reflection)
         try:
             if self._tls is None:
                 self.port = server.add_insecure_port(self.target)
@@ -169,9 +170,10 @@ class RpcServer:
             try:
                 request = read(data)
                 async with asyncio.timeout(limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS):
-                    if guard is not None:
-                        await guard(method, request, context)
-                    response = await handle(request, context)
+                    if guard is None:
+                        response = await handle(request, context)
+                    else:
+                        response = await guard(method, request, context, handle)
                 answered = response.SerializeToString()
                 count("OK", time() - begun)
                 return answered

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -35,12 +35,23 @@ class Health:
                 await self._servicer.set(name, status)
 
 
-def enable_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
-    """So that tools need no .proto at hand."""
+def enable_reflection(server: grpc.aio.Server, services: Sequence[str], answers: Callable[[], Awaitable[bool]]) -> None:
+    """So that tools need no .proto at hand; for as long as `answers` says so."""
     try:
-        from grpc_reflection.v1alpha import reflection
+        from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
     except ModuleNotFoundError:
         log.info("grpcio-reflection is not installed: no reflection")
         return
     names = [f"{PACKAGE}.{service}" for service in services]
-    reflection.enable_server_reflection((*names, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+
+    inner: Any = reflection.aio.ReflectionServicer((*names, "grpc.health.v1.Health", reflection.SERVICE_NAME))
+
+    class Reflection:
+        async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+            if not await answers():
+                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no reflection: this server asks for keys")
+            async for response in inner.ServerReflectionInfo(requests, context):
+                yield response
+
+    add: Any = reflection_pb2_grpc.add_ServerReflectionServicer_to_server
+    add(Reflection(), server)

@@ -1,0 +1,113 @@
+"""The gate, as gRPC calls come to it.
+
+A key comes as metadata, `authorization: Bearer kgz_…`. The namespace of a key is put into the request itself, so that
+services and engine see an ordinary request of that namespace: nothing behind the gate knows of keys. Every request that
+concerns a namespace has a field for it, `rpc.methods` being the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from kagzi.access.caller import Caller
+from kagzi.access.gate import Auditor, Gate
+from kagzi.access.table import ACTIONS
+from kagzi.core.audit import OK, AuditEntry
+from kagzi.core.key import mask_keys
+from kagzi.errors import KagziError
+from kagzi.ids import IdSource
+from kagzi.rpc.convert.runs import namespace_of
+from kagzi.rpc.methods import Method
+from kagzi.rpc.requests import request_id
+from kagzi.rpc.services.host import Call
+from kagzi.rpc.status import Refused
+
+Handle = Callable[[Any, Any], Awaitable[Message]]
+
+_SCHEME: Final = "bearer "
+_TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
+# Here an empty namespace is `default`; elsewhere it is any, or none.
+_OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
+
+
+class GateGuard:
+    """A `Guard` of the server: lets in whom the gate admits, and has changes written to the audit log."""
+
+    def __init__(self, gate: Gate, audit: Auditor, ids: IdSource) -> None:
+        self._gate = gate
+        self._audit = audit
+        self._ids = ids
+
+    async def __call__(self, method: Method, request: Any, call: Call, handle: Handle) -> Message:
+        metadata = _metadata(call)
+        caller = await self._gate.admit(
+            method.path,
+            key=_key(metadata),
+            namespace=request.namespace if method.has_namespace else None,
+            peer=call.peer(),
+        )
+        if caller.namespace is not None and method.has_namespace:
+            request.namespace = caller.confine(request.namespace)
+        async with self._gate.call(caller):
+            if not ACTIONS[method.path].audited:
+                return await handle(request, call)
+            result = OK
+            try:
+                return await handle(request, call)
+            except asyncio.CancelledError:
+                result = "CANCELLED"
+                raise
+            except Exception as error:
+                result = _code(error)
+                raise
+            finally:
+                self._audit.record(self._entry(method, request, caller, metadata, result))
+
+    def _entry(
+        self, method: Method, request: Any, caller: Caller, metadata: Mapping[str, str], result: str
+    ) -> AuditEntry:
+        namespace = request.namespace if method.has_namespace else ""
+        if method.service in _OF_ONE_NAMESPACE:
+            namespace = namespace_of(namespace)
+        return AuditEntry(
+            actor=caller.actor,
+            action=method.path,
+            namespace=namespace or None,
+            target=mask_keys(_target(method, request)),
+            request_id=request_id(metadata.items(), self._ids),
+            peer=caller.peer,
+            result=result,
+        )
+
+
+def _metadata(call: Call) -> dict[str, str]:
+    return {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
+
+
+def _key(metadata: Mapping[str, str]) -> str | None:
+    value = metadata.get("authorization")
+    if value is None:
+        return None
+    return value[len(_SCHEME) :].strip() if value[: len(_SCHEME)].lower() == _SCHEME else value
+
+
+def _target(method: Method, request: Any) -> str:
+    fields = method.request.DESCRIPTOR.fields_by_name
+    for name in _TARGETS:
+        if name in fields and (value := getattr(request, name)):
+            return f"{name.removesuffix('_id')} {value}"
+    if method.service == "NamespaceService":
+        return f"namespace {request.namespace}"
+    return ""
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, KagziError):
+        return error.code
+    if isinstance(error, Refused):
+        return error.detail.exact_code or error.status.name
+    return KagziError.code

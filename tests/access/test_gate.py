@@ -1,0 +1,365 @@
+"""The gate, on virtual time, with keys in a dictionary."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kagzi.access import Caller, Gate, Role
+from kagzi.api.keys import LiveKeys
+from kagzi.core.audit import AuditEntry
+from kagzi.core.instant import SECOND, Instant
+from kagzi.core.key import Key, digest, mask_keys, read_key, write_key
+from kagzi.core.namespace import Namespace
+from kagzi.errors import LimitExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable
+from kagzi.testing.virtual import VirtualLoop
+
+START = "/kagzi.v1.WorkflowService/StartWorkflow"
+GET = "/kagzi.v1.WorkflowService/GetWorkflow"
+CANCEL = "/kagzi.v1.WorkflowService/CancelWorkflow"
+POLL = "/kagzi.v1.WorkerService/PollTasks"
+CREATE = "/kagzi.v1.NamespaceService/CreateNamespace"
+
+
+class Database:
+    """Keys, namespaces and the audit log; counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Key] = {}
+        self.reads = 0
+        self.away = False
+        self.last_used: list[dict[str, Instant]] = []
+        self.entries: list[AuditEntry] = []
+        self.compared = 0
+
+    def make(self, role: Role = Role.CLIENT, namespace: str | None = "a", **fields: Any) -> str:
+        key_id = f"{len(self.keys):016x}"
+        secret = bytes([len(self.keys) + 1]) * 32
+        self.keys[key_id] = Key(
+            key_id=key_id,
+            namespace=namespace,
+            role=role,
+            name="",
+            digest=digest(key_id, secret),
+            created_at=0,
+            **fields,
+        )
+        return write_key(key_id, secret)
+
+    def revoke(self, key: str) -> None:
+        shown = read_key(key)
+        assert shown is not None
+        self.keys[shown.key_id] = replace(self.keys[shown.key_id], revoked_at=1)
+
+    async def live(self) -> LiveKeys:
+        self.reads += 1
+        await asyncio.sleep(0.001)
+        if self.away:
+            raise Unavailable("away")
+        now = round(asyncio.get_running_loop().time() * SECOND)
+        return LiveKeys(
+            now=now,
+            configured=bool(self.keys),
+            keys={key_id: key for key_id, key in self.keys.items() if key.live(now)},
+        )
+
+    def matches(self, key: Key, secret: bytes) -> bool:
+        self.compared += 1
+        return hmac.compare_digest(key.digest, digest(key.key_id, secret))
+
+    async def used(self, at: dict[str, Instant]) -> None:
+        self.last_used.append(dict(at))
+
+    async def get(self, namespace: str) -> Namespace:
+        if namespace not in ("default", "a", "b"):
+            raise NotFound(f"there is no namespace {namespace}")
+        return Namespace(namespace=namespace, display_name="", description="", enabled=True, created_at=0, updated_at=0)
+
+    def record(self, entry: AuditEntry) -> None:
+        self.entries.append(entry)
+
+
+Play = Callable[[Database, Gate], Coroutine[Any, Any, None]]
+
+
+def play(scene: Play, **options: Any) -> Database:
+    database = Database()
+
+    async def main() -> None:
+        gate = Gate(database, database, audit=database, **options)
+        try:
+            await scene(database, gate)
+        finally:
+            await gate.close()
+
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    return database
+
+
+def admit(gate: Gate, action: str, key: str | None, namespace: str = "") -> Awaitable[Caller]:
+    return gate.admit(action, key=key, namespace=namespace, peer="ipv4:127.0.0.1:1")
+
+
+async def admitted(gate: Gate, key: str) -> bool:
+    try:
+        await admit(gate, GET, key, "a")
+    except Unauthenticated:
+        return False
+    return True
+
+
+def test_without_keys_everybody_may_do_everything() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        caller = await admit(gate, CREATE, None, "anything")
+        assert (caller.key_id, caller.namespace, caller.role, caller.actor) == (None, None, Role.ADMIN, "anyone")
+        with pytest.raises(PermissionDenied):
+            await admit(gate, "/kagzi.v1.WorkflowService/Unheard", None)
+
+    play(scene)
+
+
+def test_a_key_of_one_namespace() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make()
+        caller = await admit(gate, START, key, "a")
+        assert (caller.namespace, caller.role, caller.confine(""), caller.confine("a")) == ("a", Role.CLIENT, "a", "a")
+        assert (await admit(gate, START, key)).confine("") == "a"
+        for namespace in ("b", "default", "nowhere"):
+            with pytest.raises(PermissionDenied):
+                await admit(gate, START, key, namespace)
+        with pytest.raises(PermissionDenied, match="role client may not do this; it needs the role admin or worker"):
+            await admit(gate, POLL, key, "a")
+
+    play(scene)
+
+
+def test_an_admin_of_one_namespace_makes_no_others() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        with pytest.raises(PermissionDenied, match="all namespaces"):
+            await admit(gate, CREATE, database.make(Role.ADMIN), "a")
+
+    play(scene)
+
+
+def test_a_key_for_all_namespaces_makes_none_by_using_them() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make(Role.ADMIN, None)
+        assert (await admit(gate, START, key, "b")).confine("b") == "b"
+        assert (await admit(gate, START, key)).confine("") == ""
+        with pytest.raises(NotFound):
+            await admit(gate, START, key, "new")
+        await admit(gate, CREATE, key, "new")
+
+    play(scene)
+
+
+def test_wrong_keys_are_all_wrong_in_the_same_way() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make()
+        expired = database.make(expires_at=1)
+        revoked = database.make(revoked_at=1)
+        messages = set()
+        wrong = key[:-1] + ("0" if key[-1] != "0" else "1")
+        unknown = write_key("f" * 16, bytes(32))
+        for shown in (wrong, unknown, expired, revoked, "kgz_x", "hunter2", key.upper(), key + "0"):
+            with pytest.raises(Unauthenticated) as caught:
+                await admit(gate, START, shown, "a")
+            messages.add(str(caught.value))
+            assert shown not in str(caught.value)
+        assert len(messages) == 1
+        for missing in (None, ""):
+            with pytest.raises(Unauthenticated, match="none was shown"):
+                await admit(gate, START, missing, "a")
+
+    database = play(scene)
+    assert database.compared >= 4  # those that are not known are compared as well
+    assert not [entry for entry in database.entries if "kgz" in str(entry)]
+
+
+def test_revoking_the_last_key_does_not_open_the_server() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        database.revoke(database.make())
+        with pytest.raises(Unauthenticated):
+            await admit(gate, START, None)
+
+    play(scene)
+
+
+def test_keys_are_read_now_and_then_and_not_for_every_call() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make()
+        for _ in range(1000):
+            await admit(gate, GET, key, "a")
+            await asyncio.sleep(0.01)
+        assert database.reads <= 5  # in ten seconds
+        reads = database.reads
+        await asyncio.sleep(3600)
+        assert database.reads == reads  # nobody calls, nobody asks
+
+    play(scene)
+
+
+def test_guessing_keys_does_not_keep_the_database_busy() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        database.make()
+        for number in range(1000):
+            with pytest.raises(Unauthenticated):
+                await admit(gate, GET, write_key(f"{number:016x}", bytes(32)), "a")
+            await asyncio.sleep(0.01)
+        assert database.reads <= 12
+
+    play(scene)
+
+
+def test_a_new_key_opens_within_a_second_and_a_revoked_one_closes_within_ten() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        await admit(gate, GET, database.make(), "a")
+        fresh = database.make()
+        await asyncio.sleep(1.1)
+        await admit(gate, GET, fresh, "a")
+        database.revoke(fresh)
+        began = asyncio.get_running_loop().time()
+        while await admitted(gate, fresh):
+            await asyncio.sleep(0.1)
+        assert asyncio.get_running_loop().time() - began < 10
+
+    play(scene)
+
+
+def test_calls_that_wait_are_cut_short() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make(Role.WORKER)
+        caller = await admit(gate, POLL, key, "a")
+        await asyncio.sleep(1.1)
+        other = await admit(gate, POLL, database.make(Role.WORKER), "a")
+
+        async def wait(who: Caller) -> None:
+            async with gate.call(who):
+                await asyncio.sleep(60)
+
+        waiting, staying = asyncio.ensure_future(wait(caller)), asyncio.ensure_future(wait(other))
+        await asyncio.sleep(20)
+        assert not waiting.done()
+        database.revoke(key)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(Unauthenticated):
+            await waiting
+        assert asyncio.get_running_loop().time() - began < 10
+        await staying
+
+    database = play(scene)
+    assert database.reads < 60
+
+
+def test_an_expired_key_is_refused_on_time() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make(expires_at=2 * SECOND)
+        await admit(gate, GET, key, "a")
+        await asyncio.sleep(2)
+        with pytest.raises(Unauthenticated):
+            await admit(gate, GET, key, "a")
+
+    play(scene)
+
+
+def test_the_first_key_closes_an_open_server() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        caller = await admit(gate, POLL, None, "a")
+
+        async def wait() -> None:
+            async with gate.call(caller):
+                await asyncio.sleep(60)
+
+        waiting = asyncio.ensure_future(wait())
+        await asyncio.sleep(5)
+        database.make()
+        await asyncio.sleep(10)
+        with pytest.raises(Unauthenticated):
+            await waiting
+        with pytest.raises(Unauthenticated):
+            await admit(gate, POLL, None, "a")
+
+    play(scene)
+
+
+def test_too_many_calls_of_one_key() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        one = await admit(gate, GET, database.make(), "a")
+        await asyncio.sleep(1.1)
+        two = await admit(gate, GET, database.make(), "a")
+        async with gate.call(one), gate.call(one):
+            with pytest.raises(LimitExceeded):
+                async with gate.call(one):
+                    pass
+            async with gate.call(two):
+                pass
+        async with gate.call(one), gate.call(one):
+            pass
+
+    play(scene, calls_per_key=2)
+
+
+def test_a_database_that_is_away_lets_nobody_in() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make()
+        await admit(gate, GET, key, "a")
+        database.away = True
+        await asyncio.sleep(5)
+        await admit(gate, GET, key, "a")  # a reading a few seconds old will do
+        await asyncio.sleep(5)
+        with pytest.raises(Unavailable):
+            await admit(gate, GET, key, "a")
+        database.away = False
+        await admit(gate, GET, key, "a")
+
+    play(scene)
+
+
+def test_when_a_key_was_used_is_written_once_a_minute() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make()
+        for _ in range(180):
+            await admit(gate, GET, key, "a")
+            await asyncio.sleep(1)
+        assert 3 <= len(database.last_used) <= 4
+
+    database = play(scene)
+    assert database.last_used[-1]["0" * 16] > 178 * SECOND
+
+
+def test_refusals_are_sampled() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        key = database.make(Role.VIEWER)
+        for _ in range(1000):
+            with pytest.raises(PermissionDenied):
+                await admit(gate, CANCEL, key, "a")
+        await asyncio.sleep(61)
+        with pytest.raises(Unauthenticated):
+            await admit(gate, CANCEL, None, "a")
+
+    database = play(scene)
+    assert len(database.entries) == 21
+    first, last = database.entries[0], database.entries[-1]
+    assert (first.actor, first.action, first.namespace, first.result) == (
+        f"key:{'0' * 16}",
+        CANCEL,
+        "a",
+        "PERMISSION_DENIED",
+    )
+    assert (last.actor, last.result, last.peer) == ("nobody", "UNAUTHENTICATED", "ipv4:127.0.0.1:1")
+
+
+def test_keys_are_masked_in_text() -> None:
+    key = write_key("0123456789abcdef", bytes(32))
+    assert mask_keys(f"grpcs://:{key}@host and {key}!") == (
+        "grpcs://:kgz_0123456789abcdef_***@host and kgz_0123456789abcdef_***!"
+    )
