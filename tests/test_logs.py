@@ -7,10 +7,19 @@ import json
 import logging
 from collections.abc import Iterator
 
+import grpc
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
-from kagzi import Kagzi, logs
+import kagzi
+from kagzi import Kagzi, logs, tracing
+from kagzi._proto.v1 import workflow_pb2
+from kagzi.connect import connect
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import Unavailable
+from kagzi.rpc.server import RpcServer
 from kagzi.testing import run_virtually
+from tests.rpc.support import Client, detail_of
 
 
 class Terminal(io.StringIO):
@@ -106,3 +115,89 @@ def test_what_steps_and_workflows_log_says_which_run_it_was() -> None:
     assert (lines["charging"]["workflow"], lines["charging"]["step_id"]) == ("checkout", "charge")
     assert lines["charging"]["attempt"] == 1
     assert "step_id" not in lines["beginning"]
+
+
+def lines_of(out: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.fixture
+def traced() -> Iterator[TracerProvider]:
+    provider = TracerProvider(shutdown_on_exit=False)
+    tracing.use(provider)
+    yield provider
+    tracing.use(None)
+
+
+async def test_lines_say_namespace_and_trace(traced: TracerProvider) -> None:
+    app = Kagzi("memory://", namespace="shop")
+
+    @app.step
+    def charge() -> int:
+        logging.getLogger("shop").info("charging")
+        return 1
+
+    @app.workflow
+    async def checkout() -> int:
+        kagzi.logger.info("beginning")
+        return await charge()
+
+    out = io.StringIO()
+    logs.configure("json", "info", out)
+    with traced.get_tracer("web").start_as_current_span("request") as span:
+        logging.getLogger("web").info("asked")
+        async with app, app.worker():
+            run = await checkout.start()
+            await run.result(timeout=20)
+    asked, beginning, charging = (
+        next(line for line in lines_of(out) if line["message"] == message)
+        for message in ("asked", "beginning", "charging")
+    )
+    trace_id = f"{span.get_span_context().trace_id:032x}"
+    assert asked["trace_id"] == beginning["trace_id"] == charging["trace_id"] == trace_id
+    assert len({asked["span_id"], beginning["span_id"], charging["span_id"]}) == 3
+    assert "run_id" not in asked
+    about = {"namespace": "shop", "run_id": run.id, "workflow": "checkout"}
+    assert about.items() <= beginning.items()
+    assert (about | {"step_id": "charge", "attempt": 1}).items() <= charging.items()
+
+
+async def test_a_failed_call_is_found_by_the_id_its_caller_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    logs.configure("json", "debug", out)
+    engine = connect("memory://")
+    assert isinstance(engine, LocalEngine)
+    async with engine, RpcServer(engine) as server, Client(server.target) as client:
+        unknown = workflow_pb2.GetWorkflowRequest(run_id="0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44")
+
+        async def failed(**metadata: str) -> tuple[str, dict[str, object]]:
+            """The id the caller was told, and the line that has it."""
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client.workflows.GetWorkflow(unknown, metadata=tuple(metadata.items()), timeout=10)
+            told = detail_of(caught.value).metadata["request_id"]
+            (line,) = [line for line in lines_of(out) if line.get("request_id") == told]
+            return told, line
+
+        told, line = await failed()
+        assert (line["level"], line["logger"]) == ("debug", "kagzi.rpc")
+        assert str(line["message"]).startswith("GetWorkflow failed: NOT_FOUND: there is no run")
+        again, _ = await failed()
+        assert again != told
+        assert (await failed(**{"x-request-id": "order-42"}))[0] == "order-42"
+        hostile, _ = await failed(**{"x-request-id": "a b"})
+        assert hostile != "a b"
+
+        async def away(*_: object) -> None:
+            raise Unavailable("connection to 10.0.0.1 lost")
+
+        monkeypatch.setattr(engine.store, "get_run", away)
+        assert (await failed())[1]["level"] == "warning"
+
+        async def bug(*_: object) -> None:
+            logging.getLogger("deep.inside").info("about to fail")
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(engine.store, "get_run", bug)
+        _, line = await failed()
+        assert line["level"] == "error"
+        assert "a bug" in str(line["error"])

@@ -16,8 +16,10 @@ from typing import Final, Literal, TextIO
 
 import msgspec
 
+from kagzi import tracing
 from kagzi.core.instant import to_datetime
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.requests import current_request
 from kagzi.sdk.context import current
 
 # What a record may say of the run it is about, besides its message.
@@ -78,18 +80,27 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
 
 
 class Correlated(logging.Filter):
-    """Says of each record which run and step it was logged in, also where users' own code logged it."""
+    """Says of each record which run and step, which trace and which call it was logged in, also where users' own code
+    logged it. What the record says of that itself stays."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "run_id"):
-            try:
-                info = current()
-            except InvalidRequest:
-                return True
-            record.run_id, record.workflow = info.run_id, info.workflow
-            if info.step_id is not None:
-                record.step_id, record.attempt = info.step_id, info.attempt
+            _name_run(record)
+        if not hasattr(record, "trace_id") and (ids := tracing.ids()) is not None:
+            record.trace_id, record.span_id = ids
+        if not hasattr(record, "request_id") and (request := current_request()) is not None:
+            record.request_id = request
         return True
+
+
+def _name_run(record: logging.LogRecord) -> None:
+    try:
+        info = current()
+    except InvalidRequest:
+        return
+    record.namespace, record.run_id, record.workflow = info.namespace, info.run_id, info.workflow
+    if info.step_id is not None:
+        record.step_id, record.attempt = info.step_id, info.attempt
 
 
 class JsonFormatter(logging.Formatter):

@@ -168,7 +168,7 @@ async def test_what_nobody_foresaw_has_an_id_and_no_detail(
     detail = detail_of(refused.value)
     assert "secret" not in f"{refused.value.details()} {detail}"
     assert detail.code == common_pb2.ERROR_CODE_INTERNAL
-    correlation = detail.metadata["correlation_id"]
-    assert correlation in detail.message
-    assert correlation in caplog.text
+    request = detail.metadata["request_id"]
+    assert request in detail.message
+    assert request in caplog.text
     assert "SELECT secret" in caplog.text

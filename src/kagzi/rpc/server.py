@@ -25,6 +25,7 @@ from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc import limits
 from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
+from kagzi.rpc.requests import request_id
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.host import Host
 from kagzi.rpc.services.namespaces import NamespaceService
@@ -48,6 +49,9 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", limits.KEEPALIVE_MS // 4),
     ("grpc.http2.max_ping_strikes", 5),
 )
+
+
+_OUR_FAULT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 class Guard(Protocol):
@@ -189,7 +193,13 @@ class RpcServer:
                 error = too_slow()
             except Exception as problem:
                 error = problem
-            status, detail = describe(error, self._ids.token)
+            request_name = request_id(context.invocation_metadata(), self._ids)
+            status, detail = describe(error, lambda: request_name)
+            detail.metadata["request_id"] = request_name
+            if status is not grpc.StatusCode.INTERNAL:  # which is in the log by now
+                level = logging.WARNING if status in _OUR_FAULT else logging.DEBUG
+                about = {"request_id": request_name}
+                log.log(level, "%s failed: %s: %s", method.rpc, status.name, detail.message, extra=about)
             count(status.name, time() - begun)
             await context.abort(status, status_text(detail), trailing_metadata=trailer(detail))
             raise AssertionError("abort always raises")

@@ -101,7 +101,7 @@ def too_slow() -> Refused:
     return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, detail)
 
 
-def describe(error: BaseException, correlate: Callable[[], str]) -> tuple[grpc.StatusCode, pb.ErrorDetail]:
+def describe(error: BaseException, name_request: Callable[[], str]) -> tuple[grpc.StatusCode, pb.ErrorDetail]:
     """What the caller is told. Of an error nobody foresaw that is an id, under which the log has the rest."""
     if isinstance(error, Refused):
         return error.status, error.detail
@@ -117,12 +117,13 @@ def describe(error: BaseException, correlate: Callable[[], str]) -> tuple[grpc.S
                     non_retryable=not isinstance(error, Unavailable),
                     exact_code=error.code,
                 )
-    correlation = correlate()
-    log.error("a call failed for a reason nobody foresaw [%s]", correlation, exc_info=error)
+    request = name_request()
+    about = {"request_id": request}
+    log.error("a call failed for a reason nobody foresaw [%s]", request, exc_info=error, extra=about)
     return grpc.StatusCode.INTERNAL, pb.ErrorDetail(
         code=pb.ERROR_CODE_INTERNAL,
-        message=f"internal error {correlation}; the server's log has more under this id",
-        metadata={"correlation_id": correlation},
+        message=f"internal error {request}; the server's log has more under this id",
+        metadata=about,
         exact_code=KagziError.code,
     )
 

@@ -41,6 +41,7 @@ class RunInfo(Struct, frozen=True):
     workflow: str
     step_id: str | None = None
     attempt: int = 0
+    namespace: str = "default"
 
 
 def _execution() -> Execution | None:
@@ -52,11 +53,11 @@ def current() -> RunInfo:
     """The run (and step) this code belongs to. Raises InvalidRequest outside of Kagzi."""
     execution = _execution()
     if execution is not None:
-        return RunInfo(execution.run_id, execution.workflow)
+        return RunInfo(execution.run_id, execution.workflow, namespace=execution.namespace)
     step = current_step.get(None)
     if step is None:
         raise InvalidRequest("kagzi.current() was called outside of a workflow and outside of a step")
-    return RunInfo(step.run_id, step.workflow, step.step_id, step.attempt)
+    return RunInfo(step.run_id, step.workflow, step.step_id, step.attempt, step.namespace)
 
 
 def attempt() -> int:

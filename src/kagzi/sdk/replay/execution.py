@@ -143,8 +143,10 @@ class Execution:
         payload_limit: int,
         strict: bool = False,
         seed: str | None = None,
+        namespace: str = "default",
     ) -> None:
         self.run_id = run_id
+        self.namespace = namespace
         self.seed = seed or run_id  # of chance and of hashes: that of the run whose history this one continues
         self.workflow = workflow
         self.outcome: Outcome | None = None

@@ -42,6 +42,7 @@ class StepInfo(Struct, frozen=True):
     step_id: str
     attempt: int
     workflow: str
+    namespace: str
     cancelled: threading.Event | None  # set when a body in a thread should stop; None for async bodies
 
 
@@ -63,7 +64,12 @@ class Bodies:
     def start(self, attempt: Attempt, call: StepCall) -> None:
         is_async = _is_async(call.fn)
         info = StepInfo(
-            attempt.run_id, call.step_id, call.attempt, attempt.workflow, None if is_async else threading.Event()
+            attempt.run_id,
+            call.step_id,
+            call.attempt,
+            attempt.workflow,
+            attempt.claim.namespace,
+            None if is_async else threading.Event(),
         )
         context = self._context.copy()
         context.run(current_step.set, info)

@@ -361,6 +361,7 @@ class Worker:
             payload_limit=self.settings.payload_limit,
             strict=self.settings.strict,
             seed=claim.origin_run_id,
+            namespace=claim.namespace,
         )
         try:
             coroutine = definition.begin(claim.input, execution)
