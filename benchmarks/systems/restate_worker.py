@@ -46,7 +46,8 @@ class Restate:
         times = directory / "times"
         granian = await Process.start(
             Path(sys.executable).with_name("granian"), f"{restate_services.__name__}:app",
-            "--interface", "asgi", "--http", "2", "--port", str(self._services), *self._options["granian"],
+            "--interface", "asginl", "--http", "2", "--port", str(self._services), "--workers-kill-timeout", "1",
+            *self._options["granian"],
             log=directory / "granian.log",
             env={SHARED: str(times)},
         )  # fmt: skip
