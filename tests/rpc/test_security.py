@@ -25,7 +25,9 @@ from kagzi.connect import Credentials, connect
 from kagzi.core.key import write_key
 from kagzi.errors import LimitExceeded, PermissionDenied, Unauthenticated
 from kagzi.rpc import limits
+from kagzi.rpc import server as rpc_server
 from kagzi.rpc.methods import METHODS, Method
+from kagzi.rpc.status import error_of_call
 from tests.rpc.guarded import IDS, Guarded, Keyed, guarded
 from tests.rpc.support import detail_of
 
@@ -360,6 +362,35 @@ async def test_calls_of_one_key_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             await client.call("GetServerInfo")
 
 
+async def test_all_calls_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAXIMUM_CALLS", 2)
+    async with guarded("memory://") as server, server.client(None) as client:
+        worker_id = (await client.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+        polls = [
+            asyncio.ensure_future(client.call("PollTask", 3, worker_id=worker_id, task_queue="q")) for _ in range(2)
+        ]
+        await asyncio.sleep(0.3)
+        refused = await client.refused("GetServerInfo")
+        assert isinstance(error_of_call(refused), LimitExceeded)
+        await asyncio.gather(*polls)
+        await client.call("GetServerInfo")
+
+
+async def test_connections_are_made_anew_now_and_then_and_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    aged = {"grpc.max_connection_age_ms": 300, "grpc.max_connection_age_grace_ms": 5_000}
+    options = tuple((name, aged.get(name, value)) for name, value in rpc_server._OPTIONS)
+    monkeypatch.setattr(rpc_server, "_OPTIONS", options)
+    async with guarded("memory://") as server, connect(f"grpc://{server.server.target}") as engine:  # type: ignore[attr-defined]
+        async with server.client(None) as client:
+            worker_id = (await client.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+            poll = asyncio.ensure_future(client.call("PollTask", 4, worker_id=worker_id, task_queue="q"))
+            until = time.monotonic() + 2.0
+            while time.monotonic() < until:
+                assert (await engine.namespaces.get("default")).enabled
+                await asyncio.sleep(0.02)
+            assert not (await poll).run_id
+
+
 async def test_what_unpacks_to_too_much_is_refused(light: Guarded) -> None:
     async with light.client(None) as client:
         call: Any = client.channel.unary_unary("/kagzi.v1.WorkflowService/GetWorkflow")
@@ -438,8 +469,3 @@ async def test_an_app_shows_its_key(light: Guarded, monkeypatch: pytest.MonkeyPa
     async with connect(f"grpc://:{key}@{target}") as engine:  # type: ignore[attr-defined]
         with pytest.raises(PermissionDenied):
             await engine.namespaces.get("default")
-
-
-def test_what_is_exhausted_may_be_tried_again() -> None:
-    assert issubclass(LimitExceeded, Exception)
-    assert LimitExceeded.code == "LIMIT_EXCEEDED"

@@ -34,8 +34,14 @@ async def _speaks_tls(target: str) -> KagziError | None:
 
 
 async def _trusted(target: str, tls: ClientTls) -> KagziError | None:
+    asked = Unauthenticated(
+        f"the server at {target} asks for a client certificate; set KAGZI_TLS_CERT and KAGZI_TLS_KEY"
+        if tls.cert is None
+        else f"the server at {target} does not trust the client certificate of KAGZI_TLS_CERT"
+    )
     try:
-        await _handshake(target, tls.context())
+        if not await _handshake(target, tls.context()):
+            return asked
     except ssl.SSLCertVerificationError as error:
         return Unauthenticated(
             f"the certificate of {target} is not trusted: {error.verify_message}. KAGZI_TLS_CA names the authorities "
@@ -44,24 +50,24 @@ async def _trusted(target: str, tls: ClientTls) -> KagziError | None:
     except ssl.SSLError as error:
         reason = error.reason or ""
         if "CERTIFICATE" in reason or "HANDSHAKE_FAILURE" in reason or "UNKNOWN_CA" in reason:
-            return Unauthenticated(
-                f"the server at {target} asks for a client certificate that it trusts; "
-                "set KAGZI_TLS_CERT and KAGZI_TLS_KEY"
-            )
+            return asked
         if reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"):
             return InvalidRequest(f"the server at {target} does not speak TLS; use grpc://{target}")
     return None
 
 
-async def _handshake(target: str, context: ssl.SSLContext) -> None:
+async def _handshake(target: str, context: ssl.SSLContext) -> bool:
+    """Whether the other end goes on after it. What it thinks of our certificate it tells only then, by an alert or by
+    hanging up; one that is content greets us, or waits."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)
     try:
-        # Whether our own certificate was accepted is told after the handshake.
         async with asyncio.timeout(_ALERT_SECONDS):
-            await reader.read(1)
+            return bool(await reader.read(1))
     except TimeoutError:
-        pass
+        return True
+    except ConnectionError:
+        return False
     finally:
         writer.close()

@@ -21,5 +21,10 @@ CALL_SECONDS: Final = 60.0
 # A waiting call answers this much before its caller gives up.
 ANSWER_SECONDS: Final = 1.0
 
+# A connection is to be made anew after this long: callers spread over new servers, and those who show certificates
+# are looked at again. What is under way has time to finish.
+CONNECTION_AGE_MS: Final = 3600_000
+CONNECTION_GRACE_MS: Final = round(1000 * (LONGEST_WAIT_SECONDS + CALL_SECONDS))
+
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000

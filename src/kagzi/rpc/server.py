@@ -48,6 +48,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", limits.KEEPALIVE_MS // 4),
     ("grpc.http2.max_ping_strikes", 5),
+    ("grpc.max_connection_age_ms", limits.CONNECTION_AGE_MS),
+    ("grpc.max_connection_age_grace_ms", limits.CONNECTION_GRACE_MS),
 )
 
 

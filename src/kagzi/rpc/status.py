@@ -162,7 +162,11 @@ def error_of_call(call: Any) -> KagziError:
                 break
     text: str = call.details() or ""
     if status is grpc.StatusCode.UNIMPLEMENTED:
-        return InvalidRequest("the server is older than this client and does not know this call; upgrade the server")
+        return VersionMismatch(
+            f"the server does not know a call of this client, which is version {__version__}; upgrade the server"
+        )
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED and "Concurrent RPC limit" in text:
+        return LimitExceeded("more calls are under way than the server allows; trying again later is safe")
     cls = _BY_STATUS.get(status, KagziError)
     if cls is Unavailable:
         return Unavailable(f"the server did not answer ({status.name}: {text[:200]}); trying again is safe")
