@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -40,7 +41,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.engine.driven import Driven
 from kagzi.errors import KagziError
-from kagzi.metrics.counters import Histogram, Metrics
+from kagzi.metrics.counters import MOST_NAMES, Histogram, Metrics
 from kagzi.store.protocol import Recovered, RunFacts, Store
 
 log = logging.getLogger("kagzi.engine")
@@ -49,7 +50,7 @@ UNKNOWN: Final = "unknown"
 
 _MOST_ASIDE: Final = 10_000
 _LOOKED_UP: Final = 1000  # in one query
-_MOST_STEP_IDS: Final = 20_000
+_MOST_STEP_IDS: Final = 1000
 _MOST_ENDED: Final = 20_000
 # A run that was ended this long before it is said to be (cancelled once more) was counted then, here or elsewhere.
 _LONG_AGO: Final[Span] = 60 * SECOND
@@ -70,14 +71,32 @@ class _Late(Struct, frozen=True):
     heard_at: float | None = None  # by the loop's clock, if it ended without a commit
 
 
+class _Workflow:
+    """What is raised for the runs of one workflow, found once instead of every time."""
+
+    def __init__(self, metrics: Metrics, namespace: str, workflow: str) -> None:
+        self._step_seconds = metrics.step_seconds
+        self._labels = (namespace, workflow)
+        self.steps: dict[str, Histogram] = {}  # completed ones, by their whole id
+        self.run_seconds = metrics.run_seconds[namespace, workflow]
+        # From the first run on there are counters for every way to end: what begins at 1 is no rise to Prometheus.
+        self.ends = {kind: metrics.runs.ready((namespace, workflow, status)) for kind, status in _ENDS.items()}
+
+    def meet_step(self, step_id: str) -> Histogram:
+        if len(self.steps) >= _MOST_STEP_IDS:
+            self.steps.clear()
+        labels = (*self._labels, step_name(step_id), StepStatus.COMPLETED.lower())
+        histogram = self.steps[step_id] = self._step_seconds[labels]
+        return histogram
+
+
 class Counting:
     def __init__(self, metrics: Metrics, driven: Driven, now: Callable[[], Instant]) -> None:
         self._metrics = metrics
         self._driven = driven
         self._now = now
         self._loop = asyncio.get_running_loop()
-        # Most steps have been seen before; their ids need not be taken apart again.
-        self._steps: dict[tuple[str, str, str], Histogram] = {}
+        self._known: dict[tuple[str, str], _Workflow] = {}  # by namespace and name
         # Runs whose end was counted, the latest ones, in two halves: what is forgotten is the older half.
         self._ended: set[str] = set()
         self._ended_before: set[str] = set()
@@ -111,46 +130,54 @@ class Counting:
         for late in aside:
             self._count_late(late, facts.get((late.namespace, late.run_id)), now)
 
-    # The hot path: a few hundred nanoseconds a step.
+    # The hot path. Nearly every chunk is a completed step, or that and the end of its run, so those are counted without
+    # a call of their own.
 
     def _count(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
-        lost = ChunkAnswer.LEASE_LOST
-        claim_of = self._driven.claim_of
+        done, function = ChunkAnswer.DONE, StepKind.FUNCTION
+        claim_of, known = self._driven.claim_of, self._known
+        if len(self._ended) >= _MOST_ENDED // 2:
+            self._ended_before, self._ended = self._ended, set()
         for write, answer in zip(writes, answers, strict=True):
-            if type(write) is Chunk:
-                if answer is lost or isinstance(answer, Exception):
-                    continue
-                claim = claim_of(write.run_id, write.token)
-                if claim is None:
-                    self._put_aside(write)
+            if type(write) is not Chunk:
+                self._count_outside(write, answer)
+                continue
+            if answer is not done and answer is not ChunkAnswer.NEWS:
+                continue
+            claim = claim_of(write.run_id, write.token)
+            if claim is None:
+                self._put_aside(write)
+                continue
+            workflow = known.get((write.namespace, claim.workflow_type))
+            if workflow is None:
+                workflow = self._meet(write.namespace, claim.workflow_type)
+            for operation in write.operations:
+                if type(operation) is CompleteStep:
+                    if operation.kind is function and (finished_at := operation.finished_at) is not None:
+                        histogram = workflow.steps.get(operation.step_id) or workflow.meet_step(operation.step_id)
+                        taken = finished_at - operation.started_at
+                        histogram.counts[bisect_left(histogram.bounds, taken)] += 1
+                        histogram.total += taken if taken > 0 else 0
+                elif (end := workflow.ends.get(type(operation))) is not None:
+                    self._ended.add(write.run_id)
+                    self._metrics.runs[end] += 1
+                    workflow.run_seconds.observe(self._now() - claim.started_at)
                 else:
-                    self._count_chunk(write, claim.workflow_type, claim.started_at)
-            elif type(write) is StartRun:
-                if isinstance(answer, Started) and not answer.already_exists:
-                    self._metrics.runs_started.add((write.namespace, write.workflow_type))
-            elif isinstance(answer, CancelAnswer) and answer.effective and answer.status.finished:
-                self._ended_without_commit(write.namespace, answer.run_id, answer.status)
+                    self._count_rare(write.namespace, claim.workflow_type, operation)
 
-    def _count_chunk(self, chunk: Chunk, workflow: str, started_at: Instant) -> None:
-        namespace = chunk.namespace
-        steps = self._steps
-        for operation in chunk.operations:
-            if type(operation) is CompleteStep:
-                if operation.kind is StepKind.FUNCTION and operation.finished_at is not None:
-                    histogram = steps.get((namespace, workflow, operation.step_id))
-                    if histogram is None:
-                        histogram = self._step(namespace, workflow, operation.step_id)
-                    histogram.observe(operation.finished_at - operation.started_at)
-            elif (end := _ENDS.get(type(operation))) is not None:
-                self._remember(chunk.run_id)
-                self._count_end(namespace, workflow, end, self._now() - started_at)
-            else:
-                self._count_rare(namespace, workflow, operation)
+    def _meet(self, namespace: str, workflow: str) -> _Workflow:
+        if len(self._known) >= MOST_NAMES:
+            self._known.clear()
+        met = self._known[namespace, workflow] = _Workflow(self._metrics, namespace, workflow)
+        return met
 
-    def _count_end(self, namespace: str, workflow: str, status: str, taken: Span | None) -> None:
-        self._metrics.runs.add((namespace, workflow, status))
-        if taken is not None:
-            self._metrics.run_seconds[namespace, workflow].observe(taken)
+    def _count_outside(self, write: Write, answer: Answer) -> None:
+        """What was asked for outside of a lease."""
+        if type(write) is StartRun:
+            if isinstance(answer, Started) and not answer.already_exists:
+                self._metrics.runs_started.add((write.namespace, write.workflow_type))
+        elif isinstance(answer, CancelAnswer) and answer.effective and answer.status.finished:
+            self._ended_without_commit(write.namespace, answer.run_id, answer.status)
 
     def _count_rare(self, namespace: str, workflow: str, operation: Operation) -> None:
         if isinstance(operation, StepOperation):
@@ -165,18 +192,6 @@ class Counting:
         elif type(operation) is RetryRun:
             self._metrics.run_retries.add((namespace, workflow))
 
-    def _step(self, namespace: str, workflow: str, step_id: str) -> Histogram:
-        if len(self._steps) >= _MOST_STEP_IDS:
-            self._steps.clear()
-        labels = (namespace, workflow, step_name(step_id), StepStatus.COMPLETED.lower())
-        histogram = self._steps[namespace, workflow, step_id] = self._metrics.step_seconds[labels]
-        return histogram
-
-    def _remember(self, run_id: str) -> None:
-        if len(self._ended) >= _MOST_ENDED // 2:
-            self._ended_before, self._ended = self._ended, set()
-        self._ended.add(run_id)
-
     # What is counted later.
 
     def _put_aside(self, chunk: Chunk) -> None:
@@ -184,7 +199,7 @@ class Counting:
             return  # said again, because the first answer was lost
         for operation in chunk.operations:
             if (end := _ENDS.get(type(operation))) is not None:
-                self._remember(chunk.run_id)
+                self._ended.add(chunk.run_id)
                 self._keep(_Late(chunk.namespace, chunk.run_id, end))
             elif isinstance(operation, StepOperation):
                 # Payloads have no business here.
@@ -195,7 +210,7 @@ class Counting:
 
     def _ended_without_commit(self, namespace: str, run_id: str, status: RunStatus) -> None:
         if run_id not in self._ended and run_id not in self._ended_before:
-            self._remember(run_id)
+            self._ended.add(run_id)
             self._keep(_Late(namespace, run_id, status.lower(), self._loop.time()))
 
     def _keep(self, late: _Late) -> None:
@@ -216,4 +231,6 @@ class Counting:
                 if heard_at - facts.finished_at > _LONG_AGO:
                     return
             taken = None if facts.started_at is None else facts.finished_at - facts.started_at
-        self._count_end(late.namespace, workflow, late.event, taken)
+        self._metrics.runs.add((late.namespace, workflow, late.event))
+        if taken is not None:
+            self._metrics.run_seconds[late.namespace, workflow].observe(taken)

@@ -81,9 +81,14 @@ class Counts(dict[Labels, int]):
 
     def add(self, labels: Labels, by: int = 1) -> None:
         if labels not in self:
-            labels = self._names.bounded(labels)
-            self.setdefault(labels, 0)
+            labels = self.ready(labels)
         self[labels] += by
+
+    def ready(self, labels: Labels) -> Labels:
+        """Begin with 0, and say under which labels: `counts[labels] += 1` is all there is to do from now on."""
+        labels = self._names.bounded(labels)
+        self.setdefault(labels, 0)
+        return labels
 
 
 class Histograms(dict[Labels, Histogram]):
