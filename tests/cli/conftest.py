@@ -58,6 +58,7 @@ class Shell:
         self.directory = directory
         self.environ = {key: value for key, value in os.environ.items() if not key.startswith(("KAGZI_", "COV_"))}
         self.environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+        self.environ["KAGZI_HTTP_PORT"] = "0"  # many servers at once
         self.environ.pop("FORCE_COLOR", None)
         self._processes: list[subprocess.Popen[str]] = []
 

@@ -8,11 +8,15 @@ from kagzi.cli.options import length, logging_options, seconds, settings_of, sta
 from kagzi.core.instant import Span
 
 
-@click.command(short_help="Host the engine for others, over gRPC.")
+@click.command(short_help="Host the engine for others, over gRPC and HTTP.")
 @click.option("--url", metavar="URL", help="The database. [KAGZI_DB_URL, else KAGZI_URL, else .kagzi/kagzi.db]")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on. [KAGZI_SERVER_HOST, else 127.0.0.1]")
 @click.option(
     "--port", type=int, metavar="NUMBER", help="The gRPC port; 0 takes a free one. [KAGZI_SERVER_PORT, else 50051]"
+)
+@click.option("--http-host", metavar="ADDRESS", help="The same for HTTP. [KAGZI_HTTP_HOST, else 127.0.0.1]")
+@click.option(
+    "--http-port", type=int, metavar="NUMBER", help="The HTTP port; 0 takes a free one. [KAGZI_HTTP_PORT, else 8420]"
 )
 @click.option(
     "--grace",
@@ -28,6 +32,8 @@ def server(
     url: str | None,
     host: str | None,
     port: int | None,
+    http_host: str | None,
+    http_port: int | None,
     grace: Span,
     insecure: bool,
     log_format: str | None,
@@ -41,6 +47,14 @@ def server(
     """
     from kagzi.serve import serve
 
-    loaded = settings_of(db_url=url, server_host=host, server_port=port, log_format=log_format, log_level=log_level)
+    loaded = settings_of(
+        db_url=url,
+        server_host=host,
+        server_port=port,
+        http_host=http_host,
+        http_port=http_port,
+        log_format=log_format,
+        log_level=log_level,
+    )
     start_logging(loaded.settings)
     serve(loaded.settings, insecure=insecure, grace=seconds(grace))

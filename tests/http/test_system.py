@@ -1,0 +1,152 @@
+"""Workers, queues, namespaces, counts, probes and metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from kagzi.api.operations import CompleteRun
+from kagzi.core.health import ComponentHealth, Health, HealthStatus
+from kagzi.engine.local import LocalEngine
+from kagzi.version import __version__
+from tests.engine.test_events import Worker
+from tests.http.support import Client, serving
+
+UNKNOWN = "01900000-0000-7000-8000-000000000000"
+
+
+async def test_workers_and_queues(client: Client, engine: LocalEngine) -> None:
+    for _ in range(3):
+        await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
+    await client.post("/api/v1/runs", {"workflow": "later", "queue": "quiet", "delay": "1h"}, status=201)
+    worker = Worker(engine)
+    claim = await worker.claim()
+    (found,) = (await client.get("/api/v1/workers"))["workers"]
+    assert (found["worker_id"], found["status"], found["active"]) == (worker.worker_id, "ONLINE", 1)
+    assert (found["queues"], found["workflows"]) == (["shop"], [{"workflow": "ship", "version": None}])
+    assert await client.get(f"/api/v1/workers/{worker.worker_id}") == found
+    assert (await client.get("/api/v1/workers", queue="quiet"))["workers"] == []
+    assert (await client.get("/api/v1/workers", status="DRAINING"))["workers"] == []
+
+    quiet, shop = (await client.get("/api/v1/queues"))["queues"]
+    assert (shop["queue"], shop["pending"], shop["running"], shop["ready"], shop["workers"]) == ("shop", 2, 1, 2, 1)
+    assert shop["oldest_ready_seconds"] >= 0
+    assert shop["oldest_ready_at"] is not None
+    assert (quiet["queue"], quiet["pending"], quiet["ready"], quiet["workers"]) == ("quiet", 1, 0, 0)
+    assert quiet["oldest_ready_at"] is None
+
+    await worker.commit(claim, CompleteRun(output=b"1"))
+    stats = await client.get("/api/v1/stats")
+    assert stats["runs_by_status"] == {"PENDING": 3, "COMPLETED": 1}
+    assert stats["runs_by_workflow"] == {"ship": 3, "later": 1}
+    assert stats["workers_by_status"] == {"ONLINE": 1}
+    workflows = (await client.get("/api/v1/workflows"))["workflows"]
+    assert [(each["workflow"], each["runs"], each["live"], each["queues"]) for each in workflows] == [
+        ("later", 1, 1, ["quiet"]),
+        ("ship", 3, 2, ["shop"]),
+    ]
+
+    drained = await client.post(f"/api/v1/workers/{worker.worker_id}/drain")
+    assert drained["status"] == "DRAINING"
+    assert (await client.post(f"/api/v1/workers/{worker.worker_id}/drain"))["status"] == "DRAINING"
+    await engine.workers.deregister(worker.worker_id)
+    status, problem = await client.problem("POST", f"/api/v1/workers/{worker.worker_id}/drain", json={})
+    assert (status, problem["code"]) == (409, "CONFLICT")
+    for method, path in (("GET", ""), ("POST", "/drain")):
+        more = {} if method == "GET" else {"json": {}}
+        assert (await client.problem(method, f"/api/v1/workers/{UNKNOWN}{path}", **more))[0] == 404
+        assert (await client.problem(method, f"/api/v1/workers/nobody{path}", **more))[0] == 400
+
+
+async def test_namespaces(client: Client) -> None:
+    made = await client.post(
+        "/api/v1/namespaces", {"namespace": "shop", "display_name": "Shop", "description": "sells"}, status=201
+    )
+    assert (made["namespace"], made["display_name"], made["enabled"]) == ("shop", "Shop", True)
+    status, problem = await client.problem("POST", "/api/v1/namespaces", json={"namespace": "shop"})
+    assert (status, problem["code"]) == (409, "CONFLICT")
+    changed = await client.post("/api/v1/namespaces/shop", {"description": "sells more"})
+    assert (changed["display_name"], changed["description"]) == ("Shop", "sells more")
+    assert await client.get("/api/v1/namespaces/shop") == changed
+    first = await client.get("/api/v1/namespaces", limit=1)
+    rest = await client.get("/api/v1/namespaces", limit=1, page=first["next"])
+    assert [each["namespace"] for each in first["namespaces"] + rest["namespaces"]] == ["default", "shop"]
+    assert not (await client.post("/api/v1/namespaces/shop/disable"))["enabled"]
+    status, problem = await client.problem("POST", "/api/v1/runs?namespace=shop", json={"workflow": "w"})
+    assert (status, problem["code"]) == (409, "NAMESPACE_DISABLED")
+    assert (await client.post("/api/v1/namespaces/shop/enable"))["enabled"]
+    started = await client.post("/api/v1/runs?namespace=shop", {"workflow": "w"}, status=201)
+    # What is in one namespace is not in another, by whatever name it is asked for.
+    for namespace in ("default", "nowhere"):
+        assert (await client.get("/api/v1/runs", namespace=namespace))["runs"] == []
+        there = await client.problem("GET", f"/api/v1/runs/{started['run_id']}?namespace={namespace}")
+        assert there[0] == 404
+    assert (await client.problem("GET", "/api/v1/namespaces/nowhere"))[0] == 404
+
+
+async def test_probes(quick: Client, memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await quick.get("/livez") == {"status": "alive"}
+    ready = await quick.get("/readyz")
+    assert ready["ready"]
+    assert [part["name"] for part in ready["components"]] == ["database", "migrations", "coordinator", "workers"]
+    health = await quick.get("/api/v1/health")
+    assert health["status"] == "healthy"
+    assert await quick.get("/api/v1/server") == {"name": "kagzi", "version": __version__, "api": "v1"}
+    head = await quick.send("HEAD", "/livez")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "code"),
+    [
+        ("database", HealthStatus.UNHEALTHY, 503),
+        ("migrations", HealthStatus.UNHEALTHY, 503),
+        ("database", HealthStatus.DEGRADED, 200),
+        ("coordinator", HealthStatus.UNHEALTHY, 200),
+        ("workers", HealthStatus.UNHEALTHY, 200),
+    ],
+)
+async def test_ready_is_who_can_serve(
+    memory: LocalEngine, monkeypatch: pytest.MonkeyPatch, name: str, status: HealthStatus, code: int
+) -> None:
+    async def health() -> Health:
+        return Health((ComponentHealth(name, status, "postgresql://user@db.internal:5432/x refused"),))
+
+    monkeypatch.setattr(memory, "health", health)
+    async with serving(memory) as port, Client(port.url) as client:
+        response = await client.send("GET", "/readyz")
+        assert response.status_code == code
+        assert response.json()["status"] == status
+        if (name, status) == ("database", HealthStatus.UNHEALTHY):
+            # Whoever asks from outside need not know where the database is.
+            assert "internal" not in response.text
+            assert "internal" not in (await client.send("GET", "/api/v1/health")).text
+
+
+async def test_not_ready_while_the_server_is_not(memory: LocalEngine) -> None:
+    async with serving(memory, ready=lambda: False) as port, Client(port.url) as client:
+        response = await client.send("GET", "/readyz")
+        assert (response.status_code, response.json()["ready"]) == (503, False)
+        assert (await client.send("GET", "/livez")).status_code == 200
+
+
+async def test_probes_share_a_look_at_the_database(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    check = memory.health
+
+    async def health() -> Health:
+        nonlocal looks
+        looks += 1
+        return await check()
+
+    monkeypatch.setattr(memory, "health", health)
+    async with serving(memory) as port, Client(port.url) as client:
+        for _ in range(20):
+            await client.get("/readyz")
+    assert looks <= 2
+
+
+async def test_metrics(quick: Client) -> None:
+    await quick.post("/api/v1/runs", {"workflow": "w"}, status=201)
+    response = await quick.send("GET", "/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'kagzi_runs_started_total{namespace="default",workflow="w"} 1' in response.text
