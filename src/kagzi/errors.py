@@ -14,6 +14,7 @@
     │   ├── LimitExceeded         too much at once; try again later
     │   └── MissingDependency     an optional package is not installed
     ├── SchemaMismatch            the database was migrated by another version of Kagzi
+    ├── VersionMismatch           client and server are of versions that do not understand each other
     ├── NonDeterminismError       workflow code does what only a step may do, or changed under a live run
     ├── StepFailed                a step's error whose own class is not known in this process
     │   └── StepTimeout           a step ran longer than its timeout
@@ -120,6 +121,12 @@ class SchemaMismatch(KagziError):
     """The database's schema does not fit this version of Kagzi."""
 
     code = "SCHEMA_MISMATCH"
+
+
+class VersionMismatch(KagziError):
+    """Client and server are of versions that do not understand each other; the message says which to upgrade."""
+
+    code = "VERSION_MISMATCH"
 
 
 class NonDeterminismError(KagziError):

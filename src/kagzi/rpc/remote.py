@@ -77,6 +77,7 @@ from kagzi.rpc.outbox import Outbox, fail
 from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
 from kagzi.rpc.status import error_of
 from kagzi.rpc.tls import ClientTls
+from kagzi.rpc.versions import check_server
 from kagzi.rpc.waiting import Waiting
 
 M = TypeVar("M", bound=Message)
@@ -139,7 +140,17 @@ class RemoteEngine:
         except BaseException:
             await channel.close()
             raise
-        self._parts = _Parts(Line(channel, self._ids.jitter))
+        line = Line(channel, self._ids.jitter)
+        if not self._threaded:
+            await self._check_server(line)
+        self._parts = _Parts(line)
+
+    async def _check_server(self, line: Line) -> None:
+        try:
+            await check_server(line, self._target)
+        except BaseException:
+            await line.channel.close()
+            raise
 
     async def close(self) -> None:
         """Waits for writes under way. Waits for results end with Unavailable."""

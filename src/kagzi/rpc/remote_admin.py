@@ -17,6 +17,7 @@ from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.convert.common import timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
+from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
 from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size
 
@@ -70,6 +71,8 @@ class RemoteAdmin:
         created_before: Instant | None = None,
     ) -> tuple[RunCount, ...]:
         answer = await self._stats(namespace, live=live, created_after=created_after, created_before=created_before)
+        if answer.total_workflows and not answer.counts:
+            raise strange("a count of runs that does not say which")
         return tuple([count_from_wire(count) for count in answer.counts])
 
     async def _stats(

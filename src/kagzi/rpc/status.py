@@ -27,8 +27,10 @@ from kagzi.errors import (
     SchemaMismatch,
     Unauthenticated,
     Unavailable,
+    VersionMismatch,
 )
 from kagzi.rpc.limits import ERROR_TEXT_BYTES
+from kagzi.version import __version__
 
 log = logging.getLogger("kagzi.rpc")
 

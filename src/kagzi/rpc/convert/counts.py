@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kagzi._proto.v1 import admin_pb2 as pb
 from kagzi.api.admin import RunCount
-from kagzi.rpc.convert.runs import exact_status, status_of
+from kagzi.rpc.convert.runs import either_status, exact_status
 
 
 def count_to_wire(count: RunCount) -> pb.RunCount:
@@ -21,7 +21,7 @@ def count_from_wire(count: pb.RunCount) -> RunCount:
     return RunCount(
         workflow_type=count.workflow_type,
         task_queue=count.task_queue,
-        status=status_of(count.status, "status"),
+        status=either_status(count.status, 0),
         count=count.count,
         at_least=count.at_least,
     )

@@ -89,6 +89,15 @@ def failure_from_detail(detail: pb.ErrorDetail) -> Failure:
     )
 
 
+def error_from_wire(detail: pb.ErrorDetail, *, exact: bool) -> bytes | None:
+    """What is recorded of an error. A server that is not `exact` sends no failure, and its words stand for it."""
+    if detail.HasField("failure"):
+        return detail.failure
+    if exact or not detail.ByteSize():
+        return None
+    return failure_from_detail(detail).encode()
+
+
 def _check(detail: pb.ErrorDetail) -> None:
     if len(detail.metadata) > _MOST_FACTS:
         raise InvalidRequest(f"error.metadata has {len(detail.metadata)} entries; at most {_MOST_FACTS} are kept")

@@ -19,7 +19,8 @@ from kagzi.rpc.convert.common import (
     retry_policy,
     timestamp,
 )
-from kagzi.rpc.convert.errors import failure_to_detail
+from kagzi.rpc.convert.errors import error_from_wire, failure_to_detail
+from kagzi.rpc.convert.strange import strange
 from kagzi.tracing import well_formed
 
 pb = workflow_pb2
@@ -124,7 +125,7 @@ def started_from_wire(response: pb.StartWorkflowResponse) -> Started:
     return Started(
         run_id=response.run_id,
         already_exists=response.already_exists,
-        status=_STATUSES[response.exact_status],
+        status=either_status(response.exact_status, pb.WORKFLOW_STATUS_PENDING),
         available_at=response.available_at_us,
     )
 
@@ -173,7 +174,7 @@ def repeat_to_wire(repeat: RepeatRun) -> pb.RetryWorkflowRequest:
 
 def cancel_answer_from_wire(run_id: str, effective: bool, status: int) -> CancelAnswer:
     """A run that has timed out is FAILED to clients in the field, and to those who cancel it."""
-    return CancelAnswer(run_id=run_id, effective=effective, status=_STATUSES[status])
+    return CancelAnswer(run_id=run_id, effective=effective, status=either_status(0, status))
 
 
 # Looking.
@@ -214,7 +215,10 @@ def run_to_wire(run: Run) -> pb.Workflow:
 
 
 def run_from_wire(workflow: pb.Workflow) -> Run:
-    error = workflow.error
+    """A server of the field does not say everything, and says it in words of its own."""
+    status = either_status(workflow.exact_status, workflow.status)
+    if not workflow.exact_status and workflow.error.code == common_pb2.ERROR_CODE_TIMEOUT:
+        status = RunStatus.TIMED_OUT
     return Run(
         namespace=workflow.namespace,
         run_id=workflow.run_id,
@@ -222,7 +226,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         task_queue=workflow.task_queue,
         workflow_type=workflow.workflow_type,
         version=workflow.version,
-        status=_STATUSES[workflow.exact_status],
+        status=status,
         priority=workflow.priority,
         attempts=workflow.attempts,
         executions=workflow.executions,
@@ -235,7 +239,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         worker_id=workflow.worker_id if workflow.HasField("worker_id") else None,
         input=workflow.input.data,
         output=workflow.output.data if workflow.HasField("output") else None,
-        error=error.failure if workflow.HasField("error") and error.HasField("failure") else None,
+        error=error_from_wire(workflow.error, exact=bool(workflow.exact_status)),
     )
 
 
@@ -271,6 +275,14 @@ def filter_to_wire(
         created_before=timestamp(filter.created_before),
         page=common_pb2.PageRequest(page_size=page_size, page_token=page_token, include_total_count=total),
     )
+
+
+def either_status(exact: int, known: int) -> RunStatus:
+    """The exact status. From a server that has none, or one we do not know yet, the one that everybody knows."""
+    status = _STATUSES.get(exact) or _STATUSES.get(known)
+    if status is None:
+        raise strange(f"status {exact or known} of a run")
+    return status
 
 
 def _optional(workflow: pb.Workflow, field: str) -> int | None:

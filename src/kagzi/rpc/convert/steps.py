@@ -16,8 +16,8 @@ from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.core.step import Step, StepStatus
 from kagzi.errors import NotFound
 from kagzi.rpc.convert.common import payload_from_bytes, payload_to_bytes, timestamp
-from kagzi.rpc.convert.errors import failure_to_detail
-from kagzi.rpc.convert.work import exact_status, kind_of, kind_to_wire, status_of
+from kagzi.rpc.convert.errors import error_from_wire, failure_to_detail
+from kagzi.rpc.convert.work import exact_status, kind_from, kind_to_wire, status_of
 
 _MOST_ATTEMPTS: Final = 2**31 - 1
 
@@ -76,16 +76,16 @@ def step_to_wire(step: Step, namespace: str, run_id: str, step_id: str | None = 
 def step_from_wire(step: pb.Step) -> Step:
     has = step.HasField
     return Step(
-        step_id=step.identity,
+        step_id=step.identity or step.name,
         attempt=step.attempt_number,
-        kind=kind_of(step.kind),
-        status=status_of(step.exact_status),
+        kind=kind_from(step.kind),
+        status=status_of(step.exact_status or step.status),
         completed_seq=step.completed_seq if has("completed_seq") else None,
         started_at=step.started_at.ToMicroseconds(),
         finished_at=step.finished_at.ToMicroseconds() if has("finished_at") else None,
         retry_at=step.retry_at_us if has("retry_at_us") else None,
         input_hash=step.input_hash,
         output=payload_to_bytes(step.output) if has("output") else None,
-        error=step.error.failure if has("error") and step.error.HasField("failure") else None,
+        error=error_from_wire(step.error, exact=bool(step.exact_status)),
         input=payload_to_bytes(step.input) if has("input") else None,
     )

@@ -28,6 +28,7 @@ from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import plain_bytes
+from kagzi.rpc.convert.strange import strange
 
 pb = worker_pb2
 
@@ -75,7 +76,18 @@ def exact_status(status: StepStatus) -> pb.StepStatus:
 
 
 def status_of(wire: int) -> StepStatus:
-    return _STATUS_OF[wire]
+    """What a server said."""
+    status = _STATUS_OF.get(wire)
+    if status is None:
+        raise strange(f"status {wire} of a step")
+    return status
+
+
+def kind_from(wire: int) -> StepKind:
+    kind = _KIND_OF.get(wire)
+    if kind is None:
+        raise strange(f"kind {wire} of a step")
+    return kind
 
 
 # Joining and staying.
@@ -258,8 +270,8 @@ def step_from_record(record: pb.StepRecord) -> Step:
     return Step(
         step_id=record.step_id,
         attempt=record.attempt,
-        kind=_KIND_OF[record.kind],
-        status=_STATUS_OF[record.status],
+        kind=kind_from(record.kind),
+        status=status_of(record.status),
         completed_seq=record.completed_seq if has("completed_seq") else None,
         started_at=record.started_at_us,
         finished_at=record.finished_at_us if has("finished_at_us") else None,
@@ -380,4 +392,7 @@ def answer_to_wire(answer: ChunkAnswer) -> pb.ChunkResult:
 
 def answer_from_wire(result: pb.ChunkResult) -> ChunkAnswer | None:
     """None: it was refused for the reason in the result's error."""
-    return _ANSWER_OF.get(result.answer)
+    answer = _ANSWER_OF.get(result.answer)
+    if answer is None and not result.HasField("error"):
+        raise strange(f"answer {result.answer} to a chunk")
+    return answer

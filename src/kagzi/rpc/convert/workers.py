@@ -8,9 +8,10 @@ from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi._proto.v1.admin_pb2 import ListWorkersRequest
 from kagzi._proto.v1.common_pb2 import PageRequest
 from kagzi.api.admin import WorkerFilter
-from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import timestamp
+from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.convert.work import types_from_wire, types_to_wire
 
 _STATUSES: Final[dict[WorkerStatus, pb.WorkerStatus]] = {
@@ -37,17 +38,24 @@ def worker_filter_to_wire(filter: WorkerFilter, *, page_size: int, page_token: s
     )
 
 
+def _status_from(wire: int) -> WorkerStatus:
+    status = _STATUS_OF.get(wire)
+    if status is None:
+        raise strange(f"status {wire} of a worker")
+    return status
+
+
 def worker_from_wire(worker: pb.Worker) -> Worker:
     return Worker(
         worker_id=worker.worker_id,
         namespace=worker.namespace,
-        queues=tuple(worker.queues),
-        types=types_from_wire(worker.types),
+        queues=tuple(worker.queues) or (worker.task_queue,),
+        types=types_from_wire(worker.types) or tuple([WorkflowType(name) for name in worker.workflow_types]),
         hostname=worker.hostname,
         pid=worker.pid,
         version=worker.version,
         concurrency=worker.concurrency,
-        status=worker_status_of(worker.status),
+        status=_status_from(worker.status),
         registered_at=worker.registered_at.ToMicroseconds(),
         last_heartbeat_at=worker.last_heartbeat_at.ToMicroseconds(),
         completed=worker.completed,
