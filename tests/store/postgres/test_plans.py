@@ -98,6 +98,21 @@ async def test_the_horizon_is_flat_as_well(planner: asyncpg.Connection) -> None:
     assert pages_read(plan) < 600, plan
 
 
+async def test_gauges_do_not_look_at_what_sleeps(planner: asyncpg.Connection) -> None:
+    loads = "NULL, 1000, 100000"
+    # Planned while the table was empty, as in a process that has just created it.
+    await explain(planner, "queue_loads", loads)
+    await planner.execute(FILL, 110_000)
+
+    plans = [await explain_again(planner, loads), await explain(planner, "queue_loads", loads)]
+    await planner.execute("ANALYZE kagzi.workflow_runs")
+    plans += [await explain(planner, "queue_loads", loads), await explain(planner, "running_loads", "NULL, 1000")]
+
+    for plan in plans:
+        assert "Seq Scan on workflow_runs" not in plan
+        assert pages_read(plan) < 600, plan
+
+
 @pytest.mark.parametrize("namespace", ["'default'", "NULL"])
 async def test_counting_looks_at_a_bounded_part(planner: asyncpg.Connection, namespace: str) -> None:
     live, newest = f"{namespace}, NULL, NULL, 10, 10, 500, 1000, 100", f"{namespace}, NULL, NULL, 10, 500, 1000, 100"

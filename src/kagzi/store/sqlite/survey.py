@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -30,21 +30,31 @@ def survey(connection: sqlite3.Connection, now: Instant) -> Survey:
 
 
 def load(connection: sqlite3.Connection, now: Instant) -> Load:
-    queues = connection.execute(SQL["queue_loads"], (now, MOST_LOADS, MOST_SURVEYED)).fetchall()
     workers = connection.execute(SQL["worker_loads"], (MOST_LOADS,)).fetchall()
     running = connection.execute(SQL["running_loads"], (MOST_LOADS,)).fetchall()
     return Load(
         now=now,
-        queues=tuple(
-            QueueLoad(namespace=namespace, task_queue=queue, ready=ready, oldest_due_at=oldest)
-            for namespace, queue, ready, oldest in queues
-        ),
+        queues=tuple(_queue_loads(connection, now)),
         workers=tuple(
             WorkerLoad(namespace=namespace, status=WorkerStatus(status), workers=count, slots=slots)
             for namespace, status, count, slots in workers
         ),
         running=dict(running),
     )
+
+
+def _queue_loads(connection: sqlite3.Connection, now: Instant) -> Iterator[QueueLoad]:
+    """Steps over the index of claims from queue to queue, so that it does not matter how much sleeps in them."""
+    namespace = queue = ""
+    for _ in range(MOST_LOADS):
+        if (same := connection.execute(SQL["next_queue"], (namespace, queue)).fetchone()) is not None:
+            (queue,) = same
+        elif (other := connection.execute(SQL["first_queue_after"], (namespace,)).fetchone()) is not None:
+            namespace, queue = other
+        else:
+            return
+        ready, oldest = connection.execute(SQL["queue_load"], (namespace, queue, now, MOST_SURVEYED)).fetchone()
+        yield QueueLoad(namespace=namespace, task_queue=queue, ready=ready, oldest_due_at=oldest)
 
 
 def facts_of(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
