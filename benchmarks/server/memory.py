@@ -19,8 +19,8 @@ CALLERS = 200
 SLOTS = 400
 SAMPLE_RUNS = 50_000
 FEWEST_SAMPLES = 20
-# Until pools are filled, caches full and the allocator has settled.
-WARMUP_SHARE = 0.2
+# Until pools are filled, caches full and the allocator has settled; half of a shorter measurement, which tells little.
+WARMUP_RUNS = 200_000
 # A line through the samples after that may rise by this share of their mean, from their first to their last.
 MOST_GROWTH_PERCENT = 5
 
@@ -76,7 +76,8 @@ async def memory(site: Site, runs: int, say: Callable[[str], None]) -> tuple[lis
 
 def growth(samples: list[Sample], process: str) -> float:
     """By how much a line through the samples after the warm-up rises, in percent."""
-    warm = samples[int(len(samples) * WARMUP_SHARE) :]
+    warmup = min(WARMUP_RUNS, samples[-1].runs // 2)
+    warm = [sample for sample in samples if sample.runs >= warmup]
     runs = [sample.runs for sample in warm]
     held = [float(getattr(sample, process)) for sample in warm]
     slope, _ = linear_regression(runs, held)

@@ -79,11 +79,11 @@ class KagziServer:
         return spent | self._peaks
 
 
-async def start_server(database: str, port: int, directory: Path, *arguments: str) -> Process:
+async def start_server(database: str, port: int, directory: Path) -> Process:
     """A `kagzi server` that is ready."""
     kagzi = Path(sys.executable).with_name("kagzi")
-    command = (str(kagzi), "server", "--url", database, "--port", str(port), "--log-level", "info", *arguments)
-    server = await Process.start(*command, log=directory / "server.log")
+    ports = ("--port", str(port), "--http-port", "0")
+    server = await Process.start(kagzi, "server", "--url", database, *ports, log=directory / "server.log")
     await server.says("is ready")
     return server
 
