@@ -41,6 +41,9 @@ COMMANDS: Final = {
     "start": ("kagzi.cli.start", "start"),
     "runs": ("kagzi.cli.runs", "runs"),
     "workers": ("kagzi.cli.workers", "workers"),
+    "namespaces": ("kagzi.cli.namespaces", "namespaces"),
+    "keys": ("kagzi.cli.keys", "keys"),
+    "audit": ("kagzi.cli.audit", "audit"),
     "migrate": ("kagzi.cli.migrate", "migrate"),
     "doctor": ("kagzi.cli.doctor", "doctor"),
 }

@@ -11,6 +11,7 @@ import click
 from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
+from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, length, run, seconds, settings_of, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
@@ -122,7 +123,8 @@ def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, nam
 
 async def _drain(settings: Settings, worker_id: str, wait: bool, timeout: Span | None) -> Worker:
     async with engine_of(settings) as engine:
-        worker = await engine.admin.drain_worker(worker_id)
+        async with audited(engine, "workers drain", namespace=None, target=f"worker {worker_id}"):
+            worker = await engine.admin.drain_worker(worker_id)
         if worker.status is WorkerStatus.OFFLINE:
             raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
         if not wait:

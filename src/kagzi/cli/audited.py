@@ -1,0 +1,45 @@
+"""Changes that a person makes at the database itself, for the audit log. Through a server, the server writes them."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kagzi.api.engine import Engine
+from kagzi.core.audit import OK, AuditEntry
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import KagziError
+
+
+def actor() -> str:
+    """Who runs this command."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container may have users without names
+        return f"cli:{os.getuid()}"
+
+
+@asynccontextmanager
+async def audited(engine: Engine, action: str, *, namespace: str | None, target: str) -> AsyncIterator[None]:
+    """What is done inside leaves an entry, whether it succeeds or not."""
+    result = OK
+    try:
+        yield
+    except KagziError as error:
+        result = error.code
+        raise
+    finally:
+        if isinstance(engine, LocalEngine):
+            await engine.audit.write(
+                AuditEntry(
+                    actor=actor(),
+                    action=action,
+                    namespace=namespace,
+                    target=target,
+                    request_id="",
+                    peer="",
+                    result=result,
+                )
+            )

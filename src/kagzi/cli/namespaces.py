@@ -1,0 +1,161 @@
+"""kagzi namespaces create | list | show | update | enable | disable"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kagzi.cli import output
+from kagzi.cli.audited import audited
+from kagzi.cli.options import as_json, engine_of, run, settings_of, start_logging
+from kagzi.core.namespace import Namespace
+from kagzi.core.page import Page
+from kagzi.settings import Settings
+
+_home = click.option(
+    "--url",
+    metavar="URL",
+    help="A database, or a server (grpc://…). [KAGZI_URL, else the project's .kagzi/kagzi.db]",
+)
+
+
+@click.group(short_help="Make, list, describe, enable and disable namespaces.")
+def namespaces() -> None:
+    """Look after namespaces: tenants that see nothing of each other.
+
+    While no API keys are configured, a namespace is made by using it; else by `kagzi namespaces create`.
+    """
+
+
+@namespaces.command()
+@click.argument("name")
+@click.option("--display-name", default="", metavar="TEXT", help="What people call it. [NAME]")
+@click.option("--description", default="", metavar="TEXT", help="What it is for.")
+@_home
+@as_json
+def create(name: str, display_name: str, description: str, url: str | None, json: bool) -> None:
+    """Make the namespace NAME. Exit code 5 if there is one of that name."""
+    _print(run(_create(_settings(url), name, display_name, description)), json)
+
+
+async def _create(settings: Settings, name: str, display_name: str, description: str) -> Namespace:
+    async with engine_of(settings) as engine:
+        async with audited(engine, "namespaces create", namespace=name, target=f"namespace {name}"):
+            return await engine.namespaces.create(name, display_name=display_name, description=description)
+
+
+@namespaces.command("list")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
+@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@_home
+@as_json
+def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -> None:
+    """List namespaces by name."""
+    found = run(_list(_settings(url), limit, page))
+    if json:
+        output.document({"namespaces": [summary(item) for item in found.items], "next": found.next})
+        return
+    output.table(
+        ("namespace", "display name", "state", "created"),
+        [
+            (item.namespace, item.display_name or "-", _state(item), output.when(item.created_at))
+            for item in found.items
+        ],
+    )
+    if found.next is not None:
+        output.note(f"there are more: --page {found.next}")
+
+
+async def _list(settings: Settings, limit: int, page: str | None) -> Page[Namespace]:
+    async with engine_of(settings) as engine:
+        return await engine.namespaces.list(page_size=limit, page_token=page)
+
+
+@namespaces.command()
+@click.argument("name")
+@_home
+@as_json
+def show(name: str, url: str | None, json: bool) -> None:
+    """Show what is known about the namespace NAME."""
+    _print(run(_show(_settings(url), name)), json)
+
+
+async def _show(settings: Settings, name: str) -> Namespace:
+    async with engine_of(settings) as engine:
+        return await engine.namespaces.get(name)
+
+
+@namespaces.command()
+@click.argument("name")
+@click.option("--display-name", metavar="TEXT", help="What people call it.")
+@click.option("--description", metavar="TEXT", help="What it is for.")
+@_home
+@as_json
+def update(name: str, display_name: str | None, description: str | None, url: str | None, json: bool) -> None:
+    """Describe the namespace NAME differently. What is not said stays."""
+    if display_name is None and description is None:
+        raise click.UsageError("say --display-name, --description or both")
+    _print(run(_update(_settings(url), name, display_name, description)), json)
+
+
+async def _update(settings: Settings, name: str, display_name: str | None, description: str | None) -> Namespace:
+    async with engine_of(settings) as engine:
+        async with audited(engine, "namespaces update", namespace=name, target=f"namespace {name}"):
+            return await engine.namespaces.update(name, display_name=display_name, description=description)
+
+
+@namespaces.command()
+@click.argument("name")
+@_home
+@as_json
+def enable(name: str, url: str | None, json: bool) -> None:
+    """Let runs be started in the namespace NAME again."""
+    _print(run(_enable(_settings(url), name, True)), json)
+
+
+@namespaces.command()
+@click.argument("name")
+@_home
+@as_json
+def disable(name: str, url: str | None, json: bool) -> None:
+    """Start no runs in the namespace NAME.
+
+    Everybody is refused within seconds; what runs goes on, and everything can be looked at.
+    """
+    _print(run(_enable(_settings(url), name, False)), json)
+
+
+async def _enable(settings: Settings, name: str, enabled: bool) -> Namespace:
+    action = "namespaces enable" if enabled else "namespaces disable"
+    async with engine_of(settings) as engine:
+        async with audited(engine, action, namespace=name, target=f"namespace {name}"):
+            return await engine.namespaces.enable(name, enabled)
+
+
+def summary(namespace: Namespace) -> dict[str, Any]:
+    return {
+        "namespace": namespace.namespace,
+        "display_name": namespace.display_name or namespace.namespace,
+        "description": namespace.description,
+        "enabled": namespace.enabled,
+        "created_at": output.moment(namespace.created_at),
+        "updated_at": output.moment(namespace.updated_at),
+    }
+
+
+def _state(namespace: Namespace) -> str:
+    return "enabled" if namespace.enabled else "disabled"
+
+
+def _print(namespace: Namespace, json: bool) -> None:
+    if json:
+        output.document(summary(namespace))
+        return
+    output.table(("", ""), [(name, str(value)) for name, value in summary(namespace).items() if value != ""])
+
+
+def _settings(url: str | None) -> Settings:
+    settings = settings_of(url=url).settings
+    start_logging(settings, quiet=True)
+    return settings
