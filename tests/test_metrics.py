@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from kagzi.metrics.counters import MOST_NAMES, Counts, Histogram, Histograms, Me
 from kagzi.metrics.exposition import DEFINITIONS, Values, render
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
+from kagzi.store.sqlite.statements import SQL
 from tests.engine.support import (
     chunk,
     claim_one,
@@ -466,3 +469,54 @@ def test_a_start_that_finds_its_run_is_not_counted() -> None:
             assert engine.metrics.runs_started == {("default", "order"): 1}
 
     run(main)
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "observability.md").read_text()
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    documented = {
+        name: (kind.strip(" ¹"), tuple(re.findall(r"\w+", labels)))
+        for name, kind, labels in re.findall(r"^\| `(kagzi_\w+)` \| ([^|]+) \| ([^|]*)\|", PAGE, re.MULTILINE)
+    }
+    assert documented == {each.name: (each.kind, each.labels) for each in DEFINITIONS}
+
+
+def test_alerts_name_metrics_and_labels_that_exist() -> None:
+    alerts = PAGE.partition("groups:")[2].partition("```")[0]
+    labels = {each.name: set(each.labels) for each in DEFINITIONS}
+    labels |= {f"{each.name}_bucket": {*each.labels, "le"} for each in DEFINITIONS if each.kind == "histogram"}
+    named = re.findall(r"\b(kagzi_\w+)(?:\{(\w+)=)?", alerts)
+    assert len(named) >= 10
+    for metric, label in named:
+        assert metric in labels
+        assert not label or label in labels[metric], (metric, label)
+    for by, metric in re.findall(r"by \(([\w, ]+)\) \((?:\w+\()*(kagzi_\w+)", alerts):
+        assert {each.strip() for each in by.split(",")} <= labels[metric], (by, metric)
+
+
+def test_gauges_of_sqlite_do_not_look_at_what_sleeps() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            plans = await engine.store._database.read(explain)  # type: ignore[attr-defined]
+            for name, plan in plans.items():
+                assert "workflow_runs_leased" in plan if name == "running_loads" else "workflow_runs_claim" in plan
+                assert "TEMP B-TREE" not in plan or name == "running_loads"
+            assert "task_queue>?" in plans["next_queue"]
+            assert "namespace>?" in plans["first_queue_after"]
+            assert "claim_key<?" in plans["queue_load"]
+
+    run(main)
+
+
+def explain(connection: sqlite3.Connection) -> dict[str, str]:
+    plans = {}
+    for name, values in (
+        ("next_queue", ("a", "b")),
+        ("first_queue_after", ("a",)),
+        ("queue_load", ("a", "b", 1, 1)),
+        ("running_loads", (1,)),
+    ):
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values).fetchall()
+        plans[name] = "\n".join(row[3] for row in rows)
+    return plans
