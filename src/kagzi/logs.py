@@ -19,7 +19,7 @@ import msgspec
 from kagzi import tracing
 from kagzi.core.instant import to_datetime
 from kagzi.errors import InvalidRequest
-from kagzi.rpc.requests import current_request
+from kagzi.requests import current_request
 from kagzi.sdk.context import current
 
 # What a record may say of the run it is about, besides its message.

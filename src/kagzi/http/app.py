@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -25,6 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kagzi import tracing
 from kagzi.access import ACTIONS, Caller, Gate
 from kagzi.api.keys import AuditService
 from kagzi.core.audit import OK, AuditEntry
@@ -36,11 +37,11 @@ from kagzi.http.problems import Refused, code_of, problem_response
 from kagzi.http.reading import named_namespace, read_body, read_query
 from kagzi.http.routes import Route
 from kagzi.http.streaming import Streaming
+from kagzi.requests import HEADER
+from kagzi.requests import request_id as name_request
 
 log = logging.getLogger("kagzi.http")
 
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._\-]{1,64}")
-_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _SECURITY: Final = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
@@ -66,7 +67,8 @@ def make_app(
         endpoints.setdefault(route.path, {})[route.method] = endpoint
     app = Starlette(
         routes=[
-            StarletteRoute(path, _Methods(by_method), methods=list(by_method)) for path, by_method in endpoints.items()
+            StarletteRoute(path, _Methods(path, by_method), methods=list(by_method))
+            for path, by_method in endpoints.items()
         ],
         exception_handlers={HTTPException: _not_here, Exception: _nobody_foresaw},
     )
@@ -88,7 +90,7 @@ class Entrance:
         if scope["type"] != "http":
             return
         request = Request(scope)
-        request_id = _request_id(request) or self._host.ids.token()
+        request_id = name_request(request.headers.items(), self._host.ids)
         scope["kagzi.request_id"] = request_id
         loop = asyncio.get_running_loop()
         began, status = loop.time(), 0
@@ -98,7 +100,7 @@ class Entrance:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = request_id
+                headers[HEADER] = request_id
                 for name, value in _SECURITY.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -114,11 +116,18 @@ class Entrance:
             pass  # the caller has gone
         finally:
             self._under_way -= 1
-            _log(request, status, loop.time() - began, request_id)
+            taken = loop.time() - began
+            route = getattr(scope.get("endpoint"), "path", "")
+            self._host.engine.metrics.http_answered(request.method, route, status, taken)
+            _log(request, status, taken, request_id)
 
     async def _refusal(self, request: Request) -> Exception | None:
         if self._under_way > limits.REQUESTS + limits.STREAMS:
             return LimitExceeded("too many requests are under way; trying again later is safe")
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.HEADER_BYTES:
+            return Refused(431, "HEADERS_TOO_LARGE", f"the headers are larger than {limits.HEADER_BYTES:,} bytes")
+        if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > limits.TARGET_BYTES:
+            return Refused(414, "URI_TOO_LONG", f"the address is longer than {limits.TARGET_BYTES:,} bytes")
         if self._local_names is not None and not is_local(request.headers.get("host", ""), self._local_names):
             try:
                 asked_for_keys = await self._gate.configured()
@@ -202,7 +211,7 @@ class Endpoint:
             headers=request.headers,
             request_id=request.scope["kagzi.request_id"],
         )
-        result = await route.handle(call)
+        result = await self._handle(call)
         if isinstance(result, Stream):
             return Streaming(result, self._host, None if caller is None else self._gate.call(caller))
         if isinstance(result, Text):
@@ -210,6 +219,15 @@ class Endpoint:
         if not isinstance(result, Reply):
             result = Reply(document=result, status=route.status)
         return Response(msgspec.json.encode(result.document), result.status, result.headers, "application/json")
+
+    async def _handle(self, call: Call[Any, Any]) -> Struct | Reply | Stream | Text:
+        """As part of the caller's trace, if it says that there is one."""
+        call.trace = tracing.from_headers(call.headers)
+        if call.trace is None or (tracer := call.host.tracer) is None:
+            return await self._route.handle(call)
+        with tracing.serving(tracer, self._route.action, call.trace):
+            call.trace = tracing.current()
+            return await self._route.handle(call)
 
     def _record(self, request: Request, caller: Caller | None, request_id: str, code: str) -> None:
         rule = ACTIONS.get(self._route.action)
@@ -234,7 +252,8 @@ class Endpoint:
 class _Methods:
     """The endpoints of one path."""
 
-    def __init__(self, by_method: dict[str, Endpoint]) -> None:
+    def __init__(self, path: str, by_method: dict[str, Endpoint]) -> None:
+        self.path = path
         self._by_method = by_method
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -289,11 +308,6 @@ def _key(request: Request) -> str | None:
     return key.strip() if scheme.lower() == "bearer" else None
 
 
-def _request_id(request: Request) -> str | None:
-    given = request.headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else None
-
-
 def _storable(text: str) -> str:
     """What was sent as a name, in a form that every database takes."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:255]
@@ -301,7 +315,7 @@ def _storable(text: str) -> str:
 
 def _log(request: Request, status: int, seconds: float, request_id: str) -> None:
     extra: dict[str, object] = {"request_id": request_id}
-    if trace := _TRACE.fullmatch(request.headers.get("traceparent", "")):
-        extra["trace_id"], extra["span_id"] = trace[1], trace[2]
+    if trace := tracing.from_headers(request.headers):
+        extra["trace_id"], extra["span_id"] = trace.split("-")[1:3]
     level = logging.DEBUG if request.url.path in ("/livez", "/readyz", "/metrics") else logging.INFO
     log.log(level, "%s %.500s %d in %.1f ms", request.method, request.url.path, status, seconds * 1000, extra=extra)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
+from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.core.limits import NAME_CHARACTERS
@@ -46,6 +47,7 @@ class Host:
         self.ready = ready
         self.clock = clock
         self.ids = ids
+        self.tracer = tracing.tracer()
         self.checkups = Checkups(engine.health)
         self.closing = asyncio.Event()
 
@@ -62,9 +64,9 @@ class Host:
 
 
 class Call(Generic[Q, B]):
-    """One request. `namespace` is the one it means, confined to the key's."""
+    """One request. `namespace` is the one it means, confined to the key's; `trace` what it is part of."""
 
-    __slots__ = ("body", "headers", "host", "namespace", "path", "query", "request_id")
+    __slots__ = ("body", "headers", "host", "namespace", "path", "query", "request_id", "trace")
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Call(Generic[Q, B]):
         self.body = body
         self.headers = headers
         self.request_id = request_id
+        self.trace: str | None = None
 
     @property
     def engine(self) -> ServedEngine:

@@ -214,6 +214,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             timeout=None if body.timeout is None else _length(body.timeout, "timeout"),
             deadline_at=_moment(body.deadline, "deadline"),
             retry_policy=None if body.retry is None else _policy(body.retry),
+            trace_context=call.trace,
         )
     )
     if started.already_exists and body.on_conflict is OnConflict.FAIL:

@@ -20,9 +20,9 @@ from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.key import mask_keys
 from kagzi.errors import KagziError
 from kagzi.ids import IdSource
+from kagzi.requests import request_id
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.methods import Method
-from kagzi.rpc.requests import request_id
 from kagzi.rpc.services.host import Call
 from kagzi.rpc.status import Refused
 

@@ -23,9 +23,9 @@ from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock, SystemClock
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.ids import IdSource, RandomIds
+from kagzi.requests import request_id
 from kagzi.rpc import limits
 from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
-from kagzi.rpc.requests import request_id
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.host import Host
 from kagzi.rpc.services.namespaces import NamespaceService
