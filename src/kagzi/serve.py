@@ -214,7 +214,8 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
 
 def _http(server: Server, settings: Settings) -> Port:
     # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
-    from kagzi.http.port import HttpPort, Tls
+    from kagzi.http.port import HttpPort
+    from kagzi.http.tls import Tls
 
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:

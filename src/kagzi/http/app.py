@@ -30,7 +30,7 @@ from kagzi.access import ACTIONS, Caller, Gate
 from kagzi.api.keys import AuditService
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.namespace import DEFAULT_NAMESPACE
-from kagzi.errors import LimitExceeded
+from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Call, Host, Reply, Stream, Text
 from kagzi.http.problems import Refused, code_of, problem_response
@@ -114,6 +114,11 @@ class Entrance:
                 await self._app(scope, receive, answer)
         except OSError:
             pass  # the caller has gone
+        except asyncio.CancelledError:
+            if status or not self._host.closing.is_set():
+                raise
+            stopping = Refused(503, Unavailable.code, "the server is stopping; ask another one, or again later")
+            await problem_response(stopping, request_id)(scope, receive, answer)
         finally:
             self._under_way -= 1
             taken = loop.time() - began

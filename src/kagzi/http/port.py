@@ -13,51 +13,28 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Generator
 from typing import Final
 
 import uvicorn
-from msgspec import Struct
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kagzi.access import Gate
 from kagzi.api.keys import AuditService
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.limits import PAYLOAD_BYTES
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import Unavailable
 from kagzi.http import limits
 from kagzi.http.app import is_local, make_app
 from kagzi.http.call import Host, ServedEngine
 from kagzi.http.routes import ROUTES
+from kagzi.http.tls import Tls
 from kagzi.ids import IdSource, RandomIds
 
 log = logging.getLogger("kagzi.http")
 
 _BACKLOG: Final = 1024
-
-
-class Tls(Struct, frozen=True, kw_only=True):
-    """Paths of PEM files. With `client_ca` every client needs a certificate of that authority."""
-
-    cert: str
-    key: str
-    client_ca: str | None = None
-
-    def context(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
-        try:
-            context.load_cert_chain(self.cert, self.key)
-            if self.client_ca is not None:
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(self.client_ca)
-        except (OSError, ssl.SSLError) as error:
-            raise InvalidRequest(
-                f"the files of KAGZI_TLS_CERT, KAGZI_TLS_KEY and KAGZI_TLS_CLIENT_CA cannot be used: {error}"
-            ) from None
-        return context
+_LAST_WORD_SECONDS: Final = 0.5
 
 
 class HttpPort:
@@ -144,18 +121,18 @@ class HttpPort:
 
     async def stop(self, grace: float = 10.0) -> None:
         """Take no new connections, end streams and waits, let other requests finish within the grace time."""
-        if self._server is None or self._task is None or self._host is None:
+        server, task = self._server, self._task
+        if server is None or task is None or self._host is None:
             return
         self._serving = False
         self._host.closing.set()
-        if self._server.should_exit:
-            grace = 0.0
-        self._server.config.timeout_graceful_shutdown = grace  # type: ignore[assignment]  # seconds, also parts of one
-        self._server.should_exit = True
-        if grace <= 0:
-            self._server.hurry()
-        await asyncio.wait([self._task])
-        self._server.hurry()
+        server.config.timeout_graceful_shutdown = grace  # type: ignore[assignment]  # seconds, also parts of one
+        hurry = server.should_exit or grace <= 0
+        server.should_exit = True
+        if hurry:
+            await server.hurry()
+        await asyncio.wait([task])
+        await server.hurry()
         self._server = None
 
     async def __aenter__(self) -> HttpPort:
@@ -191,14 +168,15 @@ class _Server(uvicorn.Server):
         """They are for the process, which has more than this to end."""
         yield
 
-    def hurry(self) -> None:
-        """Cut off what is still under way."""
+    async def hurry(self) -> None:
+        """Cut off what is still under way. Whoever asked is told so, if it can be told at once."""
         self.force_exit = True
-        for task in list(self.server_state.tasks):
-            task.cancel()
+        if tasks := list(self.server_state.tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_LAST_WORD_SECONDS)
         for connection in list(self.server_state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+            connection.transport.abort()
 
 
 class Protocol(H11Protocol):
