@@ -208,7 +208,7 @@ def test_the_trace_goes_on_after_a_sleep_and_replay_says_nothing_twice(spans: Sp
 
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 async def test_the_trace_goes_on_after_a_crash(
-    spans: Spans, database: str, tmp_path: Path, request: pytest.FixtureRequest
+    spans: Spans, database: str, tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"sqlite:///{tmp_path / 'kagzi.db'}"
     if database == "postgres":
@@ -251,16 +251,22 @@ async def test_the_trace_goes_on_after_a_crash(
             reached.clear()
             async with second, second.worker():
                 await reached.wait()
+                while worker._held:  # until it notices that its lease has ended
+                    await asyncio.sleep(0.01)
                 release.set()
                 assert await run.result(timeout=20) == 3
-            worker._held.clear()
             await hosted.__aexit__(None, None, None)
             await first.close()
     await engine.close()
     assert len(spans.traces()) == 1
+    # What the first worker says of the run at last is part of the trace as well.
+    (said,) = [record for record in caplog.records if "is let go of: its lease ended" in record.getMessage()]
+    about = vars(said)
+    assert (about["namespace"], about["run_id"], about["workflow"]) == ("default", run.id, "crashing")
+    assert {int(about["trace_id"], 16)} == spans.traces()
+    assert spans.statuses("run crashing") == ["let go of", "completed"]
     # The body of the recorded step ran once, that of the other one once for each worker.
     assert len(spans.named("step quick")) == 1
-    assert "completed" in spans.statuses("run crashing")
     assert spans.named("run crashing")[-1].attributes["kagzi.execution"] == 2  # type: ignore[index]
 
 

@@ -166,6 +166,10 @@ class RunSpan:
         self._inside = self._context(self._span)
         self._steps: dict[object, Span] = {}
 
+    @property
+    def trace_id(self) -> str:
+        return f"{self._span.get_span_context().trace_id:032x}"
+
     def inside(self, call: Callable[..., T], *args: Any) -> T:
         """Make a call within the span."""
         return copy_context().run(_within, self._inside, call, args)
@@ -198,9 +202,7 @@ class RunSpan:
             _fail(self._span, error)
         self._span.end()
 
-    def _start(
-        self, name: str, kind: SpanKind, attributes: Mapping[str, str | int], parent: SpanContext
-    ) -> Span:
+    def _start(self, name: str, kind: SpanKind, attributes: Mapping[str, str | int], parent: SpanContext) -> Span:
         return self._tracer.start_span(name, parent, kind=kind, attributes=attributes)
 
     @staticmethod

@@ -123,6 +123,15 @@ class Attempt:
     def wants(self, call: StepCall) -> bool:
         return call.future is not None and not call.future.done()
 
+    def about(self) -> dict[str, object]:
+        """Which run this is, for lines of the log."""
+        return {
+            "namespace": self.claim.namespace,
+            "run_id": self.run_id,
+            "workflow": self.workflow,
+            "worker_id": self._worker.worker_id,
+        }
+
     # The life of the attempt.
 
     def begin(
@@ -166,8 +175,7 @@ class Attempt:
     def abandon(self, reason: str) -> None:
         """Somebody else drives the run now, or soon will: stop at once and report nothing."""
         if not self.gone:
-            about = {"run_id": self.run_id, "workflow": self.workflow}
-            logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason, extra=about)
+            logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason, extra=self.about())
             self._leave()
 
     def hand_back(self) -> None:
@@ -305,8 +313,7 @@ class Attempt:
         if isinstance(error, KagziError) or error is None:
             self.abandon(f"its progress could not be stored: {error}")
         else:
-            about = {"run_id": self.run_id, "workflow": self.workflow}
-            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=about)
+            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())
             self.abandon("its progress could not be stored")
 
     def _leave(self) -> None:

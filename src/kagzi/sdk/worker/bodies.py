@@ -216,7 +216,7 @@ class Bodies:
 
     def _give_up(self, call: StepCall) -> None:
         attempt, _ = self._alive[call]
-        about = {"run_id": attempt.run_id, "step_id": call.step_id}
+        about = attempt.about() | {"step_id": call.step_id, "attempt": call.attempt}
         words = "step %s of run %s does not end although it was cancelled"
         logger.warning(words, call.step_id, attempt.run_id, extra=about)
         self._forsake(call)

@@ -57,6 +57,9 @@ class TracedAttempt(Attempt):
             },
         )
 
+    def about(self) -> dict[str, object]:
+        return super().about() | {"trace_id": self.trace.trace_id}
+
     def begin(
         self, execution: Execution, workflow: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes]
     ) -> None:

@@ -345,7 +345,7 @@ class Worker:
                 claim.run_id,
                 claim.workflow_type,
                 claim.version,
-                extra={"run_id": claim.run_id, "workflow": claim.workflow_type, "worker_id": self.worker_id},
+                extra=attempt.about(),
             )
             attempt.hand_back()
             return

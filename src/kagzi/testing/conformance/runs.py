@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, CompleteRun, FailRun, Started
+from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, CompleteRun, FailRun, RepeatRun, Started
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
@@ -40,6 +40,21 @@ class TestRuns:
         assert (run.started_at, run.finished_at, run.deadline_at) == (None, None, None)
         assert (run.external_id, run.worker_id, run.output, run.error) == (None, None, None, None)
         assert await bench.steps(start.run_id) == []
+
+    async def test_a_claim_brings_the_trace_of_its_start(self, bench: Bench) -> None:
+        alone = await bench.start(trace_context="00-alone")
+        pair = [bench.start_run(trace_context="00-pair"), bench.start_run()]
+        await bench.store.apply(pair, LEASE)
+        expected = {alone: "00-alone", pair[0].run_id: "00-pair", pair[1].run_id: None}
+
+        claims = await bench.claims()
+
+        assert {claim.run_id: claim.trace_context for claim in claims} == expected
+        (done,) = [claim for claim in claims if claim.run_id == alone]
+        await bench.done(done, CompleteRun(output=b"1"))
+        again = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=alone, keep_steps=False)
+        assert isinstance(await bench.answer(again), Started)
+        assert (await bench.claim(again.run_id)).trace_context == "00-alone"
 
     async def test_delay_counts_from_now_and_start_at_wins_over_it(self, bench: Bench) -> None:
         delayed = await bench.start(delay=5 * SECOND)
