@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.cli.conftest import Shell, read_until
+from tests.cli.conftest import ROOT, Shell, read_until
 
 KEY = re.compile(r"kgz_[0-9a-f]{16}_[0-9a-f]{64}")
 
@@ -220,3 +220,21 @@ def test_namespaces(shell: Shell, home: str, tmp_path: Path) -> None:
     names = ("create", "disable") if home == "sqlite" else ("Create", "Disable")
     assert any(action.startswith(f"namespaces {names[0]}" if home == "sqlite" else names[0]) for action, _ in results)
     assert len(results) == 7 if home == "sqlite" else len(results) >= 7
+
+
+def test_the_commands_of_the_manual_work(shell: Shell) -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    commands = [
+        line.removeprefix("$ kagzi ").split()
+        for block in re.findall(r"^```console\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+        for line in block.splitlines()
+        if line.startswith(("$ kagzi keys", "$ kagzi audit"))
+    ]
+    assert len(commands) == 7
+    assert shell("namespaces", "create", "shop").code == 0
+    real = ""
+    for arguments in commands:
+        done = shell(*(argument.replace("5ac60792f11ac23d", real) for argument in arguments))
+        assert done.code == 0, (arguments, done)
+        if arguments[1:2] == ["create"]:
+            real = key_id(done.out.strip())

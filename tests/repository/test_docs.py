@@ -131,8 +131,8 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def sql_names() -> set[str]:
-    migrations = (ROOT / "src" / "kagzi" / "store" / "postgres" / "migrations").glob("*.sql")
-    made = "\n".join(path.read_text() for path in migrations)
+    store = ROOT / "src" / "kagzi" / "store" / "postgres"
+    made = "\n".join(path.read_text() for path in (*store.glob("migrations/*.sql"), store / "sql" / "migrations.sql"))
     return set(re.findall(r"CREATE (?:TABLE|FUNCTION) kagzi\.(\w+)", made))
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+import asyncpg
+
+from kagzi.errors import InvalidRequest
 from kagzi.store.migrate import RETENTION_DAYS, Applied, Migration, load_migrations, plan_migrations
 from kagzi.store.postgres.statements import STATEMENTS
 
@@ -27,6 +30,16 @@ async def migrate(connection: Connection, retention_days: int = RETENTION_DAYS) 
     # Usually there is nothing to do, and then there is nothing to lock.
     if await connection.fetchval(STATEMENTS["migrations_exist"]) and not await _missing(connection, known):
         return
+    try:
+        await _apply_missing(connection, known, retention_days)
+    except asyncpg.InsufficientPrivilegeError:
+        raise InvalidRequest(
+            "the tables of Kagzi are missing or old, and our PostgreSQL role may not change them; run `kagzi migrate` "
+            "with one that may, and grant this one what docs/security.md says"
+        ) from None
+
+
+async def _apply_missing(connection: Connection, known: tuple[Migration, ...], retention_days: int) -> None:
     async with connection.transaction():
         await connection.fetch(STATEMENTS["lock_migrations"])
         if not await connection.fetchval(STATEMENTS["schema_exists"]):
