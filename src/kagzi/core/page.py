@@ -10,14 +10,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from kagzi.errors import InvalidRequest
 
 T = TypeVar("T")
+
+# Positions in listings: ids, what was numbered, what has a name, and ids behind the instant something came.
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+BY_ID: Final = re.compile(_UUID)
+BY_NUMBER: Final = re.compile("[0-9]{1,18}")
+BY_NAME: Final = re.compile(r"[^\0]{1,255}", re.DOTALL)
+BY_TIME: Final = re.compile(f"[0-9]{{1,18}}:(?:{_UUID}|[0-9a-f]{{16}})")
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -39,7 +47,9 @@ def sign(cursor: Cursor, *, filter_text: str, secret: bytes) -> str:
     return base64.urlsafe_b64encode(mac + body.encode()).decode().rstrip("=")
 
 
-def verify(token: str, *, filter_text: str, secret: bytes) -> Cursor:
+def verify(token: str, *, filter_text: str, secret: bytes, key: re.Pattern[str]) -> Cursor:
+    """Where a page begins. The secret is in the source for everybody to read, so a position that is signed may still be
+    nonsense: `key` is the form it must have."""
     try:
         raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
         mac, body = raw[:16], raw[16:].decode()
@@ -47,6 +57,8 @@ def verify(token: str, *, filter_text: str, secret: bytes) -> Cursor:
         raise InvalidRequest("page token is malformed; use the token of the page before") from None
     if len(mac) < 16 or not hmac.compare_digest(mac, _mac(body, filter_text, secret)) or body[:1] not in ("b", "f"):
         raise InvalidRequest("page token does not belong to this listing; start again without a token")
+    if key.fullmatch(body[1:]) is None:
+        raise InvalidRequest("page token is malformed; use the token of the page before")
     return Cursor(body[1:], body[0] == "b")
 
 
@@ -56,17 +68,13 @@ def _mac(body: str, filter_text: str, secret: bytes) -> bytes:
 
 # A token is a position and bound to its listing, no secret: see `EngineSettings.page_secret`.
 _POSITIONS = b"kagzi page tokens"
-_MOST = 2**31
 
 
 def page_of(items: Sequence[T], size: int, token: str | None, about: str) -> Page[T]:
     """A page of what is at hand as a whole; `about` names the listing that the token must belong to."""
     begin = 0
     if token:
-        key = verify(token, filter_text=about, secret=_POSITIONS).key
-        if not (key.isascii() and key.isdigit() and len(key) < 12 and int(key) < _MOST):
-            raise InvalidRequest("page token is malformed; use the token of the page before")
-        begin = int(key)
+        begin = int(verify(token, filter_text=about, secret=_POSITIONS, key=BY_NUMBER).key)
 
     def token_of(position: int) -> str:
         return sign(Cursor(str(position)), filter_text=about, secret=_POSITIONS)

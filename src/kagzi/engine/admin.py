@@ -8,7 +8,7 @@ from typing import Final
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.page import BY_TIME, Cursor, Page, sign, verify
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_id, check_instant, check_number, check_token
 from kagzi.engine.settings import EngineSettings
@@ -48,7 +48,7 @@ class Admin:
         filter_text = f"workers {filter!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_TIME)
         rows = await self._store.find_workers(filter, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None

@@ -14,7 +14,7 @@ from typing import Final
 from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
-from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.page import BY_NUMBER, Cursor, Page, sign, verify
 from kagzi.engine.checks import check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError
@@ -72,7 +72,7 @@ class Audit:
         filter_text = f"audit {filter!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_NUMBER)
         rows = await self._store.list_audit(filter, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None

@@ -11,7 +11,7 @@ from kagzi.core.duration import LONGEST
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import KEY_ID_BYTES, MOST_LIVE, SECRET_BYTES, Key, Role, digest, key_position, write_key
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.page import BY_TIME, Cursor, Page, sign, verify
 from kagzi.engine.checks import check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
@@ -79,7 +79,7 @@ class Keys:
         filter_text = f"keys {namespace!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_TIME)
         rows = await self._store.list_keys(namespace, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
-from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.page import BY_NAME, Cursor, Page, sign, verify
 from kagzi.engine.checks import check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
@@ -102,7 +102,7 @@ class Namespaces:
         check_page_size(page_size)
         after = ""
         if page_token:
-            after = verify(check_token(page_token), filter_text=_FILTER, secret=self._secret).key
+            after = verify(check_token(page_token), filter_text=_FILTER, secret=self._secret, key=BY_NAME).key
         rows = await self._store.list_namespaces(after, page_size + 1)
         items = tuple([_shown(namespace) for namespace in rows[:page_size]])
         token = None

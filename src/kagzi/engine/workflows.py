@@ -14,7 +14,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import Cursor, Page, sign, verify
+from kagzi.core.page import BY_ID, Cursor, Page, sign, verify
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.engine.batcher import Lanes
@@ -99,7 +99,7 @@ class Workflows:
         filter_text = repr(filter)
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret)
+            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_ID)
         # One row more than asked for tells whether there is another page.
         rows = await self._store.list_runs(filter, cursor, page_size + 1)
         more = len(rows) > page_size

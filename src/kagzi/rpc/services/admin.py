@@ -9,7 +9,7 @@ from kagzi._proto.v1 import admin_pb2 as pb
 from kagzi._proto.v1.common_pb2 import ERROR_CODE_PRECONDITION_FAILED, ErrorDetail, PageInfo, PageRequest
 from kagzi.api.admin import WorkerFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import Cursor, sign, verify
+from kagzi.core.page import BY_NUMBER, Cursor, sign, verify
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import InvalidRequest, NotFound
@@ -199,7 +199,7 @@ def _begin(page: PageRequest, filter_text: str) -> int:
         return 0
     if len(page.page_token) > 1000:
         raise InvalidRequest("page token is malformed; use the token of the page before")
-    return int(verify(page.page_token, filter_text=filter_text, secret=_SECRET).key)
+    return int(verify(page.page_token, filter_text=filter_text, secret=_SECRET, key=BY_NUMBER).key)
 
 
 def _page_info(page: PageRequest, filter_text: str, begin: int, end: int, size: int, total: int) -> PageInfo:

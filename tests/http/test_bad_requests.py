@@ -1,0 +1,327 @@
+"""Every route is sent nonsense: only documented answers, nothing written, nothing given away, and it serves on."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import time
+from collections import Counter
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from kagzi.api.admin import WorkerFilter
+from kagzi.api.workers import Registration
+from kagzi.api.workflows import RunFilter
+from kagzi.core.page import Cursor, sign
+from kagzi.core.worker import WorkflowType
+from kagzi.engine.local import LocalEngine
+from kagzi.http.routes import ROUTES, Route
+from tests.http.support import Client
+
+CALLS = 1_700
+UNKNOWN = "01900000-0000-7000-8000-000000000000"
+WORKER = "01900000-0000-7000-8000-000000000001"
+DOCUMENTED = {200, 201, 400, 403, 404, 405, 409, 413, 414, 415, 421, 431}
+# What must never be in an answer: statements, paths of files, names of modules, addresses of databases.
+TELLTALE = ("select ", "insert ", "sqlite", "postgres", "asyncpg", "/work/", "/tmp/", ".py", "traceback", "0x7f")
+
+WORDS = [
+    "",
+    " ",
+    "\0",
+    "a\0b",
+    "'; DROP TABLE workflow_runs; --",
+    "../../etc/passwd",
+    "%00",
+    "\ud800",
+    "ü" * 300,
+    "x" * 256,
+    "x" * 5000,
+    "null",
+    "-1",
+    "0",
+    "1e309",
+    "9" * 40,
+    "9223372036854775808",
+    "NaN",
+    "true",
+    "RUNNING",
+    "running",
+    "\r\nset-cookie: x=1",
+    "${jndi:ldap://x}",
+    "<script>alert(1)</script>",
+    "2026-01-31T12:00:00",
+    "2026-02-31T12:00:00Z",
+    "99999-01-01T00:00:00Z",
+    "1969-01-01T00:00:00Z",
+    "-5s",
+    "1000000000 weeks",
+    "{}",
+    "[]",
+    UNKNOWN,
+    UNKNOWN.upper(),
+    UNKNOWN[:-1],
+    f"{{{UNKNOWN}}}",
+]
+VALUES: list[Any] = [
+    *WORDS,
+    None,
+    True,
+    -1,
+    0,
+    1.5,
+    2**31,
+    2**63,
+    2**64,
+    -(2**70),
+    10**400,
+    1e308,
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    [None] * 1000,
+]
+BODIES: list[bytes] = [
+    b"",
+    b"\0",
+    b"null",
+    b"[]",
+    b"1",
+    b'"x"',
+    b"{",
+    b"{}}",
+    b"{,}",
+    b'{"a":1,"a":2}',
+    b"\xff\xfe{}",
+    b"\xef\xbb\xbf{}",
+    b'{"workflow": "\xff"}',
+    b'{"workflow": "w", "input": "\xc3"}',
+    b'{"workflow": "w", "input": NaN}',
+    b'{"workflow": "w", "input": 01}',
+    b'{"workflow": "w", "input": "\\ud800"}',
+    b'{"workflow": "w", "input": "\\x"}',
+    b'{"workflow": "w", "input": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"workflow": "w", "input": 1' + b"0" * 5000 + b".0.0}",
+    b'{"workflow": "a\\u0000b"}',
+    b'{"__class__": "os.system"}',
+]
+
+
+class Fuzzer:
+    def __init__(self, seed: int, run_id: str) -> None:
+        self.random = random.Random(seed)
+        # What is real may be used as well, where it cannot do harm: in another namespace.
+        self.ids = [UNKNOWN, WORKER, run_id, *WORDS]
+
+    def call(self, route: Route) -> tuple[str, str, dict[str, Any]]:
+        pick = self.random
+        path = route.path
+        for name in ("run_id", "worker_id", "namespace"):
+            value = pick.choice(self.ids if name != "namespace" else WORDS)
+            path = path.replace(f"{{{name}}}", quote(value.encode("utf-8", "surrogatepass"), safe=""))
+        more: dict[str, Any] = {"params": self.query(route), "headers": self.headers(route)}
+        method = route.method
+        if pick.random() < 0.05:
+            method = pick.choice(["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FROB", "POST", "GET"])
+        if route.body is not None or pick.random() < 0.05:
+            more["content"] = self.body(route)
+        return method, path, more
+
+    def query(self, route: Route) -> str:
+        pick = self.random
+        names = [*route.query.__struct_fields__, "nonsense", "a[]", ""]
+        pairs = []
+        for _ in range(pick.choice([0, 1, 1, 2, 3])):
+            value = self.token() if pick.random() < 0.2 else pick.choice(WORDS)
+            pairs.append(f"{pick.choice(names)}={quote(value.encode('utf-8', 'surrogatepass'), safe='')}")
+        if "namespace" in route.query.__struct_fields__ and not any(pair.startswith("namespace=") for pair in pairs):
+            pairs.append("namespace=elsewhere")
+        if pick.random() < 0.05:
+            pairs.append(pick.choice(["%", "%zz", "%ff", "&&&", "=", "x=1&x=2", "a=%c3"]))
+        return "&".join(pairs)
+
+    def token(self) -> str:
+        pick = self.random
+        forged = base64.urlsafe_b64encode(pick.randbytes(pick.choice([0, 15, 16, 17, 40]))).decode()
+        # The key of page tokens is no secret: whoever reads the source can sign anything.
+        signed = sign(
+            Cursor(pick.choice(["x", "1:1", "-1", "9" * 30])),
+            filter_text=pick.choice(["namespaces", "steps 'elsewhere'", "workers WorkerFilter()"]),
+            secret=b"kagzi page tokens",
+        )
+        return pick.choice([forged, signed])
+
+    def body(self, route: Route) -> bytes:
+        pick = self.random
+        if route.body is None or pick.random() < 0.25:
+            return pick.choice(BODIES)
+        document: dict[str, Any] = {}
+        for name in route.body.__struct_fields__:
+            if pick.random() < 0.4:
+                document[name] = pick.choice(VALUES)
+        if pick.random() < 0.2:
+            document[pick.choice(WORDS)] = pick.choice(VALUES)
+        return json.dumps(document).encode("utf-8", "surrogatepass")
+
+    def headers(self, route: Route) -> dict[str, str]:
+        pick = self.random
+        headers = {"content-type": "application/json"} if route.body is not None else {}
+        if pick.random() < 0.2:
+            hostile = {
+                "content-type": ["text/plain", "application/json; charset=utf-16", ""],
+                "content-encoding": ["gzip", "br", "identity", "gzip, gzip"],
+                "x-request-id": ["x" * 500, "<b>"],
+                "traceparent": ["00-0-0-0", "ff" * 50, "00-" + "0" * 32 + "-" + "0" * 16 + "-00"],
+                "tracestate": ["x" * 2000],
+                "idempotency-key": ["", '""', "x" * 300, "a" * 255],
+                "last-event-id": ["x" * 300],
+                "authorization": ["Bearer", "Basic eDp4", "Bearer kgz_0123456789abcdef_" + "0" * 64],
+                "origin": ["null", "http://evil.example"],
+                "host": ["evil.example", "localhost"],
+                "accept": ["text/html", "*/*;q=0"],
+            }
+            name = pick.choice(list(hostile))
+            headers[name] = pick.choice(hostile[name])
+        return headers
+
+
+async def rows(engine: LocalEngine) -> tuple[Any, ...]:
+    """Everything that a request could have changed."""
+    namespaces = (await engine.namespaces.list(page_size=100)).items
+    runs = await engine.admin.count_runs(None, live=True)
+    worker = await engine.admin.get_worker(WORKER)
+    return (
+        [(each.namespace, each.display_name, each.description, each.enabled) for each in namespaces],
+        sorted((run.workflow_type, run.task_queue, run.status, run.count) for run in runs),
+        worker.status,
+    )
+
+
+@pytest.fixture
+async def prepared(client: Client, engine: LocalEngine) -> str:
+    """A run and a worker of the namespace `default`; everything else is asked for in others."""
+    await engine.workers.register(
+        Registration(
+            worker_id=WORKER,
+            namespace="default",
+            queues=("shop",),
+            types=(WorkflowType("ship"),),
+            hostname="h",
+            pid=1,
+            version="1",
+            concurrency=1,
+        )
+    )
+    await engine.namespaces.create("elsewhere")
+    return (await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]  # type: ignore[no-any-return]
+
+
+async def test_nonsense(client: Client, engine: LocalEngine, prepared: str) -> None:
+    fuzzer = Fuzzer(20_26, prepared)
+    routes = [route for route in ROUTES if not route.streams]
+    seen: Counter[int] = Counter()
+    began = time.monotonic()
+    before = await rows(engine)
+    for number in range(CALLS):
+        route = routes[number % len(routes)]
+        method, path, more = fuzzer.call(route)
+        response = await client.http.request(method, path, **more)
+        said = f"{method} {path} {more} -> {response.status_code} {response.text[:500]}"
+        seen[response.status_code] += 1
+        assert response.status_code in DOCUMENTED, said
+        if response.status_code >= 400:
+            assert response.headers["content-type"] == "application/problem+json" or method == "HEAD", said
+            problem = response.json()
+            assert problem["status"] == response.status_code
+            answer = response.text.lower().replace("/etc/passwd", "").replace("drop table workflow_runs", "")
+            assert not [word for word in TELLTALE if word in answer], said
+        if response.status_code >= 400 and method != "GET" and number % 5 == 0:
+            assert await rows(engine) == before, said
+        elif response.status_code < 400 and method != "GET":
+            before = await rows(engine)
+    assert await rows(engine) == before
+    # It met with refusals of every kind, and not with them alone.
+    assert {200, 400, 404, 405, 415} <= seen.keys(), seen
+    assert seen[400] > CALLS / 4
+    assert time.monotonic() - began < 60
+    assert (await client.get(f"/api/v1/runs/{prepared}"))["status"] == "PENDING"
+    assert (await client.get("/readyz"))["ready"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "workflow"),
+        ({"workflow": ""}, "workflow"),
+        ({"workflow": 1}, "workflow"),
+        ({"workflow": "x" * 256}, "workflow"),
+        ({"workflow": "a\0b"}, "workflow"),
+        ({"workflow": "w", "queue": "\0"}, "queue"),
+        ({"workflow": "w", "wrong": 1}, "wrong"),
+        ({"workflow": "w", "priority": -1}, "priority"),
+        ({"workflow": "w", "priority": 10**30}, "priority"),
+        ({"workflow": "w", "delay": "-1s"}, "delay"),
+        ({"workflow": "w", "delay": 1e300}, "delay"),
+        ({"workflow": "w", "delay": True}, "delay"),
+        ({"workflow": "w", "timeout": "soon"}, "timeout"),
+        ({"workflow": "w", "start_at": "2026-01-31T12:00:00"}, "start_at"),
+        ({"workflow": "w", "deadline": "1912-01-01T00:00:00Z"}, "deadline"),
+        ({"workflow": "w", "retry": {"attempts": 0}}, "retry"),
+        ({"workflow": "w", "retry": {"jitter": 2}}, "retry.jitter"),
+        ({"workflow": "w", "input_base64": "!"}, "input_base64"),
+        ({"workflow": "w", "input": [1], "input_base64": "AA=="}, "input_base64"),
+        ({"workflow": "w", "on_conflict": "restart"}, "on_conflict"),
+    ],
+)
+async def test_the_field_is_named(quick: Client, body: dict[str, Any], field: str) -> None:
+    status, problem = await quick.problem("POST", "/api/v1/runs", json=body)
+    assert (status, problem["code"]) == (400, "INVALID_ARGUMENT"), problem
+    if body:
+        assert problem["field"] == field, problem
+    assert field.partition(".")[0] in problem["detail"]
+    assert (await quick.get("/api/v1/runs"))["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=101", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=5&limit=5", "limit"),
+        ("status=DEAD", "status"),
+        ("queue=", "queue"),
+        ("queue=%00", "queue"),
+        ("workflow=" + "x" * 256, "workflow"),
+        ("created_after=yesterday", "created_after"),
+        ("pages=1", "pages"),
+        ("id=x&status=FAILED", "id"),
+        ("namespace=", "namespace"),
+        ("namespace=%00", "namespace"),
+    ],
+)
+async def test_the_parameter_is_named(quick: Client, query: str, field: str) -> None:
+    status, problem = await quick.problem("GET", f"/api/v1/runs?{query}")
+    assert (status, problem["code"], problem["field"]) == (400, "INVALID_ARGUMENT", field), problem
+
+
+@pytest.mark.parametrize("key", ["", "x", "\0", "'", UNKNOWN[:-1], "9" * 100])
+async def test_page_tokens_that_were_made_up(client: Client, key: str) -> None:
+    """Their key is in the source for everybody to read, so what is signed with it is bad input like any other."""
+    filters = {
+        "/api/v1/runs": repr(RunFilter()),
+        "/api/v1/workers": f"workers {WorkerFilter()!r}",
+        "/api/v1/namespaces": "namespaces",
+    }
+    for path, text in filters.items():
+        for backward in (False, True):
+            token = sign(Cursor(key, backward), filter_text=text, secret=b"kagzi page tokens")
+            response = await client.send("GET", path, params={"page": token})
+            assert response.status_code == (200 if path == "/api/v1/namespaces" and key not in ("", "\0") else 400)
+            if response.status_code == 400:
+                assert "malformed" in response.json()["detail"]
