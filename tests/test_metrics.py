@@ -366,7 +366,7 @@ async def test_the_same_counts_in_process_and_behind_a_server(home: tuple[str, b
         await app.close()
         body, content_type = await render(engine)
 
-    assert content_type.startswith("text/plain")
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
     samples = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body.decode())

@@ -44,6 +44,9 @@ class Definition(Struct, frozen=True):
     help: str
 
 
+# Later versions of the format are for names that ours are not, and not every reader knows them.
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
 _WORKFLOW: Final = ("namespace", "workflow")
 _STEP: Final = ("namespace", "workflow", "step")
 
@@ -111,12 +114,12 @@ async def render(engine: Measured) -> tuple[bytes, str]:
 
 def _write(values: Values) -> tuple[bytes, str]:
     # Here and not above: whoever imports Kagzi should not wait for this.
-    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(values)
     ProcessCollector(registry=registry)
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return generate_latest(registry), CONTENT_TYPE
 
 
 class Values:
