@@ -112,6 +112,13 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
         assert other["run_id"] != run["run_id"]
 
 
+async def test_what_health_tells_of_all_namespaces_is_not_for_those_who_see_one(guarded: Guarded) -> None:
+    async with await guarded.client(Role.VIEWER, "a") as tenant, await guarded.client(Role.VIEWER) as operator:
+        told = (await tenant.get("/api/v1/health"))["components"] + (await tenant.get("/readyz"))["components"]
+        assert {part["message"] for part in told} == {""}
+        assert all(part["message"] for part in (await operator.get("/api/v1/health"))["components"])
+
+
 async def test_with_keys_namespaces_are_made_by_administrators(guarded: Guarded) -> None:
     async with await guarded.client(Role.CLIENT) as client:
         status, problem = await client.problem("POST", "/api/v1/runs?namespace=new", json={"workflow": "w"})

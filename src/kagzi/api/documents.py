@@ -248,8 +248,9 @@ def namespace_document(namespace: Namespace) -> NamespaceDocument:
     )
 
 
-def health_document(health: Health, *, outside: bool = False) -> HealthDocument:
-    """For those `outside`, without what a database says about itself: it names hosts and files."""
+def health_document(health: Health, *, outside: bool = False, details: bool = True) -> HealthDocument:
+    """For those `outside`, without what a database says about itself: it names hosts and files. `details` tell of all
+    namespaces, and are not for those who may see only one."""
     return HealthDocument(
         status=health.status,
         components=tuple(
@@ -257,7 +258,9 @@ def health_document(health: Health, *, outside: bool = False) -> HealthDocument:
                 ComponentDocument(
                     name=part.name,
                     status=part.status,
-                    message="it does not answer"
+                    message=""
+                    if not details
+                    else "it does not answer"
                     if outside and part.name == "database" and part.status is HealthStatus.UNHEALTHY
                     else part.message,
                 )

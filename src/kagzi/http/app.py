@@ -215,6 +215,7 @@ class Endpoint:
             body=body,
             headers=request.headers,
             request_id=request.scope["kagzi.request_id"],
+            confined=caller is not None and caller.namespace is not None,
         )
         result = await self._handle(call)
         if isinstance(result, Stream):

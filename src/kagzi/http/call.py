@@ -64,9 +64,10 @@ class Host:
 
 
 class Call(Generic[Q, B]):
-    """One request. `namespace` is the one it means, confined to the key's; `trace` what it is part of."""
+    """One request. `namespace` is the one it means, and if it is `confined` the only one its key opens; `trace` is what
+    it is part of."""
 
-    __slots__ = ("body", "headers", "host", "namespace", "path", "query", "request_id", "trace")
+    __slots__ = ("body", "confined", "headers", "host", "namespace", "path", "query", "request_id", "trace")
 
     def __init__(
         self,
@@ -78,8 +79,10 @@ class Call(Generic[Q, B]):
         body: B,
         headers: Mapping[str, str],
         request_id: str,
+        confined: bool = False,
     ) -> None:
         self.host = host
+        self.confined = confined
         self.namespace = namespace
         self.path = path
         self.query = query
