@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import restate
+from restate.serde import JsonSerde
 
 from benchmarks.systems.driver import PARALLEL_STEPS
 from benchmarks.systems.stopwatch import stopwatch
@@ -12,6 +13,8 @@ from benchmarks.systems.stopwatch import stopwatch
 SLEEP_SECONDS = 2.0
 
 bench = restate.Service("bench")
+# Said here, or the SDK would work it out from the annotations of `add_one` at every call.
+INTEGER = restate.RunOptions[int](serde=JsonSerde())
 
 
 async def add_one(x: int) -> int:
@@ -20,13 +23,13 @@ async def add_one(x: int) -> int:
 
 @bench.handler()
 async def one_step(ctx: restate.Context, x: int) -> int:
-    return await ctx.run_typed("add_one", add_one, x=x)
+    return await ctx.run_typed("add_one", add_one, INTEGER, x=x)
 
 
 @bench.handler()
 async def ten_steps(ctx: restate.Context, x: int) -> int:
     for _ in range(10):
-        x = await ctx.run_typed("add_one", add_one, x=x)
+        x = await ctx.run_typed("add_one", add_one, INTEGER, x=x)
     return x
 
 
@@ -35,7 +38,7 @@ async def hundred_steps(ctx: restate.Context, x: int) -> int:
     run = x
     stopwatch.begin(run)
     for _ in range(100):
-        x = await ctx.run_typed("add_one", add_one, x=x)
+        x = await ctx.run_typed("add_one", add_one, INTEGER, x=x)
     stopwatch.end(run)
     return x
 
@@ -43,7 +46,7 @@ async def hundred_steps(ctx: restate.Context, x: int) -> int:
 @bench.handler()
 async def parallel_steps(ctx: restate.Context, x: int) -> int:
     stopwatch.begin(x)
-    steps = [ctx.run_typed("add_one", add_one, x=x + i) for i in range(PARALLEL_STEPS)]
+    steps = [ctx.run_typed("add_one", add_one, INTEGER, x=x + i) for i in range(PARALLEL_STEPS)]
     await restate.gather(*steps)
     results = [await step for step in steps]
     stopwatch.end(x)
