@@ -30,7 +30,7 @@ from kagzi.errors import KagziError, LimitExceeded, PermissionDenied, Unauthenti
 
 log = logging.getLogger("kagzi.access")
 
-_FRESH_SECONDS: Final = 3.0  # how long a reading of the keys is taken as it is
+_FRESH_SECONDS: Final = 4.0  # how long a reading of the keys is taken as it is
 _OLD_SECONDS: Final = 8.0  # beyond this nobody is let in before there is a new one
 _AGAIN_SECONDS: Final = 1.0  # how often unknown keys may cause a reading
 _USED_SECONDS: Final = 60.0  # how often it is written down when keys were used
