@@ -240,7 +240,7 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str) -> N
             assert problem["status"] == response.status_code
             answer = response.text.lower().replace("/etc/passwd", "").replace("drop table workflow_runs", "")
             assert not [word for word in TELLTALE if word in answer], said
-        if response.status_code >= 400 and method != "GET" and number % 5 == 0:
+        if response.status_code >= 400 and method != "GET":
             assert await rows(engine) == before, said
         elif response.status_code < 400 and method != "GET":
             before = await rows(engine)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from kagzi.api.operations import CompleteRun
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.engine.local import LocalEngine
+from kagzi.http import limits
 from kagzi.version import __version__
 from tests.engine.test_events import Worker
 from tests.http.support import Client, serving
@@ -143,6 +146,20 @@ async def test_probes_share_a_look_at_the_database(memory: LocalEngine, monkeypa
         for _ in range(20):
             await client.get("/readyz")
     assert looks <= 2
+
+
+async def test_probes_are_not_kept_waiting(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def health() -> Health:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    monkeypatch.setattr(memory, "health", health)
+    monkeypatch.setattr(limits, "PROBE_SECONDS", 0.1)
+    async with serving(memory) as port, Client(port.url) as client:
+        for _ in range(2):
+            response = await client.send("GET", "/readyz")
+            assert (response.status_code, response.json()["status"]) == (503, "unhealthy")
+        assert await client.get("/livez")
 
 
 async def test_metrics(quick: Client) -> None:

@@ -26,6 +26,7 @@ CONNECTIONS: Final = 5_000
 STEPS_PAGE: Final = 50
 NAMES: Final = 1_000  # in one map or list
 HEALTH_SECONDS: Final = 2.0  # how old an answer to a probe may be
+PROBE_SECONDS: Final = 0.8  # how long a probe is kept waiting; most give up after a second
 
 HEARTBEAT_SECONDS: Final = 15.0
 SEND_SECONDS: Final = 30.0  # how long a reader may let us wait

@@ -133,6 +133,7 @@ class HttpPort:
             await server.hurry()
         await asyncio.wait([task])
         await server.hurry()
+        await self._host.checkups.close()
         self._server = None
 
     async def __aenter__(self) -> HttpPort:
