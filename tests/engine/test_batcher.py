@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kagzi.api.operations import Answer, Chunk, ChunkAnswer, Started, StartRun, Write
+from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Batcher
 from kagzi.engine.settings import EngineSettings
@@ -255,8 +256,8 @@ def test_closing_waits_for_what_is_in_flight_and_refuses_the_rest() -> None:
         await asyncio.sleep(0.5)
         second = batcher.submit(write("b"))
         await batcher.close()
-        assert first.result() is ChunkAnswer.DONE
-        assert second.result() is ChunkAnswer.DONE
+        assert first.answer is ChunkAnswer.DONE
+        assert second.answer is ChunkAnswer.DONE
         with pytest.raises(Unavailable, match="closed"):
             await batcher.submit(write("c"))
 
@@ -264,16 +265,16 @@ def test_closing_waits_for_what_is_in_flight_and_refuses_the_rest() -> None:
 
 
 def test_a_loop_that_is_shut_down_leaves_nobody_waiting() -> None:
-    futures: list[asyncio.Future[Answer]] = []
+    replies: list[Reply[Answer]] = []
 
     async def main() -> None:
         batcher = Batcher(Database().apply, settings=EngineSettings(batch_writes=1))
-        futures.extend(batcher.submit(write(name)) for name in "ab")
+        replies.extend(batcher.submit(write(name)) for name in "ab")
         await asyncio.sleep(0.5)
 
     run(main)
-    for future in futures:
-        assert isinstance(future.exception(), Unavailable)
+    for reply in replies:
+        assert isinstance(reply.answer, Unavailable)
 
 
 def test_a_caller_who_has_gone_makes_no_noise(caplog: pytest.LogCaptureFixture) -> None:

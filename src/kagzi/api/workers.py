@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
 
 from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
+from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
@@ -169,9 +170,9 @@ class WorkerService(Protocol):
 
     async def poll(self, poll: Poll) -> Polled: ...
 
-    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
-        """Apply a chunk; the future is done when it is durable. Returned as a future rather than a coroutine so that
-        a worker can attach a callback without a task for each chunk."""
+    def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
+        """Apply a chunk; the answer is there when it is durable. A worker attaches a callback to it, which
+        costs neither a task nor a turn of the loop for each chunk."""
         ...
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...

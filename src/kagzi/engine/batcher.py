@@ -4,8 +4,8 @@ While one batch is being written the next one fills; there is no timer and no ad
 writes a single operation at once: the flush is a task made at the first submit, and since a new task takes
 its first step in the next turn of the event loop, everything submitted in this turn shares the commit.
 
-Answers are set on plain futures. A caller that is cancelled abandons its future and nothing else: the commit
-goes on, and `settled` hears of it either way.
+The answers to a batch are given all at once, in one callback of the loop. A caller that is cancelled abandons its reply
+and nothing else: the commit goes on, and `settled` hears of it either way.
 
 What can go wrong, and what happens then:
 * The database is out of reach (Unavailable). The same batch is repeated, which the store makes harmless, with
@@ -22,9 +22,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kagzi.api.operations import Answer, Chunk, Write
+from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, Unavailable
@@ -43,11 +44,11 @@ _TRIES: Final = 64  # to find the culprits of a refused batch
 
 
 class _Batch:
-    __slots__ = ("futures", "since", "weight", "writes")
+    __slots__ = ("replies", "since", "weight", "writes")
 
     def __init__(self, since: float) -> None:
         self.writes: list[Write] = []
-        self.futures: list[asyncio.Future[Answer]] = []
+        self.replies: list[Reply[Any]] = []
         self.weight = 0
         self.since = since
 
@@ -67,7 +68,6 @@ class Batcher:
         self._settled = settled
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
-        self._create_future = self._loop.create_future
         self._batch_writes = settings.batch_writes
         self._batch_bytes = settings.batch_bytes
         self._most_batches = max(1, settings.waiting_writes // settings.batch_writes)
@@ -77,18 +77,18 @@ class Batcher:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def submit(self, write: Write, weight: int = 0) -> asyncio.Future[Answer]:
+    def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         """Have a write made durable. `weight` is the size of its payloads in bytes."""
         batch = self._filling
         if batch is None or len(batch.writes) >= self._batch_writes or batch.weight >= self._batch_bytes:
             if self._closed or len(self._waiting) >= self._most_batches:
                 return self._refuse(write)
             batch = self._open_batch()
-        future = self._create_future()
+        reply: Reply[Any] = Reply()
         batch.writes.append(write)
-        batch.futures.append(future)
+        batch.replies.append(reply)
         batch.weight += weight
-        return future
+        return reply
 
     async def close(self) -> None:
         """Refuse new writes and wait for those already here."""
@@ -97,6 +97,7 @@ class Batcher:
         self._filling = None
         while self._task is not None:
             await asyncio.wait([self._task])
+        await asyncio.sleep(0)  # the last answers are given in this turn
 
     def _open_batch(self) -> _Batch:
         batch = self._filling = _Batch(self._loop.time())
@@ -105,13 +106,13 @@ class Batcher:
             self._task = self._loop.create_task(self._drain(), name="kagzi-batcher")
         return batch
 
-    def _refuse(self, write: Write) -> asyncio.Future[Answer]:
+    def _refuse(self, write: Write) -> Reply[Any]:
         reason = "the engine is closed" if self._closed else "too many writes are waiting for the database"
         batch = _Batch(0.0)
         batch.writes.append(write)
-        batch.futures.append(self._create_future())
-        self._settle(batch, [Unavailable(f"{reason}; nothing was written")])
-        return batch.futures[0]
+        batch.replies.append(Reply())
+        self._answer(batch, [Unavailable(f"{reason}; nothing was written")])
+        return batch.replies[0]
 
     async def _drain(self) -> None:
         batch: _Batch | None = None
@@ -120,7 +121,10 @@ class Batcher:
                 batch = self._waiting.popleft()
                 if batch is self._filling:
                     self._filling = None
-                broken = self._settle(batch, await self._write(batch.writes, batch.since, [_TRIES]))
+                answers = await self._write(batch.writes, batch.since, [_TRIES])
+                # Not here, inside a task, and not before the next batch is under way.
+                self._loop.call_soon(self._answer, batch, answers)
+                broken = _broken(batch.writes, answers)
                 batch = None
                 if broken:
                     self._fail_followers(broken)
@@ -129,7 +133,7 @@ class Batcher:
             self._task = None
             self._filling = None
             for left in ([batch] if batch else []) + list(self._waiting):
-                self._settle(left, [Unavailable("the engine was stopped while writing")] * len(left.writes))
+                self._answer(left, [Unavailable("the engine was stopped while writing")] * len(left.writes))
             self._waiting.clear()
 
     async def _write(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
@@ -179,22 +183,17 @@ class Batcher:
             answers[index] = answer
         return first + [answer for answer in answers if answer is not None]
 
-    def _settle(self, batch: _Batch, answers: list[Answer]) -> Broken:
-        failed = False
+    def _answer(self, batch: _Batch, answers: list[Answer]) -> None:
         if self._settled is not None:
             try:
                 self._settled(batch.writes, answers)
             except Exception:
                 log.exception("bookkeeping after a commit failed")
-        for future, answer in zip(batch.futures, answers, strict=True):
-            if isinstance(answer, Exception):
-                failed = True
-                if not future.done():
-                    future.set_exception(_for_caller(answer))
-                    future.exception()  # Counts as retrieved: a caller that has gone is no reason for noise.
-            elif not future.done():
-                future.set_result(answer)
-        return _broken(batch.writes, answers) if failed else set()
+        for reply, answer in zip(batch.replies, answers, strict=True):
+            try:
+                reply.settle(_for_caller(answer) if isinstance(answer, Exception) else answer)
+            except Exception:
+                log.exception("what follows from a commit failed")
 
     def _fail_followers(self, broken: Broken) -> None:
         for batch in self._waiting:
@@ -207,8 +206,9 @@ class Batcher:
                 failed = _Batch(batch.since)
                 for index in reversed(lost):
                     failed.writes.append(batch.writes.pop(index))
-                    failed.futures.append(batch.futures.pop(index))
-                self._settle(failed, [_after_failure() for _ in lost])
+                    failed.replies.append(batch.replies.pop(index))
+                answers: list[Answer] = [_after_failure() for _ in lost]
+                self._loop.call_soon(self._answer, failed, answers)
 
 
 class Lanes:
@@ -227,7 +227,7 @@ class Lanes:
         if len(self._batchers) == 1:
             self.submit = self._batchers[0].submit  # type: ignore[method-assign]
 
-    def submit(self, write: Write, weight: int = 0) -> asyncio.Future[Answer]:
+    def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         return self._batchers[self._lane_of(write)].submit(write, weight)
 
     async def close(self) -> None:

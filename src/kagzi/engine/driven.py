@@ -158,9 +158,19 @@ class Driven:
     def settled(self, writes: list[Write], answers: list[Answer]) -> None:
         births: list[tuple[StartRun, Started | None]] = []
         self._ended = []
+        now = self._loop.time()
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, Chunk):
-                self._chunk_settled(write, answer)
+                last = write.operations[-1]
+                if answer is not ChunkAnswer.DONE:
+                    self._chunk_refused(write, answer)
+                elif isinstance(last, RunOperation):
+                    self._run_settled(write, last)
+                else:
+                    if (driven := self._driven.get(write.run_id)) is not None:
+                        driven.active_at = now
+                    if self._events.on:
+                        self._events.progressed(write.namespace, write.run_id)
             elif isinstance(write, StartRun):
                 if isinstance(answer, Started):
                     self._start_settled(write, answer, births)
@@ -171,7 +181,7 @@ class Driven:
             elif self._events.on and isinstance(write, RepeatRun) and isinstance(answer, Started):
                 self._tell_started(write.namespace, answer)
         if self._ended:
-            # After the callbacks of this batch's own futures, in which workers free the slots of these runs: whoever
+            # After the callbacks of this batch's own replies, in which workers free the slots of these runs: whoever
             # starts another run when it has its result should find the slot free.
             self._loop.call_soon(self._tell, self._ended)
         if births:
@@ -235,20 +245,10 @@ class Driven:
         for namespace, run_id, run in ended:
             self._wakeups.finished(namespace, run_id, run)
 
-    def _chunk_settled(self, chunk: Chunk, answer: Answer) -> None:
-        if answer is ChunkAnswer.DONE:
-            last = chunk.operations[-1]
-            if isinstance(last, RunOperation):
-                self._run_settled(chunk, last)
-            else:
-                if (driven := self._driven.get(chunk.run_id)) is not None:
-                    driven.active_at = self._loop.time()
-                if self._events.on:
-                    self._events.progressed(chunk.namespace, chunk.run_id)
-        elif answer is not ChunkAnswer.NEWS:
-            driven = self._driven.get(chunk.run_id)
-            if driven is not None and driven.claim.token == chunk.token:
-                del self._driven[chunk.run_id]
+    def _chunk_refused(self, chunk: Chunk, answer: Answer) -> None:
+        driven = self._driven.get(chunk.run_id)
+        if answer is not ChunkAnswer.NEWS and driven is not None and driven.claim.token == chunk.token:
+            del self._driven[chunk.run_id]
 
     def _run_settled(self, chunk: Chunk, last: RunOperation) -> None:
         driven = self._driven.get(chunk.run_id)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
 from kagzi.api.operations import Chunk, ChunkAnswer
+from kagzi.api.reply import Reply, settled
 from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Lanes
@@ -80,15 +80,12 @@ class Workers:
             watch.polls -= 1
             watch.polled_at = self._loop.time()
 
-    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
+    def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
             weight = check_chunk(chunk, self._payload_bytes)
         except KagziError as error:
-            future: asyncio.Future[ChunkAnswer] = self._loop.create_future()
-            future.set_exception(error)
-            future.exception()
-            return future
-        return cast("Awaitable[ChunkAnswer]", self._submit(chunk, weight))
+            return settled(error)
+        return self._submit(chunk, weight)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         check_heartbeat(heartbeat)

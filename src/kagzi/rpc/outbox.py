@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from kagzi.api.reply import Reply, settled
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS
 
@@ -32,20 +33,19 @@ class Outbox(Generic[T, A]):
         self._lanes: dict[str, _Lane[T, A]] = {}
         self._closed = False
 
-    def submit(self, namespace: str, item: T, weight: int) -> asyncio.Future[A]:
-        future: asyncio.Future[A] = self._loop.create_future()
+    def submit(self, namespace: str, item: T, weight: int) -> Reply[A]:
         lane = self._lanes.get(namespace)
         if lane is None:
             lane = self._lanes[namespace] = _Lane(namespace)
         if self._closed or len(lane.waiting) >= _MOST_WAITING:
             reason = "the engine is closed" if self._closed else "too much is waiting to be sent to the server"
-            fail(future, Unavailable(f"{reason}; nothing was written"))
-            return future
-        lane.waiting.append((item, weight, future))
+            return settled(Unavailable(f"{reason}; nothing was written"))
+        reply: Reply[A] = Reply()
+        lane.waiting.append((item, weight, reply))
         if lane.calls < self._parallel and not lane.scheduled:
             lane.scheduled = True
             self._loop.call_soon(self._flush, lane)
-        return future
+        return reply
 
     async def close(self) -> None:
         """Refuse new items and wait for those already here."""
@@ -58,39 +58,36 @@ class Outbox(Generic[T, A]):
         lane.scheduled = False
         while lane.waiting and lane.calls < self._parallel:
             items: list[T] = []
-            futures: list[asyncio.Future[A]] = []
+            replies: list[Reply[A]] = []
             room = CALL_BYTES
             while lane.waiting and len(items) < CALL_ITEMS:
-                item, weight, future = lane.waiting[0]
+                item, weight, reply = lane.waiting[0]
                 if items and weight > room:
                     break
                 lane.waiting.popleft()
                 room -= weight
                 items.append(item)
-                futures.append(future)
+                replies.append(reply)
             lane.calls += 1
-            task = self._loop.create_task(self._carry(lane, items, futures), name="kagzi-send")
+            task = self._loop.create_task(self._carry(lane, items, replies), name="kagzi-send")
             lane.tasks.add(task)
             task.add_done_callback(lane.tasks.discard)
         if not lane.waiting and not lane.calls:
             self._lanes.pop(lane.namespace, None)
 
-    async def _carry(self, lane: _Lane[T, A], items: list[T], futures: list[asyncio.Future[A]]) -> None:
+    async def _carry(self, lane: _Lane[T, A], items: list[T], replies: list[Reply[A]]) -> None:
+        answers: list[A | KagziError] | None = None
         try:
             answers = await self._send(lane.namespace, items)
-            for future, answer in zip(futures, answers, strict=True):
-                if isinstance(answer, KagziError):
-                    fail(future, answer)
-                elif not future.done():
-                    future.set_result(answer)
         except KagziError as error:
-            for future in futures:
-                # One of its own for each caller, since one that many raise collects all their tracebacks.
-                fail(future, type(error)(str(error)))
+            # One of its own for each caller, since one that many raise collects all their tracebacks.
+            answers = [type(error)(str(error)) for _ in items]
         finally:
             lane.calls -= 1
-            for future in futures:
-                fail(future, Unavailable("the call to the server was given up; trying again is safe"))
+            if answers is None:
+                answers = [Unavailable("the call to the server was given up; trying again is safe") for _ in items]
+            # Not here: what follows from an answer must not happen inside a task.
+            self._loop.call_soon(_answer, replies, answers)
             self._flush(lane)
 
 
@@ -99,13 +96,12 @@ class _Lane(Generic[T, A]):
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self.waiting: deque[tuple[T, int, asyncio.Future[A]]] = deque()
+        self.waiting: deque[tuple[T, int, Reply[A]]] = deque()
         self.tasks: set[asyncio.Task[None]] = set()
         self.calls = 0
         self.scheduled = False
 
 
-def fail(future: asyncio.Future[A], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # Counts as retrieved: a caller that has gone is no reason for noise.
+def _answer(replies: list[Reply[A]], answers: Sequence[A | KagziError]) -> None:
+    for reply, answer in zip(replies, answers, strict=True):
+        reply.settle(answer)

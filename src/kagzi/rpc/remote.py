@@ -27,6 +27,7 @@ from kagzi.api.operations import (
     StepOperation,
     TerminateRun,
 )
+from kagzi.api.reply import Reply, reply_of, settled
 from kagzi.api.workers import (
     Adopter,
     Claim,
@@ -73,7 +74,7 @@ from kagzi.rpc.convert.work import (
 )
 from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
 from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size, text
-from kagzi.rpc.outbox import Outbox, fail
+from kagzi.rpc.outbox import Outbox
 from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
 from kagzi.rpc.status import error_of
 from kagzi.rpc.tls import ClientTls
@@ -223,9 +224,7 @@ class RemoteWorkflows:
             message = converted(start_to_wire, start)
             namespace = text(start.namespace, "namespace")
         except InvalidRequest as error:
-            refused: asyncio.Future[Started] = self._loop.create_future()
-            fail(refused, error)
-            return refused
+            return settled(error)
         return self._starts.submit(namespace, message, len(start.input) + 300)
 
     async def get(self, namespace: str, run_id: str) -> Run:
@@ -354,17 +353,15 @@ class RemoteWorkers:
         claims = [await self._claim(claim, poll.namespace) for claim in answer.claims]
         return Polled(now=answer.now_us, claims=tuple(claims))
 
-    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
+    def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         weights = [_weight(operation) for operation in chunk.operations]
         weight = sum(weights)
         if weight > _PART_BYTES and len(weights) > 1:
-            return self._loop.create_task(self._commit_in_parts(chunk, weights))
+            return reply_of(self._commit_in_parts(chunk, weights))
         try:
             message = converted(chunk_to_wire, chunk)
         except InvalidRequest as error:
-            refused: asyncio.Future[ChunkAnswer] = self._loop.create_future()
-            fail(refused, error)
-            return refused
+            return settled(error)
         return self._chunks.submit(chunk.namespace, message, weight)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:

@@ -27,6 +27,7 @@ from kagzi.api.operations import (
     StartRun,
     TerminateRun,
 )
+from kagzi.api.reply import Reply, reply_of
 from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.health import Health
@@ -176,8 +177,8 @@ class FaultyWorkers:
     async def poll(self, poll: Poll) -> Polled:
         return await self._carry("poll", lambda engine: engine.workers.poll(poll))
 
-    def commit(self, chunk: Chunk) -> Awaitable[ChunkAnswer]:
-        return self._carry("commit", lambda engine: engine.workers.commit(chunk))
+    def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
+        return reply_of(self._carry("commit", lambda engine: engine.workers.commit(chunk)))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec.structs import replace
 
 from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.operations import ChunkAnswer
+from kagzi.api.reply import Reply, gather, settled
 from kagzi.api.workers import Polled, Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
@@ -110,23 +109,17 @@ class WorkerService(UnaryCalls):
             raise InvalidRequest(f"chunks has {len(request.chunks):,} items; at most {CALL_ITEMS:,} go into one call")
         namespace = namespace_of(request.namespace)
         # All of them are in the engine's hands before the first is waited for.
-        results = await asyncio.gather(
-            *[self._submit(chunk, namespace) for chunk in request.chunks], return_exceptions=True
-        )
+        results = await gather([self._submit(chunk, namespace) for chunk in request.chunks])
         return pb.CommitBatchResponse(results=[self._result(result) for result in results])
 
-    def _submit(self, message: pb.Chunk, namespace: str) -> asyncio.Future[ChunkAnswer]:
+    def _submit(self, message: pb.Chunk, namespace: str) -> Reply[ChunkAnswer]:
         try:
             chunk = chunk_from_wire(message, namespace)
         except InvalidRequest as error:
-            refused: asyncio.Future[ChunkAnswer] = asyncio.get_running_loop().create_future()
-            refused.set_exception(error)
-            return refused
-        return asyncio.ensure_future(self._workers.commit(chunk))
+            return settled(error)
+        return self._workers.commit(chunk)
 
-    def _result(self, result: ChunkAnswer | BaseException) -> pb.ChunkResult:
+    def _result(self, result: ChunkAnswer | Exception) -> pb.ChunkResult:
         if isinstance(result, ChunkAnswer):
             return answer_to_wire(result)
-        if not isinstance(result, Exception):
-            raise result
         return pb.ChunkResult(error=describe(result, self._host.ids.token)[1])

@@ -227,8 +227,7 @@ class Execution:
         """A body returned. The value is recorded, and the workflow sees what the record says."""
         if self.loop.evicting:
             return
-        self._ended(call)
-        if not self._awaited(call):
+        if not self._ended(call):
             self._dropped(call)
             return
         try:
@@ -264,8 +263,7 @@ class Execution:
         """A body raised: try again later, or record the failure for good."""
         if self.loop.evicting:
             return
-        self._ended(call)
-        if not self._awaited(call):
+        if not self._ended(call):
             self._dropped(call)
             return
         failure = Failure.from_exception(error)
@@ -555,15 +553,18 @@ class Execution:
     def _awaited(self, call: StepCall) -> bool:
         return call.future is not None and not call.future.done()
 
-    def _ended(self, call: StepCall) -> None:
-        """A body has come to its end: book it out, whether its end was still wanted or not."""
-        self._shown.pop(call, None)
+    def _ended(self, call: StepCall) -> bool:
+        """A body has come to its end: book it out. Whether its end is still wanted."""
+        if self._shown:
+            self._shown.pop(call, None)
+        awaited = call.future is not None and not call.future.done()
         if call.running:
             call.running = False
-            if self._awaited(call):
+            if awaited:
                 self._running -= 1
             else:
                 self._ending -= 1
+        return awaited
 
     def _dropped(self, call: StepCall) -> None:
         """A body whose result nobody wants has ended."""
@@ -659,7 +660,7 @@ class Execution:
                 wanted.append(heappop(retrying)[2])
         while wanted:
             call = wanted[0]
-            if not self._awaited(call):
+            if call.future is None or call.future.done():
                 wanted.popleft()
                 continue
             if call.gate > self._durable:
@@ -668,7 +669,8 @@ class Execution:
                 return
             wanted.popleft()
             call.running = True
-            call.started_at = max(self._effects.now(), self.loop.now)
+            now = self._effects.now()
+            call.started_at = now if now > self.loop.now else self.loop.now
             call.shown = False
             call.body_timed_out = False
             self._running += 1

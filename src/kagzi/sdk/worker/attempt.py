@@ -205,7 +205,8 @@ class Attempt:
             self._wait(execution)
         else:
             self._watch_timers(execution)
-        self._flush()
+        if self._outbox:
+            self._flush()
 
     def _final_operation(self, execution: Execution) -> Operation:
         outcome = execution.outcome
@@ -276,25 +277,18 @@ class Attempt:
     def _flush(self) -> None:
         if self._in_flight or not self._outbox or self.gone:
             return
-        operations = tuple(self._outbox)
-        self._outbox.clear()
+        operations, self._outbox = tuple(self._outbox), []
         self._in_flight = len(operations)
         chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
-        commit = self._worker.commit(chunk)
-        commit.add_done_callback(self._committed)
+        self._worker.commit(chunk).then(self._committed)
 
-    def _committed(self, commit: asyncio.Future[ChunkAnswer]) -> None:
+    def _committed(self, answer: ChunkAnswer | Exception) -> None:
         operations, self._in_flight = self._in_flight, 0
         if self.gone:
-            if not commit.cancelled():
-                commit.exception()
             return
-        error = None if commit.cancelled() else commit.exception()
-        if commit.cancelled() or error is not None:
-            self._refused(error)
-            return
-        answer = commit.result()
-        if answer is ChunkAnswer.LEASE_LOST:
+        if isinstance(answer, Exception):
+            self._refused(answer)
+        elif answer is ChunkAnswer.LEASE_LOST:
             self.abandon("its lease was lost")
         elif answer is ChunkAnswer.NEWS:
             # Parking was declined because something arrived meanwhile. Claiming the run again brings the news along.
@@ -307,10 +301,11 @@ class Attempt:
             if self.execution is not None:
                 # A run that waits in memory has lent its slot; what is due starts when it has one again.
                 self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
-            self._flush()
+            if self._outbox:
+                self._flush()
 
-    def _refused(self, error: BaseException | None) -> None:
-        if isinstance(error, KagziError) or error is None:
+    def _refused(self, error: Exception) -> None:
+        if isinstance(error, KagziError):
             self.abandon(f"its progress could not be stored: {error}")
         else:
             logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())

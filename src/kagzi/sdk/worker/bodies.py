@@ -58,6 +58,7 @@ class Bodies:
         self._pool: Threads | None = None
         self._alive: dict[StepCall, tuple[Attempt, Span]] = {}  # in order of start
         self._ending: dict[StepCall, Span] = {}  # cancelled or timed out: until when it may take
+        self._ended: list[tuple[Attempt, StepCall, Any, Any, BaseException | None]] = []  # in this turn of the loop
         self._sweeper: asyncio.TimerHandle | None = None
         self._context = copy_context()
 
@@ -72,15 +73,13 @@ class Bodies:
             None if is_async else threading.Event(),
         )
         context = self._context.copy()
-        context.run(current_step.set, info)
         if attempt.trace is not None:
             attempt.trace.begin_step(call, call.name, _attributes(info), context)
         loop = attempt.loop
         if is_async:
-            task = loop.create_task(_run(call), context=context)
-            call.body = task
-            task.add_done_callback(partial(self._task_done, attempt, call))
+            call.body = loop.create_task(self._run(attempt, call, info), name=call.step_id, context=context)
         else:
+            context.run(current_step.set, info)
             self._start_thread(loop, attempt, call, context, info)
         self._alive[call] = (attempt, self._monotonic())
         if self._sweeper is None:
@@ -94,6 +93,7 @@ class Bodies:
         body = call.body
         if isinstance(body, asyncio.Task):
             body.cancel()
+            body.add_done_callback(partial(self._never_begun, self._alive[call][0], call))
         else:
             body.cancelled.set()
             body.future.cancel()  # if no thread has taken it yet, it never runs
@@ -142,24 +142,47 @@ class Bodies:
             self._pool = Threads(self._threads)
         return self._pool.submit(work)
 
-    def _task_done(self, attempt: Attempt, call: StepCall, task: asyncio.Task[Any]) -> None:
-        if call.body is not task or not self._take(call):
-            if not task.cancelled():
-                task.exception()  # seen, so that asyncio does not complain
-            return
-        if task.cancelled():
-            if call.body_timed_out:
-                attempt.step_raised(call, timeout_error(call))
-            elif attempt.wants(call):
-                attempt.step_raised(call, asyncio.CancelledError(f"step {call.step_id} cancelled itself"))
-            else:
-                attempt.body_ended(call)
-        elif (error := task.exception()) is not None:
-            attempt.step_raised(call, timeout_error(call) if call.body_timed_out else error)
-        elif type(result := task.result()) is Exited:
-            attempt.step_raised(call, result.error)
-        else:
+    async def _run(self, attempt: Attempt, call: StepCall, info: StepInfo) -> None:
+        """The task of a body. It does not tell of its end itself, because from there the workflow goes on, which must
+        not happen inside a task: one callback tells of all that end in the same turn of the loop."""
+        current_step.set(info)
+        body = call.body
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = await call.fn(*call.args, **call.kwargs)
+        except (Exception, asyncio.CancelledError, SystemExit) as problem:
+            # SystemExit, too: a task would pass it on and end the worker, with all the other runs it holds.
+            error = problem
+        if not self._ended:
+            attempt.loop.call_soon(self._tell_ended)
+        self._ended.append((attempt, call, body, result, error))
+
+    def _tell_ended(self) -> None:
+        ended, self._ended = self._ended, []
+        for attempt, call, body, result, error in ended:
+            try:
+                self._tell(attempt, call, body, result, error)
+            except Exception:
+                logger.exception("going on after step %s failed", call.step_id)
+
+    def _never_begun(self, attempt: Attempt, call: StepCall, body: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first turn ends without `_run`."""
+        self._tell(attempt, call, body, None, asyncio.CancelledError())
+
+    def _tell(self, attempt: Attempt, call: StepCall, body: Any, result: Any, error: BaseException | None) -> None:
+        if call.body is not body or not self._take(call):
+            return  # it was given up
+        if error is None:
             attempt.step_returned(call, result)
+        elif call.body_timed_out:
+            attempt.step_raised(call, timeout_error(call))
+        elif not isinstance(error, asyncio.CancelledError):
+            attempt.step_raised(call, error)
+        elif attempt.wants(call):
+            attempt.step_raised(call, asyncio.CancelledError(f"step {call.step_id} cancelled itself"))
+        else:
+            attempt.body_ended(call)
 
     def _thread_done(self, attempt: Attempt, call: StepCall, body: ThreadBody, future: ThreadFuture[Any]) -> None:
         if call.body is not body or not self._take(call):
@@ -172,7 +195,8 @@ class Bodies:
             attempt.step_returned(call, future.result())
 
     def _take(self, call: StepCall) -> bool:
-        self._ending.pop(call, None)
+        if self._ending:
+            self._ending.pop(call, None)
         return self._alive.pop(call, None) is not None
 
     def _sweep(self) -> None:
@@ -230,23 +254,6 @@ class Bodies:
         self._take(call)
         if self._pool is not None and isinstance(call.body, ThreadBody):
             self._pool.give_up(call.body.future)
-
-
-class Exited:
-    """What became of a body that called sys.exit()."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: SystemExit) -> None:
-        self.error = error
-
-
-async def _run(call: StepCall) -> Any:
-    try:
-        return await call.fn(*call.args, **call.kwargs)
-    except SystemExit as error:
-        # A task would pass it on and end the worker, with all the other runs it holds.
-        return Exited(error)
 
 
 def _attributes(info: StepInfo) -> dict[str, str | int]:

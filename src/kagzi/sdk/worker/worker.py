@@ -22,8 +22,6 @@ from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import (
     BirthLease,
-    Chunk,
-    ChunkAnswer,
     CompleteRun,
     FailRun,
     Operation,
@@ -114,7 +112,7 @@ class Worker:
         self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads)
         self.loop: asyncio.AbstractEventLoop
         self._engine = engine
-        self._commit = engine.workers.commit
+        self.commit = engine.workers.commit
         self._attempt: Callable[[Worker, Claim, Instant, Span], Attempt] = Attempt
         self._registry = registry
         self._namespace = namespace
@@ -378,10 +376,6 @@ class Worker:
         return None if definition is None else definition.retry
 
     # What attempts call.
-
-    def commit(self, chunk: Chunk) -> asyncio.Future[ChunkAnswer]:
-        answer = self._commit(chunk)
-        return answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
 
     def finished(self, last: Operation) -> None:
         if isinstance(last, CompleteRun):

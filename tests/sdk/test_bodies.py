@@ -1,0 +1,147 @@
+"""The ends of step bodies: each is told once, and only of the body that is still wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kagzi.core.retry import Retry
+from kagzi.sdk.codec import signature_of
+from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.bodies import Bodies
+
+
+class Told:
+    """Stands for the attempt: writes down what it is told, and whether it was told inside of a task."""
+
+    run_id = "run"
+    workflow = "workflow"
+    claim = SimpleNamespace(namespace="default")
+    trace = None
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.heard: list[tuple[str, Any]] = []
+        self.wanted = False
+
+    def wants(self, call: StepCall) -> bool:
+        return self.wanted
+
+    def step_returned(self, call: StepCall, value: object) -> None:
+        self._hear("returned", value)
+
+    def step_raised(self, call: StepCall, error: BaseException) -> None:
+        self._hear("raised", str(error))
+
+    def body_ended(self, call: StepCall) -> None:
+        self._hear("ended", None)
+
+    def _hear(self, what: str, value: object) -> None:
+        assert asyncio.current_task() is None
+        self.heard.append((what, value))
+
+
+def call_of(fn: Callable[..., Any]) -> StepCall:
+    return StepCall(
+        step_id=fn.__name__,
+        name=fn.__name__,
+        fn=fn,
+        codec=signature_of(fn),
+        policy=Retry(),
+        timeout=None,
+        args=(),
+        kwargs={},
+        input=b"[]",
+        input_hash=1,
+    )
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def bodies() -> Bodies:
+    return Bodies(monotonic=lambda: 0, threads=0)
+
+
+async def test_bodies_that_end_in_one_turn_are_told_of_outside_of_their_tasks(bodies: Bodies) -> None:
+    async def seven() -> int:
+        return 7
+
+    async def bad() -> None:
+        raise ValueError("bad")
+
+    async def leaves() -> None:
+        raise SystemExit("leaves")
+
+    told = Told()
+    for fn in (seven, bad, leaves):
+        bodies.start(cast("Attempt", told), call_of(fn))
+    await turns()
+    assert told.heard == [("returned", 7), ("raised", "bad"), ("raised", "leaves")]
+    bodies.close()
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["before its first turn", "while it waits"])
+async def test_a_cancelled_body_ends_once(bodies: Bodies, begun: bool) -> None:
+    async def waits() -> None:
+        await asyncio.Event().wait()
+
+    told = Told()
+    call = call_of(waits)
+    bodies.start(cast("Attempt", told), call)
+    if begun:
+        await turns()
+    bodies.cancel(call)
+    await turns()
+    assert told.heard == [("ended", None)]
+    bodies.close()
+
+
+async def test_a_body_that_cancels_itself_has_failed(bodies: Bodies) -> None:
+    async def gives_up() -> None:
+        raise asyncio.CancelledError
+
+    told = Told()
+    told.wanted = True
+    bodies.start(cast("Attempt", told), call_of(gives_up))
+    await turns()
+    assert told.heard == [("raised", "step gives_up cancelled itself")]
+    bodies.close()
+
+
+async def test_a_body_that_was_given_up_does_not_speak_for_the_next_attempt(bodies: Bodies) -> None:
+    doors = [asyncio.Event(), asyncio.Event()]
+    waiting = iter(enumerate(doors))
+
+    async def slow() -> int:
+        number, door = next(waiting)
+        try:
+            await door.wait()
+        except asyncio.CancelledError:
+            await door.wait()
+        return number
+
+    told = Told()
+    call = call_of(slow)
+    bodies.start(cast("Attempt", told), call)
+    await turns()
+    bodies.cancel(call)
+    told.loop.call_soon(bodies._give_up, call)
+    await turns(1)
+    bodies.start(cast("Attempt", told), call)
+    await turns()
+    doors[0].set()
+    await turns()
+    assert told.heard == [("ended", None)]
+    doors[1].set()
+    await turns()
+    assert told.heard == [("ended", None), ("returned", 1)]
+    bodies.close()
