@@ -13,6 +13,7 @@ from typing import Final
 
 from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.key import mask_keys
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
 from kagzi.core.page import BY_NUMBER, Cursor, Page, sign, verify
 from kagzi.engine.checks import check_number, check_token
@@ -27,7 +28,7 @@ _AGAIN_SECONDS: Final = 1.0
 _BATCH: Final = 500
 _WAITING: Final = 10_000
 _CLOSE_SECONDS: Final = 5.0
-_LONGEST: Final = 4 * NAME_CHARACTERS
+_LONGEST: Final = NAME_CHARACTERS
 
 
 class Audit:
@@ -121,7 +122,7 @@ class Audit:
 
 
 def _clean(entry: AuditEntry) -> AuditEntry:
-    """Some of it is what callers said: as long as it may be, and storable."""
+    """Some of it is what callers said: a line of an ordinary length, storable, and no key in it."""
     return AuditEntry(
         actor=_text(entry.actor),
         action=_text(entry.action),
@@ -134,4 +135,7 @@ def _clean(entry: AuditEntry) -> AuditEntry:
 
 
 def _text(value: str) -> str:
-    return value[:_LONGEST].replace("\0", "").encode("utf-8", "replace").decode()
+    if value.isprintable() and len(value) <= _LONGEST:
+        return mask_keys(value)
+    line = "".join([character if character.isprintable() else " " for character in value[:_LONGEST]])
+    return mask_keys(line.encode("utf-8", "replace").decode())

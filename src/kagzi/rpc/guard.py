@@ -17,7 +17,6 @@ from kagzi.access.caller import Caller
 from kagzi.access.gate import Auditor, Gate
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
-from kagzi.core.key import mask_keys
 from kagzi.errors import KagziError
 from kagzi.ids import IdSource
 from kagzi.requests import request_id
@@ -77,7 +76,7 @@ class GateGuard:
             actor=caller.actor,
             action=method.path,
             namespace=namespace or None,
-            target=mask_keys(_target(method, request)),
+            target=_target(method, request),
             request_id=request_id(metadata.items(), self._ids),
             peer=caller.peer,
             result=result,
