@@ -21,7 +21,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench simulate clean
+.PHONY: help demo test check format bench simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ bench: $(DEV) ## Measure Kagzi side by side with its peers
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)
+
+pgbouncer: $(DEV) ## Try everything behind a real PgBouncer (Debian: apt install pgbouncer)
+	$(PY) -m scripts.pgbouncer $(ARGS)
+
+failover: $(DEV) ## Kill primaries of a Patroni cluster under load (Debian: apt install patroni etcd-server postgresql-15)
+	$(PY) -m scripts.failover $(ARGS)
 
 clean: ## Remove the environment and everything built or cached
 	rm -rf $(VENV) build dist src/kagzi/_proto .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

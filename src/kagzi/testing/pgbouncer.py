@@ -63,7 +63,12 @@ class PgBouncer:
         return self.url_of("postgres")
 
     def url_of(self, database: str) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
+        return f"postgresql://postgres@{self.host}/{database}"
+
+    @property
+    def host(self) -> str:
+        """Address and port, as in a URL."""
+        return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Return when it answers."""
