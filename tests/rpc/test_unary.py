@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from kagzi._proto.v1 import admin_pb2, common_pb2, worker_pb2, workflow_pb2
+from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2
 from kagzi.core.instant import SECOND
 from tests.rpc.support import Client, detail_of, payload, serving
 
@@ -504,3 +504,25 @@ async def test_deregistering_hands_runs_back_at_once(url: str) -> None:
                 await client.complete(task.run_id, begun.step_id, b"late")
         run = await client.get(run_id)
         assert (run.attempts, run.crashes, run.executions) == (0, 0, 2)
+
+
+async def test_payloads_that_look_like_what_we_store(client: Client) -> None:
+    """Metadata is kept behind a mark. Bytes of a client's own that begin with it are bytes like any others."""
+    await client.register("w")
+    for data in (b"\x00kagzi.v1.Payload\x00", b"\x00kagzi.v1.Payload\x00\xff"):
+        run_id = await client.start("w", data)
+        task = await client.poll("w")
+        assert task.input.data == data
+        begun = await client.begin(task.run_id, "s")
+        assert (await client.complete(task.run_id, begun.step_id, data)).output.data == data
+        await client.complete_workflow(task.run_id, data)
+        assert (await client.get(run_id)).output.data == data
+
+
+async def test_retrying_in_a_namespace_that_is_none_does_not_make_it(client: Client) -> None:
+    retry = workflow_pb2.RetryWorkflowRequest(namespace="typo", run_id="0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await client.workflows.RetryWorkflow(retry)
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    listed = await client.namespaces.ListNamespaces(namespace_pb2.ListNamespacesRequest())
+    assert [namespace.namespace for namespace in listed.namespaces] == ["default"]

@@ -145,9 +145,11 @@ class StartCheck:
 
 
 def check_chunk(chunk: Chunk, limit: int) -> int:
-    """The size of its payloads. Ids are not looked at here: a wrong one matches no lease."""
+    """The size of its payloads. Ids are hardly looked at here: a wrong one matches no lease."""
     if not chunk.operations:
         raise InvalidRequest("a chunk must contain an operation")
+    if not chunk.run_id:
+        raise InvalidRequest("run id must not be empty")
     total = 0
     for operation in chunk.operations:
         if isinstance(operation, StepOperation):

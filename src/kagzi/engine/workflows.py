@@ -178,9 +178,9 @@ class Workflows:
         repeat = replace(
             repeat, run_id=check_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
         )
-        await self._namespaces.admit(repeat.namespace)
         # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
         queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
+        await self._namespaces.admit(repeat.namespace)  # not before: it would make a namespace that only a typo names
         started = cast("Started", await self._submit(repeat))
         self._wakeups.available(queue, started.available_at)
         return started

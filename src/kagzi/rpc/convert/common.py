@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from kagzi._proto.v1 import common_pb2 as pb
@@ -24,7 +24,7 @@ _LONGEST_MS: Final = LONGEST // 1000
 
 
 def payload_to_bytes(payload: pb.Payload) -> bytes:
-    if not payload.metadata:
+    if not payload.metadata and not payload.data.startswith(_MARK):
         return payload.data
     return _MARK + payload.SerializeToString(deterministic=True)
 
@@ -33,7 +33,10 @@ def payload_from_bytes(data: bytes | None) -> pb.Payload:
     if data is None:
         return pb.Payload()
     if data.startswith(_MARK):
-        return pb.Payload.FromString(data[len(_MARK) :])
+        try:
+            return pb.Payload.FromString(data[len(_MARK) :])
+        except DecodeError:
+            pass  # bytes of somebody's own that begin like that; they did not come as a Payload
     return pb.Payload(data=data)
 
 
