@@ -11,7 +11,10 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -24,9 +27,23 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
 def port_of(server: subprocess.Popen[str]) -> int:
-    found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
+    return ports_of(server)[0]
+
+
+def ports_of(server: subprocess.Popen[str]) -> tuple[int, int]:
+    """For gRPC and for HTTP."""
+    found = re.search(r"gRPC on 127\.0\.0\.1:(\d+), HTTP on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
     assert found is not None
-    return int(found[1])
+    return int(found[1]), int(found[2])
+
+
+def answer(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()
 
 
 def is_serving(port: int) -> bool:
@@ -113,14 +130,24 @@ def test_a_server_without_its_database(shop: Shell) -> None:
 @pytest.mark.slow
 def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) -> None:
     server = shop.spawn("server", "--port", "0", KAGZI_DB_URL=postgres_server.url)
-    port = port_of(server)
+    port, http = ports_of(server)
     assert is_serving(port)
+    assert answer(http, "/readyz")[0] == 200
     postgres_server.stop("immediate")
     assert within(6, lambda: not is_serving(port))
+    assert within(6, lambda: answer(http, "/readyz")[0] == 503)
     time.sleep(8)  # long enough for the pauses between its attempts to grow
     assert server.poll() is None
+    assert answer(http, "/livez")[0] == 200
+    for path in ("/readyz", "/api/v1/runs", "/api/v1/health"):
+        status, text = answer(http, path)
+        assert status in (503, 504), text
+        assert "postgres" not in text.lower()
+        assert str(urlsplit(postgres_server.url).port) not in text
     postgres_server.start()
     assert within(6, lambda: is_serving(port))
+    assert within(6, lambda: answer(http, "/readyz")[0] == 200)
+    assert answer(http, "/api/v1/runs")[0] == 200
     server.send_signal(signal.SIGTERM)
     assert ended(server)[0] == 0
 
