@@ -97,6 +97,8 @@ async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
         await store.open()
         try:
             await _look(findings, store, settings, quick=quick)
+            if not quick and url.startswith("postgres"):
+                findings.components.append(await _wake_ups(url, settings.listen_url))
         finally:
             await store.close()
     except KagziError as error:
@@ -145,6 +147,28 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
     findings.reachable = found.checked_at is not None
     if not quick:
         findings.components.append(_clocks(skew))
+
+
+async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
+    """Whether processes hear of each other's work, or have to look for it."""
+    from kagzi.store.postgres.connection import Connector
+    from kagzi.store.postgres.wakeups import are_heard
+
+    speaking = Connector(url)
+    try:
+        heard = await are_heard(speaking, speaking if listen_url is None else Connector.for_listening(listen_url))
+    except KagziError as error:
+        return ComponentHealth("wake-ups", HealthStatus.DEGRADED, f"processes look once a second: {error}")
+    pooler = " (there is a PgBouncer or another pooler in between)" if speaking.pooled else ""
+    if heard:
+        return ComponentHealth("wake-ups", HealthStatus.HEALTHY, f"processes hear of each other's work{pooler}")
+    if heard is None:
+        advice = "set KAGZI_LISTEN_URL to the PostgreSQL behind the pooler, and they hear of each other's work"
+    else:
+        advice = (
+            "what is announced is not heard at KAGZI_LISTEN_URL; it must lead to the same database, directly"
+        )
+    return ComponentHealth("wake-ups", HealthStatus.DEGRADED, f"processes look once a second: {advice}")
 
 
 def _clocks(skew: Span) -> ComponentHealth:

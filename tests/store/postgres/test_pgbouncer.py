@@ -8,7 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 
+from kagzi.cli.doctor import examine
+from kagzi.core.health import HealthStatus
 from kagzi.errors import InvalidRequest
+from kagzi.settings import Settings
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.pooled import PooledConnection
 from kagzi.store.postgres.store import PostgresStore
@@ -165,6 +168,32 @@ async def test_without_another_way_listening_says_so_and_waits(
     assert not task.done()
     await store.close()
     await asyncio.wait_for(task, 5)
+
+
+@needs_pgbouncer
+async def test_the_doctor_tells_who_is_heard(bouncer: PgBouncer, server: PostgresServer) -> None:
+    await _create(server, "checked")
+    direct, pooled = server.url_of("checked"), bouncer.url_of("checked")
+    store = PostgresStore(direct)
+    await store.open()
+    await store.close()
+
+    async def wake_ups(url: str, listen_url: str | None) -> tuple[HealthStatus, str]:
+        findings = await examine(Settings(listen_url=listen_url), url, quick=False)
+        (found,) = [part for part in findings.components if part.name == "wake-ups"]
+        return found.status, found.message
+
+    assert await wake_ups(direct, None) == (HealthStatus.HEALTHY, "processes hear of each other's work")
+    status, message = await wake_ups(pooled, None)
+    assert status is HealthStatus.DEGRADED
+    assert "set KAGZI_LISTEN_URL" in message
+    status, message = await wake_ups(pooled, direct)
+    assert status is HealthStatus.HEALTHY
+    assert "pooler in between" in message
+    for deaf in (pooled, server.url):  # through PgBouncer, too; another database
+        status, message = await wake_ups(pooled, deaf)
+        assert status is HealthStatus.DEGRADED
+        assert "is not heard at KAGZI_LISTEN_URL" in message
 
 
 async def _create(server: PostgresServer, database: str) -> None:

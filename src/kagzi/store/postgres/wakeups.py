@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kagzi.errors import KagziError
-from kagzi.store.postgres.connection import Connector
+from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.pool import Line, hang_up, lifetime
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Queue
@@ -33,6 +33,8 @@ _PAYLOADS = 8  # beyond that "anything may have finished" is cheaper to hear
 _FIRST_BACKOFF = 1.0
 _LAST_BACKOFF = 30.0
 _PROBE_SECONDS = 10.0
+_TEST = "kagzi_test"
+_TEST_SECONDS = 2.0
 _NOTIFY = STATEMENTS["notify"]
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
 
@@ -145,6 +147,31 @@ class Listener:
                 self._on_work((first, second))
             else:
                 self._on_finished(first, second)
+
+
+async def are_heard(speaking: Connector, hearing: Connector) -> bool | None:
+    """Whether what is announced one way is heard on the other; None if nobody can listen, behind a pooler."""
+    speaker = await speaking.connect()
+    try:
+        if hearing is speaking and speaking.pooled:
+            return None
+        listener = await hearing.connect()
+        try:
+            heard = asyncio.Event()
+            word = f"{listener.get_server_pid()}"
+            await listener.add_listener(_TEST, lambda *note: heard.set() if note[-1] == word else None)
+            await speaker.fetch(_NOTIFY, [_TEST], [word])
+            async with asyncio.timeout(_TEST_SECONDS):
+                await heard.wait()
+        finally:
+            await hang_up(listener)
+    except TimeoutError:
+        return False
+    except Exception as error:
+        raise error if isinstance(error, KagziError) else translate(error) from None
+    finally:
+        await hang_up(speaker)
+    return True
 
 
 def payloads(pairs: Iterable[tuple[str, str]]) -> list[str]:
