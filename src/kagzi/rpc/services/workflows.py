@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
-from kagzi.api.operations import CancelRun, Started, TerminateRun
+from kagzi.api.ending import cancel_run
+from kagzi.api.operations import Started
 from kagzi.api.workflows import RunFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
-from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
+from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
     cancel_from_wire,
@@ -126,25 +127,8 @@ class WorkflowService:
     # Ending, and beginning again.
 
     async def CancelWorkflow(self, request: pb.CancelWorkflowRequest, call: Call) -> pb.CancelWorkflowResponse:  # noqa: ARG002
-        cancel = cancel_from_wire(request)
-        answer = await self._workflows.cancel(cancel)
-        if answer.effective and not answer.status.finished and await self._cannot_be_told(cancel):
-            answer = await self._workflows.terminate(
-                TerminateRun(namespace=cancel.namespace, run_id=cancel.run_id, reason="cancelled")
-            )
+        answer = await cancel_run(self._host.engine, cancel_from_wire(request))
         return pb.CancelWorkflowResponse(cancelled=answer.effective, status=old_status(answer.status))
-
-    async def _cannot_be_told(self, cancel: CancelRun) -> bool:
-        """Whether the run is, or was last, driven by a worker that nobody can tell about a cancellation: one of those
-        that name no versions when they register."""
-        run = await self._workflows.get(cancel.namespace, cancel.run_id)
-        if run.worker_id is None:
-            return False
-        try:
-            worker = await self._host.engine.admin.get_worker(run.worker_id)
-        except NotFound:
-            return False
-        return all(offered.version is None for offered in worker.types)
 
     async def TerminateWorkflow(
         self,
