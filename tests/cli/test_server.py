@@ -90,7 +90,7 @@ def test_a_server_that_is_told_twice_ends_at_once(shop: Shell) -> None:
     waiting = shop.spawn("start", "checkout", "-i", '["2", 5]', "--wait", KAGZI_URL=url)
     read_until(waiting, "is stored")
     server.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    read_until(server, "stopping")
     server.send_signal(signal.SIGINT)
     assert ended(server, 20)[0] == 0
 

@@ -7,8 +7,10 @@ from contextlib import suppress
 from typing import Final
 
 import click
+import msgspec
 
 from kagzi.api.admin import WorkerFilter
+from kagzi.api.documents import worker_document
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
@@ -58,7 +60,7 @@ def list_workers(
     )
     found = run(_list(settings, wanted, limit, page))
     if json:
-        output.document({"workers": [summary(worker) for worker in found.items], "next": found.next})
+        output.document({"workers": [worker_document(worker) for worker in found.items], "next": found.next})
         return
     output.table(
         ("worker", "status", "queues", "runs", "host", "pid", "version", "heard of"),
@@ -146,10 +148,11 @@ async def _gone(engine: ManagedEngine, worker_id: str) -> Worker:
 
 
 def _print(worker: Worker, json: bool) -> None:
-    facts = summary(worker)
+    document = worker_document(worker)
     if json:
-        output.document(facts)
+        output.document(document)
         return
+    facts: dict[str, object] = msgspec.to_builtins(document)
     facts |= {
         "queues": ", ".join(worker.queues),
         "workflows": ", ".join(offered.name + f" {offered.version or ''}".rstrip() for offered in worker.types),
@@ -157,25 +160,3 @@ def _print(worker: Worker, json: bool) -> None:
         "workflow_limits": ", ".join(f"{name}={limit}" for name, limit in worker.type_limits.items()) or None,
     }
     output.table(("", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
-
-
-def summary(worker: Worker) -> dict[str, object]:
-    return {
-        "worker_id": worker.worker_id,
-        "namespace": worker.namespace,
-        "status": worker.status.value,
-        "queues": list(worker.queues),
-        "workflows": [{"workflow": offered.name, "version": offered.version} for offered in worker.types],
-        "hostname": worker.hostname,
-        "pid": worker.pid,
-        "version": worker.version,
-        "concurrency": worker.concurrency,
-        "active": worker.active,
-        "completed": worker.completed,
-        "failed": worker.failed,
-        "labels": worker.labels,
-        "queue_limit": worker.queue_limit,
-        "workflow_limits": worker.type_limits,
-        "registered_at": output.moment(worker.registered_at),
-        "last_heartbeat_at": output.moment(worker.last_heartbeat_at),
-    }
