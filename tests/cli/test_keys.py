@@ -131,6 +131,13 @@ def test_a_server_asks_for_keys_and_workers_show_theirs(shop: Shell) -> None:
     assert refused.code == 1
     assert "disabled" in refused.err
 
+    # At the database itself: servers notice within seconds.
+    for command, code in (("enable", 0), ("disable", 1)):
+        assert shop("namespaces", command, "shop").code == 0
+        until = time.monotonic() + 10
+        while shop(*start, **remote, KAGZI_AUTH_KEY=client).code != code:
+            assert time.monotonic() < until
+
     assert shop("keys", "revoke", key_id(viewer)).code == 0
     until = time.monotonic() + 10
     while (refused := shop("runs", "list", **remote, KAGZI_AUTH_KEY=viewer)).code == 0:

@@ -261,6 +261,16 @@ async def test_a_key_of_one_namespace_neither_reads_nor_disturbs_another(server:
         await theirs.call("CompleteWorkflow", run_id=tenant.handle, output=common_pb2.Payload(data=b"1"))
 
 
+async def test_what_is_inside_a_request_does_not_cross_either(light: Guarded) -> None:
+    await light.key(Role.CLIENT, "b")
+    async with light.client(await light.key(Role.CLIENT, "a")) as client:
+        inner = workflow_pb2.StartWorkflowRequest(workflow_type="w", namespace="b")
+        assert (await client.refused("StartWorkflows", starts=[inner])).code() is Code.INVALID_ARGUMENT
+        inner.namespace = "a"
+        assert (await client.call("StartWorkflows", starts=[inner])).results[0].started.run_id
+        assert (await client.call("GetStats")).total_workflows == 1
+
+
 async def test_lists_and_counts_show_one_namespace_only(server: Guarded) -> None:
     mine = server.client(await server.key(Role.VIEWER, "a"))
     theirs = server.client(await server.key(Role.ADMIN, "b"))
