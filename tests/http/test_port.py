@@ -21,8 +21,10 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.http.port import HttpPort
 from kagzi.http.tls import Tls
-from tests.cli.conftest import Shell, read_until
+from tests.cli.conftest import Shell, read_until, shell
 from tests.http.support import Client, serving
+
+__all__ = ["shell"]  # a fixture of the commands' tests
 
 
 class Certificates:
@@ -201,22 +203,23 @@ def test_a_client_needs_no_web_server() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_server_process(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    server = shell.spawn("server", "--port", "0", "--http-port", "0", "--log-format", "json")
-    try:
-        line = next(line for line in read_until(server, "is ready").splitlines() if "is ready" in line)
-        message = json.loads(line)["message"]
-        port = int(message.partition("HTTP on 127.0.0.1:")[2].partition(";")[0])
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as response:
-            assert json.load(response)["ready"]
-        stream = urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/events", timeout=10)
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_server_process(shell: Shell, tls: bool) -> None:
+    certificates = Certificates(shell.directory)
+    files = certificates.tls(mutual=True)
+    environ = {"KAGZI_TLS_CERT": files.cert, "KAGZI_TLS_KEY": files.key, "KAGZI_TLS_CLIENT_CA": files.client_ca or ""}
+    server = shell.spawn(
+        "server", "--port", "0", "--http-port", "0", "--log-format", "json", **(environ if tls else {})
+    )
+    line = next(line for line in read_until(server, "is ready").splitlines() if "is ready" in line)
+    port = json.loads(line)["message"].partition("HTTP on 127.0.0.1:")[2].partition(";")[0]
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    context = certificates.context(certificates.clients) if tls else None
+    with urllib.request.urlopen(f"{url}/readyz", timeout=10, context=context) as response:
+        assert json.load(response)["ready"]
+    with urllib.request.urlopen(f"{url}/api/v1/events", timeout=10, context=context):
         server.send_signal(signal.SIGTERM)
         _, err = server.communicate(timeout=10)
-        assert server.returncode == 0, err
-        # One JSON document a line, and no word of the web server's own.
-        assert {json.loads(line)["logger"].partition(".")[0] for line in err.splitlines()} == {"kagzi"}
-        stream.close()
-    finally:
-        server.kill()
-        server.wait()
+    assert server.returncode == 0, err
+    # One JSON document a line, and no word of the web server's own.
+    assert {json.loads(line)["logger"].partition(".")[0] for line in err.splitlines()} == {"kagzi"}

@@ -35,6 +35,8 @@ log = logging.getLogger("kagzi.http")
 
 _BACKLOG: Final = 1024
 _LAST_WORD_SECONDS: Final = 0.5
+_HANDSHAKE_SECONDS: Final = 10.0
+_GOODBYE_SECONDS: Final = 1.0
 
 
 class HttpPort:
@@ -168,6 +170,28 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """They are for the process, which has more than this to end."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does it, with bounds on how long TLS may take to begin and to say goodbye."""
+        loop = asyncio.get_running_loop()
+        config = self.config
+        tls = config.ssl is not None
+
+        def make_protocol() -> asyncio.Protocol:
+            return Protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
+
+        self.servers = [
+            await loop.create_server(
+                make_protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS if tls else None,
+                ssl_shutdown_timeout=_GOODBYE_SECONDS if tls else None,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
 
     async def hurry(self) -> None:
         """Cut off what is still under way. Whoever asked is told so, if it can be told at once."""
