@@ -145,6 +145,7 @@ class BirthLease(Struct, frozen=True, kw_only=True):
     worker_id: str
     token: str
     length: Span
+    poll: int | None = None  # the number of the poll that waits for it; None if the worker is in this process
 
 
 class StartRun(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,8 @@ class Poll(Struct, frozen=True, kw_only=True):
 
     `number` counts a worker's polls from 1 and `token` is fresh for each number: the token of every run claimed is made
     of it and of how often that run was claimed, so that no two claims of a run share one, even if a poll arrives twice.
-    Repeating a poll (its answer was lost) with the same number and token returns the same runs.
+    Repeating a poll (its answer was lost) with the same number and token returns the same runs. A poll that `adopts`
+    may be answered with runs that were started while it waited: they are born leased to it.
     """
 
     namespace: str
@@ -52,6 +53,7 @@ class Poll(Struct, frozen=True, kw_only=True):
     number: int
     token: str
     wait: Span
+    adopts: bool = False
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -131,12 +133,8 @@ class LeaseState(Struct, frozen=True, kw_only=True):
 
 
 class Adopter(Protocol):
-    """A worker in the engine's own process, which may take a run in the moment it is started.
-
-    Not part of the wire: a remote engine ignores it.
-    """
-
-    worker_id: str
+    """Somebody who may take a run in the moment it is started: a worker in the engine's own process, or a poll that
+    waits there."""
 
     def reserve(self, start: StartRun) -> BirthLease | None:
         """A lease for this run if there is a free slot and no backlog, else None."""
@@ -149,6 +147,15 @@ class Adopter(Protocol):
     def decline(self, lease: BirthLease) -> None:
         """The run was not born under this lease: free the slot."""
         ...
+
+
+class AttachedWorker(Adopter, Protocol):
+    """A worker in the engine's own process.
+
+    Not part of the wire: a remote engine ignores it.
+    """
+
+    worker_id: str
 
     def claimable(self, limit: int) -> int:
         """How many of `limit` runs still fit, now that a claim is about to be made; held back until `claimed`."""
@@ -181,7 +188,7 @@ class WorkerService(Protocol):
         """Leave; runs still held go back at once and burn nothing. With a namespace: only a worker of it."""
         ...
 
-    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         """Offer free slots to runs started in this process; the returned function takes the offer back."""
         ...
 

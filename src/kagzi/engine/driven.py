@@ -31,7 +31,7 @@ from kagzi.api.operations import (
     StartRun,
     Write,
 )
-from kagzi.api.workers import Adopter, Claim
+from kagzi.api.workers import Adopter, AttachedWorker, Claim
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.events import Events
@@ -78,18 +78,27 @@ class Driven:
         self._driven: dict[str, _Driven] = {}
         self._adopters: dict[Queue, list[Adopter]] = {}
         self._ended: list[tuple[str, str, Run | None]] = []
-        self._by_worker: dict[str, Adopter] = {}
-        self._reserved: dict[str, Adopter] = {}  # by the token of the lease
+        self._by_worker: dict[str, AttachedWorker] = {}
+        self._reserved: dict[int, Adopter] = {}  # by the identity of the lease: those of one poll are alike
 
     # Workers in this process.
 
-    def attach(self, adopter: Adopter, queues: tuple[Queue, ...]) -> Callable[[], None]:
-        self._by_worker[adopter.worker_id] = adopter
+    def attach(self, worker: AttachedWorker, queues: tuple[Queue, ...]) -> Callable[[], None]:
+        self._by_worker[worker.worker_id] = worker
+        withdraw = self.offer(worker, queues)
+
+        def detach() -> None:
+            self._by_worker.pop(worker.worker_id, None)
+            withdraw()
+
+        return detach
+
+    def offer(self, adopter: Adopter, queues: tuple[Queue, ...]) -> Callable[[], None]:
+        """From now on runs of these queues may be born under a lease of this adopter, until the offer is withdrawn."""
         for queue in queues:
             self._adopters.setdefault(queue, []).append(adopter)
 
-        def detach() -> None:
-            self._by_worker.pop(adopter.worker_id, None)
+        def withdraw() -> None:
             for queue in queues:
                 offered = self._adopters.get(queue, [])
                 if adopter in offered:
@@ -97,7 +106,7 @@ class Driven:
                 if not offered:
                     self._adopters.pop(queue, None)
 
-        return detach
+        return withdraw
 
     def reserve(self, start: StartRun) -> BirthLease | None:
         """A lease from a worker with a free slot for it. It hears `adopt` or `decline`, also if it leaves
@@ -105,11 +114,11 @@ class Driven:
         for adopter in self._adopters.get((start.namespace, start.task_queue), ()):
             lease = adopter.reserve(start)
             if lease is not None:
-                self._reserved[lease.token] = adopter
+                self._reserved[id(lease)] = adopter
                 return lease
         return None
 
-    def adopter(self, worker_id: str) -> Adopter | None:
+    def attached(self, worker_id: str) -> AttachedWorker | None:
         return self._by_worker.get(worker_id)
 
     # What is known about a run.
@@ -210,7 +219,7 @@ class Driven:
         for start, answer in births:
             lease = start.lease
             assert lease is not None
-            adopter = self._reserved.pop(lease.token, None)
+            adopter = self._reserved.pop(id(lease), None)
             if adopter is None:
                 continue
             if answer is None or not answer.born:
@@ -294,7 +303,7 @@ class Driven:
             if adopter is not None:
                 self._loop.call_soon(adopter.lose, run_id)
 
-    def _adopter_of(self, run_id: str) -> Adopter | None:
+    def _adopter_of(self, run_id: str) -> AttachedWorker | None:
         driven = self._driven.get(run_id)
         return None if driven is None else self._by_worker.get(driven.worker_id)
 

@@ -24,6 +24,7 @@ from typing import Final
 
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import Run
+from kagzi.engine.births import Births
 from kagzi.engine.settings import EngineSettings
 from kagzi.store.protocol import Horizon, Queue, Recovered
 
@@ -50,6 +51,7 @@ class Watch:
         self.number = 0  # of the worker's latest poll
         self.polls = 0  # under way
         self.polled_at = now
+        self.births: Births | None = None  # of the poll that waits
         self._waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, settled
-from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.api.workers import AttachedWorker, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Lanes
+from kagzi.engine.births import Births
 from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_id, check_poll, check_registration
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
@@ -75,7 +76,9 @@ class Workers:
                 if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
                     return self._nothing()
                 if not watch.dirty:
-                    await watch.wait(seconds)
+                    polled = await self._wait(poll, watch, seconds)
+                    if polled is not None:
+                        return polled
         finally:
             watch.polls -= 1
             watch.polled_at = self._loop.time()
@@ -99,13 +102,30 @@ class Workers:
         self._wakeups.forget(worker_id)
         self._wakeups.changed(await self._store.deregister(worker_id, namespace))
 
-    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         return self._driven.attach(adopter, tuple((namespace, queue) for queue in queues))
+
+    async def _wait(self, poll: Poll, watch: Watch, seconds: float) -> Polled | None:
+        """Until there may be something to claim, or runs were born for this poll."""
+        if not poll.adopts or self._driven.attached(poll.worker_id) is not None:
+            await watch.wait(seconds)
+            return None
+        if watch.births is not None:
+            watch.births.close()  # this poll is a repeat, and nobody hears the answer to the first
+        limit = min(poll.limit, self._settings.claim_limit)
+        births = watch.births = Births(poll, limit, self._settings.lease, watch.release)
+        withdraw = self._driven.offer(births, watch.queues)
+        try:
+            await watch.wait(seconds)
+        finally:
+            withdraw()
+        now, claims = await births.collect()
+        return Polled(now=now, claims=claims) if claims else None
 
     async def _claim(self, poll: Poll, watch: Watch) -> Polled | None:
         """What is due now; None if the worker has no slot left, because runs were born in them meanwhile."""
         limit = min(poll.limit, self._settings.claim_limit)
-        adopter = self._driven.adopter(poll.worker_id)
+        adopter = self._driven.attached(poll.worker_id)
         if adopter is not None:
             limit = adopter.claimable(limit)
         try:

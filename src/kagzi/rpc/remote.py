@@ -29,7 +29,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.reply import Reply, reply_of, settled
 from kagzi.api.workers import (
-    Adopter,
+    AttachedWorker,
     Claim,
     Heartbeat,
     HeartbeatAnswer,
@@ -376,7 +376,7 @@ class RemoteWorkers:
         )
         await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 
-    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
         """Adoption is for workers in the engine's own process, which this one is not."""
         return lambda: None
 

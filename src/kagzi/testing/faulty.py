@@ -28,7 +28,7 @@ from kagzi.api.operations import (
     TerminateRun,
 )
 from kagzi.api.reply import Reply, reply_of
-from kagzi.api.workers import Adopter, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.api.workers import AttachedWorker, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.health import Health
 from kagzi.core.instant import Span
@@ -186,6 +186,6 @@ class FaultyWorkers:
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         await self._carry("deregister", lambda engine: engine.workers.deregister(worker_id, namespace))
 
-    def attach(self, adopter: Adopter, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
         """Adoption is for workers in the engine's own process, which this one is not."""
         return lambda: None

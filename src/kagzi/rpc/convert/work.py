@@ -200,6 +200,7 @@ def poll_from_wire(request: pb.PollTasksRequest, namespace: str) -> Poll:
         number=request.number,
         token=request.token,
         wait=request.wait_us,
+        adopts=True,
     )
 
 

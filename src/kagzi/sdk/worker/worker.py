@@ -263,6 +263,7 @@ class Worker:
                 number=self._polls,
                 token=self.ids.token(),
                 wait=self.settings.poll_wait,
+                adopts=True,
             )
             await self._poll(poll)
 

@@ -150,6 +150,7 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         lease and lease.token,
         lease and lease.worker_id,
         start.trace_context,
+        lease and lease.poll,
     )
 
 
@@ -174,4 +175,5 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional([lease and lease.token for lease in leases]),
         optional([lease and lease.worker_id for lease in leases]),
         optional([start.trace_context for start in starts]),
+        optional([lease and lease.poll for lease in leases]),
     )

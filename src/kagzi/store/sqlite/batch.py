@@ -147,10 +147,10 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
     deadline_at = start.deadline_at
     if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
         deadline_at = now + start.timeout
-    token = worker_id = lease_expires_at = started_at = None
+    token = worker_id = poll = lease_expires_at = started_at = None
     lease_length = start.lease_length
     if started.born and start.lease is not None:
-        token, worker_id, started_at = start.lease.token, start.lease.worker_id, now
+        token, worker_id, poll, started_at = start.lease.token, start.lease.worker_id, start.lease.poll, now
         lease_length = start.lease.length if lease_length is None else lease_length
         lease_expires_at = now + start.lease.length
     return (
@@ -171,6 +171,7 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
         lease_length,
         token,
         worker_id,
+        poll,
         lease_expires_at,
         started_at,
         1 if started.born else 0,

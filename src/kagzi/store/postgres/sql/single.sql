@@ -73,7 +73,8 @@ WITH instant AS MATERIALIZED (
     SELECT $2::text AS namespace, $3::uuid AS run_id, $4::text AS external_id, $5::text AS task_queue,
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
            $10::bytea AS retry_policy, $11::bigint AS lease_length, $12::bigint AS timeout, $13::bigint AS deadline_at,
-           $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context, i.now,
+           $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
+           $20::integer AS poll, i.now,
            coalesce($15::bigint, i.now + coalesce($14::bigint, 0)) AS available_at,
            $17::uuid IS NOT NULL AND coalesce($15::bigint, i.now + coalesce($14::bigint, 0)) <= i.now AS born
     FROM instant AS i
@@ -81,7 +82,7 @@ WITH instant AS MATERIALIZED (
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy,
     created_at, available_at, deadline_at, status, claim_key, lease_length, lease_expires_at, started_at, executions,
-    token, worker_id, trace_context)
+    token, worker_id, poll, trace_context)
 SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
        now, available_at, least(now + timeout, deadline_at),
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
@@ -94,6 +95,7 @@ SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coale
        CASE WHEN born THEN 1 ELSE 0 END,
        CASE WHEN born THEN token END,
        CASE WHEN born THEN worker_id END,
+       CASE WHEN born THEN poll END,
        trace_context
 FROM asked
 ON CONFLICT DO NOTHING

@@ -141,16 +141,16 @@ WITH instant AS MATERIALIZED (
            n.token IS NOT NULL AND coalesce(n.start_at, i.now + coalesce(n.delay, 0)) <= i.now AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
-                $17::uuid[], $18::uuid[], $19::text[])
+                $17::uuid[], $18::uuid[], $19::text[], $20::integer[])
         AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input,
               retry_policy, lease_length, timeout, deadline_at, delay, start_at, birth_length, token, worker_id,
-              trace_context)
+              trace_context, poll)
     CROSS JOIN instant AS i
 )
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy,
     created_at, available_at, deadline_at, status, claim_key, lease_length, lease_expires_at, started_at, executions,
-    token, worker_id, trace_context)
+    token, worker_id, poll, trace_context)
 SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
        now, available_at, least(now + timeout, deadline_at),
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
@@ -163,6 +163,7 @@ SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coale
        CASE WHEN born THEN 1 ELSE 0 END,
        CASE WHEN born THEN token END,
        CASE WHEN born THEN worker_id END,
+       CASE WHEN born THEN poll END,
        trace_context
 FROM asked
 ON CONFLICT DO NOTHING

@@ -1,0 +1,77 @@
+"""Runs born under a lease of a poll that waits.
+
+A worker in another process has said how many runs it has room for, and waits. A run that is started meanwhile need not
+be queued, announced, found and claimed: it is inserted RUNNING, leased to the waiting poll, and is its answer.
+
+The lease is the one a claim would have given: the token is made of the poll's, and the run remembers the poll's number.
+So if the answer is lost, repeating the poll finds the run, and a heartbeat which has heard of the poll and does not
+list the run gives it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kagzi.api.operations import BirthLease, StartRun
+from kagzi.api.workers import Claim, Poll
+from kagzi.core.instant import Instant, Span
+
+_FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
+
+
+class Births:
+    """An `Adopter` for one poll, for as long as it waits."""
+
+    def __init__(self, poll: Poll, limit: int, lease: Span, arrived: Callable[[], None]) -> None:
+        self._worker_id = poll.worker_id
+        self._number = poll.number
+        self._token = _FIRST_CLAIM + poll.token[8:]
+        self._types = {(offered.name, offered.version) for offered in poll.types}
+        self._room = limit
+        self._lease = lease
+        self._reserved = 0
+        self._claims: dict[str, Claim] = {}
+        self._now: Instant = 0
+        self._arrived = arrived
+        self._settled: asyncio.Future[None] | None = None
+
+    def reserve(self, start: StartRun) -> BirthLease | None:
+        if self._room <= self._reserved or self._claims:
+            return None  # what comes now would have to wait for the next poll
+        types = self._types
+        if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
+            return None
+        self._reserved += 1
+        length = self._lease if start.lease_length is None else start.lease_length
+        return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self._number)
+
+    def adopt(self, claim: Claim, now: Instant) -> None:
+        if claim.run_id in self._claims:
+            self._settle()
+            return  # its start was sent twice, and both times it was ours
+        self._claims[claim.run_id] = claim
+        # Of several the earliest: the worker counts all leases from there.
+        self._now = now if self._now == 0 else min(self._now, now)
+        self._arrived()
+        self._settle()
+
+    def decline(self, lease: BirthLease) -> None:  # noqa: ARG002 (they are all alike)
+        self._settle()
+
+    def close(self) -> None:
+        """Whoever asked waits no longer."""
+        self._room = 0
+
+    async def collect(self) -> tuple[Instant, tuple[Claim, ...]]:
+        """The time and the runs, once none is under way any more."""
+        self.close()
+        while self._reserved:
+            self._settled = asyncio.get_running_loop().create_future()
+            await self._settled
+        return self._now, tuple(self._claims.values())
+
+    def _settle(self) -> None:
+        self._reserved -= 1
+        if self._reserved == 0 and self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
