@@ -89,7 +89,7 @@ def test_a_sibling_for_heartbeats_never_asks_by_itself() -> None:
             answer = await sibling.workers.heartbeat(Heartbeat(worker_id=WORKER, held=(), heard=0))
             assert not answer.known
             await asyncio.sleep(10)
-            assert calls == {"heartbeat": 1}
+            assert calls == {"heartbeats": 1}
             await sibling.close()
             # Closing it leaves the engine as it was.
             await engine.workflows.start(new_start(engine))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import (
     BirthLease,
@@ -114,6 +115,8 @@ class World:
         self._polls = 0
         self._runs: list[tuple[str, str]] = []
         self._leases: list[tuple[str, str, str]] = []  # (namespace, run_id, token), newest last
+        self._holders: dict[str, str] = {}  # by token
+        self._polled_by = ""
         self._sent: list[list[Write]] = []
         self._sent_polls: list[Poll] = []
         self._seq = 0
@@ -128,6 +131,7 @@ class World:
         if name in ("claim", "repeat_poll"):
             for claim in answer.claims:
                 self._leases.append((claim.namespace, claim.run_id, claim.token))
+                self._holders[claim.token] = self._polled_by
 
     async def visible(self, store: Store) -> dict[str, Any]:
         state: dict[str, Any] = {}
@@ -187,33 +191,51 @@ class World:
             wait=0,
         )
         self._sent_polls.append(poll)
+        self._polled_by = poll.worker_id
         return lambda store: store.claim(poll, LEASE)
 
     def _repeat_poll(self) -> Any:
         if not self._sent_polls:
             return self._claim()
         poll = self.random.choice(self._sent_polls[-10:])
+        self._polled_by = poll.worker_id
         return lambda store: store.claim(poll, LEASE)
 
-    def _heartbeat(self) -> Any:
+    def _heartbeats(self) -> Any:
+        beats = [self._heartbeat() for _ in range(self.random.choice((1, 1, 2, 5)))]
+        if len(beats) > 1:
+            # Nobody knows the tokens of others. Whoever lists one may hear or not that its holder has just lost it.
+            beats = [self._own(beat) for beat in beats]
+
+        async def call(store: Store) -> Any:
+            told = []
+            for beaten in await store.heartbeats(beats):
+                answer = beaten.answer
+                lists = sorted(answer.lost), sorted(answer.news), sorted(answer.cancelled)
+                released = sorted(beaten.released, key=lambda run: (run.namespace, run.run_id))
+                told.append((lists, answer.drain, answer.known, beaten.shortest, released))
+            return told
+
+        return call
+
+    def _heartbeat(self) -> Heartbeat:
         held = {}
         for _, run_id, token in self._leases[-20:]:
             if self.random.random() < 0.8:
                 held[run_id] = token
-        beat = Heartbeat(
+        confirmed = self.random.random() < 0.2
+        return Heartbeat(
             worker_id=self.random.choice(self._workers),
-            held=tuple(held.items()),
-            heard=self._polls - self.random.choice((0, 3, 1000)),
+            held=() if confirmed else tuple(held.items()),
+            heard=max(0, self._polls - self.random.choice((0, 3, 1000))),
+            confirmed=confirmed,
+            namespace=self.random.choice((None, None, *NAMESPACES)),
             completed=self.random.randint(0, 9),
             failed=self.random.randint(0, 9),
         )
 
-        async def call(store: Store) -> Any:
-            answer, recovered = await store.heartbeat(beat)
-            told = sorted(answer.lost), sorted(answer.news), sorted(answer.cancelled)
-            return told, answer.drain, answer.known, recovered
-
-        return call
+    def _own(self, beat: Heartbeat) -> Heartbeat:
+        return replace(beat, held=tuple(pair for pair in beat.held if self._holders[pair[1]] == beat.worker_id))
 
     def _register(self) -> Any:
         registration = Registration(
@@ -319,6 +341,7 @@ class World:
         if not later and self.random.random() < 0.2:
             lease = BirthLease(worker_id=choice(self._workers), token=self._new_id(), length=20 * SECOND)
             self._leases.append((namespace, run_id, lease.token))
+            self._holders[lease.token] = lease.worker_id
         external = self.random.random() < 0.3
         self._runs.append((namespace, run_id))
         return StartRun(
@@ -396,7 +419,7 @@ CALLS = {
     "chunks": 40,
     "claim": 20,
     "repeat_poll": 4,
-    "heartbeat": 8,
+    "heartbeats": 8,
     "register": 2,
     "deregister": 1,
     "recover": 4,

@@ -25,7 +25,7 @@ _CONCURRENCY: Final = 10_000
 _STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
 _REASON_CHARACTERS: Final = 2000
 _POLICY_BYTES: Final = 64 * 1024
-_SHORTEST_LEASE: Final = SECOND // 10
+SHORTEST_LEASE: Final = SECOND // 10
 _LONGEST_LEASE: Final = 24 * 3600 * SECOND
 
 
@@ -135,7 +135,7 @@ class StartCheck:
         if start.deadline_at is not None:
             check_instant(start.deadline_at, "deadline")
         if start.lease_length is not None:
-            check_span(start.lease_length, "heartbeat timeout", _SHORTEST_LEASE, _LONGEST_LEASE)
+            check_span(start.lease_length, "heartbeat timeout", SHORTEST_LEASE, _LONGEST_LEASE)
         if start.retry_policy is not None:
             check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
         payload: object = start.input

@@ -17,6 +17,7 @@ from kagzi.engine.batcher import Lanes
 from kagzi.engine.counting import Counting
 from kagzi.engine.driven import Driven
 from kagzi.engine.events import Events
+from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.keys import Keys
 from kagzi.engine.leases import Leases
 from kagzi.engine.load import LoadReader
@@ -193,8 +194,9 @@ class _Parts:
         self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store, settings)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
-        self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, settings)
-        self.leases = Leases(store)
+        self._heartbeats = Heartbeats(store, settings, released=self.wakeups.changed)
+        self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, self._heartbeats, settings)
+        self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings)
         self.keys = Keys(store, settings)
         self.audit = Audit(store, settings)
@@ -223,6 +225,7 @@ class _Parts:
         await self.audit.close()
         self.events.close()
         await self._lanes.close()
+        await self._heartbeats.close()
         await self.wakeups.close()
         await self._supervisor.close()
 

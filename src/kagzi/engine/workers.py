@@ -15,6 +15,7 @@ from kagzi.engine.batcher import Lanes
 from kagzi.engine.births import Births
 from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_id, check_poll, check_registration
 from kagzi.engine.driven import Driven
+from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups, Watch
@@ -32,6 +33,7 @@ class Workers:
         wakeups: Wakeups,
         driven: Driven,
         namespaces: Namespaces,
+        heartbeats: Heartbeats,
         settings: EngineSettings,
     ) -> None:
         self._store = store
@@ -39,6 +41,7 @@ class Workers:
         self._wakeups = wakeups
         self._driven = driven
         self._namespaces = namespaces
+        self._heartbeats = heartbeats
         self._settings = settings
         self._payload_bytes = settings.payload_bytes
         self._loop = asyncio.get_running_loop()
@@ -92,9 +95,7 @@ class Workers:
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         check_heartbeat(heartbeat)
-        answer, returned = await self._store.heartbeat(heartbeat)
-        self._wakeups.changed(returned)
-        return answer
+        return await self._heartbeats.send(heartbeat)
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")

@@ -83,6 +83,14 @@ class Recovered(Struct, frozen=True, kw_only=True):
     available_at: Instant
 
 
+class Beaten(Struct, frozen=True, kw_only=True):
+    """What came of one heartbeat."""
+
+    answer: HeartbeatAnswer
+    released: list[Recovered]  # claims whose answer was lost on the way
+    shortest: Span | None  # of the leases renewed
+
+
 class Store(Protocol):
     lanes: int  # how many batches may be in flight at once
 
@@ -186,8 +194,12 @@ class Store(Protocol):
 
     async def register(self, registration: Registration) -> None: ...
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
-        """Renew the leases listed to now + their length and give back what was lost on the way (see Heartbeat)."""
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+        """For each: renew the leases listed to now + their length, and give back what was lost on the way (see
+        Heartbeat). Of two from one worker the later one counts as such.
+
+        As few statements for all of them as for one. A worker may count as alive although its leases could not be
+        renewed: then this raises, and repeating is safe."""
         ...
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:

@@ -94,8 +94,8 @@ async def test_many_writers_of_the_same_runs_in_any_order_never_deadlock(
     async def beat(store: PostgresStore) -> None:
         for _ in range(25):
             shuffled = tuple(chance.sample(held, len(held)))
-            answer, _ = await store.heartbeat(Heartbeat(worker_id=bench.worker_id, held=shuffled, heard=10))
-            assert answer.lost == ()
+            (beaten,) = await store.heartbeats([Heartbeat(worker_id=bench.worker_id, held=shuffled, heard=10)])
+            assert beaten.answer.lost == ()
             await store.recover_runs(10, 3, lambda crashes: crashes)
 
     store = bench.store

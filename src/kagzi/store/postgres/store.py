@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Chunk, StartRun, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
@@ -45,7 +45,7 @@ from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -257,9 +257,9 @@ class PostgresStore:
         now = self._now()
         await self._pool.run(lambda connection: workers.register_worker(connection, registration, now))
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
         now = self._now()
-        return await self._pool.run(lambda connection: workers.heartbeat(connection, heartbeat, now))
+        return await self._pool.run(lambda connection: workers.heartbeats(connection, beats, now))
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
         now = self._now()

@@ -11,11 +11,11 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Beaten, Recovered
 from kagzi.store.workers import decode_extras, encode_extras
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import asyncpg
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _REGISTER_WORKER = STATEMENTS["register_worker"]
 _RENEW_LEASES = STATEMENTS["renew_leases"]
 _FIND_LET_GO = STATEMENTS["find_let_go"]
-_FIND_CONFIRMED_LEASES = STATEMENTS["find_confirmed_leases"]
 _BEAT = STATEMENTS["beat"]
 _RELEASE_RUNS = STATEMENTS["release_runs"]
 _DEREGISTER_WORKER = STATEMENTS["deregister_worker"]
@@ -57,41 +56,111 @@ async def register_worker(connection: Connection, worker: Registration, now: Ins
     )
 
 
-async def heartbeat(
-    connection: Connection, beat: Heartbeat, now: Instant | None
-) -> tuple[HeartbeatAnswer, list[Recovered]]:
-    held = beat.held
-    if beat.confirmed:
-        rows = await connection.fetch(_FIND_CONFIRMED_LEASES, beat.worker_id, beat.namespace)
-        held = tuple([(str(row["run_id"]), str(row["token"])) for row in rows])
+async def heartbeats(connection: Connection, beats: Sequence[Heartbeat], now: Instant | None) -> list[Beaten]:
+    """In as many rounds as the busiest worker has heartbeats here, which is hardly ever more than one."""
+    answers: dict[int, Beaten] = {}
+    left = list(enumerate(beats))
+    while left:
+        taken: dict[str, tuple[int, Heartbeat]] = {}
+        left = [each for each in left if taken.setdefault(each[1].worker_id.lower(), each) is not each]
+        beaten = await _beat({worker_id: beat for worker_id, (_, beat) in taken.items()}, connection, now)
+        for worker_id, (index, _) in taken.items():
+            answers[index] = beaten[worker_id]
+    return [answers[index] for index in range(len(beats))]
+
+
+async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instant | None) -> dict[str, Beaten]:
+    """One heartbeat of each of these workers.
+
+    Most workers hold nothing, so their rows come first and say whether there is more to do. Each statement is a
+    transaction of its own: nobody waits for runs while it holds workers.
+    """
     rows = await connection.fetch(
-        _RENEW_LEASES,
+        _BEAT,
         now,
-        beat.worker_id,
-        [run_id for run_id, _ in held],
-        [token for _, token in held],
-        0 if beat.confirmed else beat.heard,
-        beat.namespace,
+        *_columns(beats),
+        [beat.completed for beat in beats.values()],
+        [beat.failed for beat in beats.values()],
     )
-    renewed = {str(row["run_id"]): row for row in rows if row["status"] == RunStatus.RUNNING}
-    released = [recovered_of(row) for row in rows if row["status"] != RunStatus.RUNNING]
-    await forget_step_timeouts(connection, released)
-    missing = [pair for pair in held if pair[0] not in renewed]
+    workers = {str(row["worker_id"]): row for row in rows}
+    busy = {
+        worker_id: beat
+        for worker_id, beat in beats.items()
+        # Of a worker we do not know, nobody has looked.
+        if beat.held or worker_id not in workers or workers[worker_id]["holds"]
+    }
+    kept, released = await _renew(busy, connection, now) if busy else ({}, {})
+    lost = await _find_lost(beats, kept, connection)
+    return {
+        worker_id: Beaten(
+            answer=_answer(workers.get(worker_id), kept.get(worker_id, []), lost.get(worker_id, [])),
+            released=released.get(worker_id, []),
+            shortest=min((row["lease_length"] for row in kept.get(worker_id, ())), default=None),
+        )
+        for worker_id in beats
+    }
+
+
+async def _renew(
+    beats: dict[str, Heartbeat], connection: Connection, now: Instant | None
+) -> tuple[dict[str, list[asyncpg.Record]], dict[str, list[Recovered]]]:
+    """By worker: the runs whose leases were renewed, and those that went back."""
+    kept: dict[str, list[asyncpg.Record]] = {}
+    released: dict[str, list[Recovered]] = {}
+    held = [(worker_id, *pair) for worker_id, beat in beats.items() for pair in _held(beat)]
+    columns = (list(column) for column in zip(*held, strict=True)) if held else ([], [], [])
+    for row in await connection.fetch(_RENEW_LEASES, now, *_columns(beats), *columns):
+        holder = str(row["holder"])
+        if row["status"] == RunStatus.RUNNING:
+            kept.setdefault(holder, []).append(row)
+        else:
+            released.setdefault(holder, []).append(recovered_of(row))
+    await forget_step_timeouts(connection, [run for runs in released.values() for run in runs])
+    return kept, released
+
+
+async def _find_lost(
+    beats: dict[str, Heartbeat], kept: dict[str, list[asyncpg.Record]], connection: Connection
+) -> dict[str, list[str]]:
+    """By worker, the runs it lists that are no longer its own. One that it let go of meanwhile still is."""
+    missing: list[tuple[str, str | None, str, str]] = []
+    for worker_id, beat in beats.items():
+        renewed = {str(row["run_id"]) for row in kept.get(worker_id, ())}
+        missing += [
+            (worker_id, beat.namespace, run_id, token) for run_id, token in _held(beat) if run_id not in renewed
+        ]
+    lost: dict[str, list[str]] = {}
     if missing:
-        run_ids, tokens = [run_id for run_id, _ in missing], [token for _, token in missing]
-        rows = await connection.fetch(_FIND_LET_GO, beat.worker_id, run_ids, tokens, beat.namespace)
-        let_go = {str(row["run_id"]) for row in rows}
-        missing = [pair for pair in missing if pair[0] not in let_go]
-    worker = await connection.fetchrow(_BEAT, now, beat.worker_id, beat.completed, beat.failed, beat.namespace)
-    answer = HeartbeatAnswer(
-        lost=tuple(run_id for run_id, _ in missing),
-        news=tuple(run_id for run_id, row in renewed.items() if row["news"]),
-        cancelled=tuple(run_id for run_id, row in renewed.items() if row["cancel_requested"]),
+        rows = await connection.fetch(_FIND_LET_GO, *(list(column) for column in zip(*missing, strict=True)))
+        let_go = {(str(row["worker_id"]), str(row["run_id"])) for row in rows}
+        for worker_id, _, run_id, _ in missing:
+            if (worker_id, run_id) not in let_go:
+                lost.setdefault(worker_id, []).append(run_id)
+    return lost
+
+
+def _columns(beats: dict[str, Heartbeat]) -> tuple[list[str], list[str | None], list[int], list[bool]]:
+    return (
+        list(beats),
+        [beat.namespace for beat in beats.values()],
+        [0 if beat.confirmed else beat.heard for beat in beats.values()],
+        [beat.confirmed for beat in beats.values()],
+    )
+
+
+def _held(beat: Heartbeat) -> tuple[tuple[str, str], ...]:
+    return () if beat.confirmed else beat.held
+
+
+def _answer(worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: list[str]) -> HeartbeatAnswer:
+    return HeartbeatAnswer(
+        lost=tuple(lost),
+        news=tuple(str(row["run_id"]) for row in kept if row["news"]),
+        cancelled=tuple(str(row["run_id"]) for row in kept if row["cancel_requested"]),
         drain=worker is not None and worker["status"] == WorkerStatus.DRAINING,
         known=worker is not None,
         now=0 if worker is None else worker["last_heartbeat_at"],
     )
-    return answer, released
 
 
 async def deregister_worker(

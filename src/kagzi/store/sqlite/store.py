@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
@@ -21,7 +21,7 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import RETENTION_DAYS, Migration
-from kagzi.store.protocol import Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import batch, cancels, claims, duties, keys, leases, namespaces, steps, workers
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
@@ -180,9 +180,11 @@ class SqliteStore:
         now = self._now
         await self._database.write(lambda connection: workers.register(connection, registration, now()))
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
         now = self._now
-        return await self._database.write(lambda connection: workers.heartbeat(connection, heartbeat, now()))
+        return await self._database.write(
+            lambda connection: [workers.heartbeat(connection, beat, now()) for beat in beats]
+        )
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
         now = self._now

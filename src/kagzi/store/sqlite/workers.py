@@ -14,7 +14,7 @@ from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType, read_worker_position
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Beaten, Recovered
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import SQL
 from kagzi.store.workers import decode_extras, encode_extras
@@ -43,9 +43,7 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
         _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
 
 
-def heartbeat(
-    connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
-) -> tuple[HeartbeatAnswer, list[Recovered]]:
+def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> Beaten:
     worker_id = heartbeat.worker_id
     connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
     worker = connection.execute(SQL["find_worker"], (worker_id, heartbeat.namespace)).fetchone()
@@ -55,10 +53,12 @@ def heartbeat(
     news: list[str] = []
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
+    shortest: Span | None = None
     leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, heartbeat.namespace)).fetchall()
-    for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested in leases:
+    for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested, length in leases:
         if listed.get(run_id) == token or (heartbeat.confirmed and poll is None):
             kept.append(run_id)
+            shortest = length if shortest is None else min(shortest, length)
             if has_news:
                 news.append(run_id)
             if cancel_requested:
@@ -77,7 +77,8 @@ def heartbeat(
         known=worker is not None and worker[1] != WorkerStatus.OFFLINE,
         now=now,
     )
-    return answer, [revoke(connection, run, now) for run in unheard]
+    released = [revoke(connection, run, now) for run in unheard]
+    return Beaten(answer=answer, released=released, shortest=shortest)
 
 
 def _lost(

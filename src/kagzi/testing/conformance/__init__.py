@@ -65,7 +65,7 @@ from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns 
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
-from kagzi.testing.conformance.workers import TestHeartbeats, TestWorkers  # noqa: E402
+from kagzi.testing.conformance.workers import TestHeartbeats, TestHeartbeatsTogether, TestWorkers  # noqa: E402
 
 __all__ = [
     "Bench",
@@ -81,6 +81,7 @@ __all__ = [
     "TestExternalIds",
     "TestFacts",
     "TestHeartbeats",
+    "TestHeartbeatsTogether",
     "TestHorizon",
     "TestKeys",
     "TestLeases",

@@ -187,15 +187,17 @@ class Bench:
 
     async def beat(self, *held: Claim, heard: int = 0, **fields: Any) -> tuple[HeartbeatAnswer, list[Recovered]]:
         """A heartbeat of the bench's worker that lists these claims."""
-        return await self.store.heartbeat(
-            Heartbeat(
-                **{
-                    "worker_id": self.worker_id,
-                    "held": tuple((claim.run_id, claim.token) for claim in held),
-                    "heard": heard,
-                    **fields,
-                }
-            )
+        (beaten,) = await self.store.heartbeats([self.heartbeat(*held, heard=heard, **fields)])
+        return beaten.answer, beaten.released
+
+    def heartbeat(self, *held: Claim, heard: int = 0, **fields: Any) -> Heartbeat:
+        return Heartbeat(
+            **{
+                "worker_id": self.worker_id,
+                "held": tuple((claim.run_id, claim.token) for claim in held),
+                "heard": heard,
+                **fields,
+            }
         )
 
     async def recover(

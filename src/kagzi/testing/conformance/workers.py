@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kagzi.api.operations import BirthLease, ChunkAnswer, CompleteRun, HandBackRun
+from kagzi.api.operations import BirthLease, CancelRun, ChunkAnswer, CompleteRun, HandBackRun
+from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
@@ -306,3 +307,140 @@ class TestHeartbeats:
 
         assert await bench.beat(claim, heard=1) == first
         assert await bench.state(claim.run_id) == before
+
+    async def test_the_shortest_lease_renewed_is_told(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        (idle,) = await bench.store.heartbeats([bench.heartbeat()])
+        short = await bench.started_claim(lease_length=3 * SECOND)
+        long = await bench.started_claim(lease_length=300 * SECOND)
+
+        (both,) = await bench.store.heartbeats([bench.heartbeat(short, long)])
+        (one,) = await bench.store.heartbeats([bench.heartbeat(long)])
+
+        assert (idle.shortest, both.shortest, one.shortest) == (None, 3 * SECOND, 300 * SECOND)
+
+
+class TestHeartbeatsTogether:
+    async def test_none_at_all(self, bench: Bench) -> None:
+        assert await bench.store.heartbeats([]) == []
+
+    async def test_everybody_gets_the_answer_to_the_own_heartbeat(self, bench: Bench) -> None:
+        """All that can happen to a worker, at once and in no order."""
+        kept, crashed, unheard, drained, gone, foreign = (bench.new_id() for _ in range(6))
+        for worker_id in (kept, crashed, unheard, drained, gone, foreign):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+        await bench.store.drain_worker(drained)
+        await bench.store.deregister(gone)
+        lost = await self._claim(bench, crashed)
+        await bench.crash(lost)
+        held = await self._claim(bench, kept, lost.run_id)
+        stray = await self._claim(bench, unheard)
+        hidden = await self._claim(bench, foreign)
+        bench.clock.advance(SECOND)
+
+        beats = [
+            bench.heartbeat(lost, worker_id=crashed, heard=99),
+            bench.heartbeat(worker_id=bench.new_id()),
+            bench.heartbeat(worker_id=drained, completed=3, failed=1),
+            bench.heartbeat(worker_id=unheard, heard=99),
+            bench.heartbeat(held, worker_id=kept, heard=99, completed=7),
+            bench.heartbeat(worker_id=gone),
+            bench.heartbeat(hidden, worker_id=foreign, heard=99, namespace="tenant"),
+        ]
+        beaten = await bench.store.heartbeats(beats)
+
+        assert [each.answer.lost for each in beaten] == [(lost.run_id,), (), (), (), (), (), (hidden.run_id,)]
+        assert [each.answer.known for each in beaten] == [True, False, True, True, True, False, False]
+        assert [each.answer.drain for each in beaten] == [False, False, True, False, False, False, False]
+        assert [[run.run_id for run in each.released] for each in beaten] == [[], [], [], [stray.run_id], [], [], []]
+        assert [each.shortest for each in beaten] == [None, None, None, None, LEASE, None, None]
+        assert all(each.answer.now == bench.now() for each in beaten if each.answer.known)
+        workers = {worker.worker_id: worker for worker in await bench.store.list_workers(NAMESPACE)}
+        assert len(workers) == 6
+        assert (workers[kept].completed, workers[drained].completed, workers[drained].failed) == (7, 3, 1)
+        heard_now = {each for each in workers if workers[each].last_heartbeat_at == bench.now()}
+        assert heard_now == {kept, crashed, unheard, drained}
+        assert (await bench.run(stray.run_id)).status is RunStatus.PENDING
+        # The lease that was listed is a second younger than the one that was not, being another tenant's.
+        bench.clock.advance(LEASE - SECOND)
+        assert [run.run_id for run in await bench.recover()] == [hidden.run_id]
+        bench.clock.advance(SECOND)
+        assert [run.run_id for run in await bench.recover()] == [held.run_id]
+
+    async def test_a_list_speaks_for_its_own_worker_only(self, bench: Bench) -> None:
+        thief, holder = bench.new_id(), bench.new_id()
+        for worker_id in (thief, holder):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+        claim = await self._claim(bench, holder)
+
+        first, second = await bench.store.heartbeats(
+            [bench.heartbeat(claim, worker_id=thief, heard=99), bench.heartbeat(worker_id=holder, heard=99)]
+        )
+
+        assert (first.shortest, first.released) == (None, [])
+        assert [run.run_id for run in second.released] == [claim.run_id]
+
+    async def test_workers_with_and_without_lists(self, bench: Bench) -> None:
+        listing, silent = bench.new_id(), bench.new_id()
+        for worker_id in (listing, silent):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+        held = await self._claim(bench, listing)
+        confirmed = await self._claim(bench, silent)
+        unconfirmed = await self._claim(bench, silent)
+        await bench.store.read_lease(NAMESPACE, confirmed.run_id, confirmed.token, True)
+        bench.clock.advance(SECOND)
+
+        beaten = await bench.store.heartbeats(
+            [
+                bench.heartbeat(worker_id=silent, confirmed=True),
+                bench.heartbeat(held, worker_id=listing, heard=99),
+            ]
+        )
+
+        assert [(each.answer.lost, each.released, each.shortest) for each in beaten] == [((), [], LEASE)] * 2
+        bench.clock.advance(LEASE - SECOND)
+        assert [run.run_id for run in await bench.recover()] == [unconfirmed.run_id]
+        bench.clock.advance(SECOND)
+        assert {run.run_id for run in await bench.recover()} == {confirmed.run_id, held.run_id}
+
+    async def test_of_two_from_one_worker_the_later_one_counts(self, bench: Bench) -> None:
+        other = bench.new_id()
+        for worker_id in (bench.worker_id, other):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+        first = await bench.started_claim()
+        second = await bench.started_claim()
+
+        beaten = await bench.store.heartbeats(
+            [
+                bench.heartbeat(first, heard=1, completed=1),
+                bench.heartbeat(worker_id=other, completed=5),
+                bench.heartbeat(first, second, heard=2, completed=2),
+                bench.heartbeat(second, heard=2, completed=3, namespace="tenant"),
+            ]
+        )
+
+        assert [each.answer.lost for each in beaten] == [(), (), (), (second.run_id,)]
+        assert [each.answer.known for each in beaten] == [True, True, True, False]
+        assert [each.released for each in beaten] == [[]] * 4
+        completed = {worker.worker_id: worker.completed for worker in await bench.store.list_workers(NAMESPACE)}
+        assert completed == {bench.worker_id: 2, other: 5}
+
+    async def test_news_and_cancellations_reach_their_workers(self, bench: Bench) -> None:
+        claims = {}
+        for worker_id in (bench.new_id(), bench.new_id()):
+            await bench.store.register(bench.registration(worker_id=worker_id))
+            claims[worker_id] = await self._claim(bench, worker_id)
+        told, _ = claims.values()
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=told.run_id, grace=SECOND))
+
+        beaten = await bench.store.heartbeats(
+            [bench.heartbeat(claim, worker_id=worker_id, heard=99) for worker_id, claim in claims.items()]
+        )
+
+        assert [(each.answer.news, each.answer.cancelled) for each in beaten] == [
+            ((told.run_id,), (told.run_id,)),
+            ((), ()),
+        ]
+
+    async def _claim(self, bench: Bench, worker_id: str, run_id: str | None = None) -> Claim:
+        return await bench.claim(run_id or await bench.start(), worker_id=worker_id)

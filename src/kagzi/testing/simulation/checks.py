@@ -140,7 +140,7 @@ class Checker:
         self._judges: dict[str, Callable[[RunRow, RunRow, Instant, tuple[Any, ...]], None]] = {
             "apply": self._after_apply,
             "claim": self._after_claim,
-            "heartbeat": self._after_heartbeat,
+            "heartbeats": self._after_heartbeats,
             "deregister": self._after_deregister,
             "recover_runs": self._after_recovery,
             "time_out_steps": self._after_step_timeouts,
@@ -169,8 +169,9 @@ class Checker:
             self._check_answers(args[0], answer)
         elif method == "claim":
             self._check_claims(args[0], answer)
-        elif method == "heartbeat":
-            self._check_heartbeat(args[0], answer[0])
+        elif method == "heartbeats":
+            for heartbeat, beaten in zip(args[0], answer, strict=True):
+                self._check_heartbeat(heartbeat, beaten.answer)
 
     # Reading.
 
@@ -409,17 +410,18 @@ class Checker:
         if new.executions > MOST_EXECUTIONS:
             raise self._wrong(new.run_id, f"was claimed {new.executions} times and does not come to its end")  # (13)
 
-    def _after_heartbeat(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
-        heartbeat: Heartbeat = args[0]
-        if old.worker_id != heartbeat.worker_id or old.status is not RunStatus.RUNNING:
+    def _after_heartbeats(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
+        beats: tuple[Heartbeat, ...] = tuple(beat for beat in args[0] if beat.worker_id == old.worker_id)
+        held = {pair for beat in beats for pair in beat.held}
+        if not beats or old.status is not RunStatus.RUNNING:
             raise self._wrong(new.run_id, "was changed by the heartbeat of somebody else")
         if new.status is RunStatus.RUNNING:
-            if (new.run_id, new.token) not in heartbeat.held:
+            if (new.run_id, new.token) not in held:
                 raise self._wrong(new.run_id, "was renewed although its holder does not know of it")
             if new.lease_length is None or new.lease_expires_at != now + new.lease_length:
                 raise self._wrong(new.run_id, "was renewed to another length")
         else:
-            if (new.run_id, old.token) in heartbeat.held:
+            if (new.run_id, old.token) in beats[-1].held:
                 raise self._wrong(new.run_id, "was taken from its holder")
             self._check_burnt_nothing(old, new)
 

@@ -28,7 +28,7 @@ _TRANSACTIONS = (
     "apply",
     "claim",
     "register",
-    "heartbeat",
+    "heartbeats",
     "deregister",
     "recover_runs",
     "time_out_steps",

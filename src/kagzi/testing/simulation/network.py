@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND, Instant, Span
@@ -28,7 +28,7 @@ from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import Migration
-from kagzi.store.protocol import Horizon, Queue, Recovered, RunFacts, Store, Survey
+from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Store, Survey
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Only these may be repeated by the network, late and unasked; the others are reads, or duties that repeat themselves.
-_REPEATABLE = frozenset({"apply", "claim", "heartbeat", "register"})
+_REPEATABLE = frozenset({"apply", "claim", "heartbeats", "register"})
 
 
 class Network:
@@ -298,9 +298,9 @@ class StorePort:
     async def register(self, registration: Registration) -> None:
         await self._ask("register", registration)
 
-    async def heartbeat(self, heartbeat: Heartbeat) -> tuple[HeartbeatAnswer, list[Recovered]]:
-        answer: tuple[HeartbeatAnswer, list[Recovered]] = await self._ask("heartbeat", heartbeat)
-        return answer
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+        beaten: list[Beaten] = await self._ask("heartbeats", tuple(beats))
+        return beaten
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
         recovered: list[Recovered] = await self._ask("deregister", worker_id, namespace)

@@ -13,10 +13,3 @@ FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid;
-
--- name: find_confirmed_leases
--- What a worker holds that sends no list: the claims it was heard of about.
-SELECT r.run_id, r.token
-FROM kagzi.workflow_runs AS r
-WHERE r.worker_id = $1::uuid AND r.status = 'RUNNING' AND r.poll IS NULL
-  AND ($2::text IS NULL OR r.namespace = $2::text);

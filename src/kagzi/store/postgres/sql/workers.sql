@@ -21,20 +21,47 @@ WITH instant AS MATERIALIZED (
 INSERT INTO kagzi.worker_events (namespace, worker_id, event, at)
 SELECT r.namespace, r.worker_id, 'STARTED', i.now FROM registered AS r CROSS JOIN instant AS i;
 
+-- name: beat
+-- Workers are alive. Tells of each that it found whether it holds runs that its heartbeat may concern although it lists
+-- none. Rows are locked in the order of their ids, so that two servers never wait for each other.
+WITH told AS MATERIALIZED (
+    SELECT w.worker_id, b.namespace, b.heard, b.confirmed, b.completed, b.failed
+    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::boolean[], $6::bigint[], $7::bigint[])
+        AS b (worker_id, namespace, heard, confirmed, completed, failed)
+    JOIN kagzi.workers AS w ON w.worker_id = b.worker_id
+    WHERE w.status <> 'OFFLINE' AND (b.namespace IS NULL OR w.namespace = b.namespace)
+    ORDER BY w.worker_id
+    FOR NO KEY UPDATE OF w
+)
+UPDATE kagzi.workers AS w
+SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = t.completed, failed = t.failed
+FROM told AS t
+WHERE w.worker_id = t.worker_id
+RETURNING w.worker_id, w.status, w.last_heartbeat_at,
+          EXISTS (SELECT FROM kagzi.workflow_runs AS r
+                  WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING'
+                    AND (t.namespace IS NULL OR r.namespace = t.namespace)
+                    AND (r.poll <= t.heard OR (t.confirmed AND r.poll IS NULL))) AS holds;
+
 -- name: renew_leases
--- Renew the leases a worker lists, and give back what it has claimed but never heard of.
--- Everything it holds is found by its id, so a pair that is not among them is lost to it.
+-- Renew the leases that workers list, or that were confirmed if they keep no list, and give back what they have claimed
+-- but never heard of. Everything a worker holds is found by its id, so a pair that is not among them is lost to it.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), mine AS MATERIALIZED (
-    SELECT r.namespace, r.run_id,
-           ((r.run_id, r.token) IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token)))
-               AS listed
-    FROM kagzi.workflow_runs AS r
-    WHERE r.worker_id = $2::uuid AND r.status = 'RUNNING' AND ($6::text IS NULL OR r.namespace = $6::text)
-      AND (r.poll <= $5::integer
-           OR ((r.run_id, r.token)
-               IN (SELECT h.run_id, h.token FROM unnest($3::uuid[], $4::uuid[]) AS h (run_id, token))) IS TRUE)
+    SELECT r.namespace, r.run_id, r.worker_id,
+           (b.confirmed AND r.poll IS NULL)
+               OR ((r.worker_id, r.run_id, r.token)
+                   IN (SELECT h.worker_id, h.run_id, h.token
+                       FROM unnest($6::uuid[], $7::uuid[], $8::uuid[]) AS h (worker_id, run_id, token))) AS listed
+    FROM unnest($2::uuid[], $3::text[], $4::integer[], $5::boolean[]) AS b (worker_id, namespace, heard, confirmed)
+    JOIN kagzi.workflow_runs AS r ON r.worker_id = b.worker_id
+    WHERE r.status = 'RUNNING' AND (b.namespace IS NULL OR r.namespace = b.namespace)
+      AND (r.poll <= b.heard
+           OR (b.confirmed AND r.poll IS NULL)
+           OR ((r.worker_id, r.run_id, r.token)
+               IN (SELECT h.worker_id, h.run_id, h.token
+                   FROM unnest($6::uuid[], $7::uuid[], $8::uuid[]) AS h (worker_id, run_id, token))) IS TRUE)
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), changed AS (
@@ -48,25 +75,17 @@ WITH instant AS MATERIALIZED (
         claim_key = CASE WHEN m.listed THEN NULL ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
     FROM mine AS m CROSS JOIN instant AS i
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
-    RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at,
+    RETURNING m.worker_id AS holder, r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.lease_length,
               r.inbox_seq > 0 AS news, r.cancel_requested
 )
 SELECT * FROM changed;
 
 -- name: find_let_go
 -- Which of these pairs are a worker's own although it does not hold them: it has just parked or finished the run.
-SELECT h.run_id
-FROM kagzi.workers AS w
-CROSS JOIN unnest($2::uuid[], $3::uuid[]) AS h (run_id, token)
-JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = h.run_id AND r.token = h.token
-WHERE w.worker_id = $1::uuid AND ($4::text IS NULL OR w.namespace = $4::text);
-
--- name: beat
--- A worker is alive.
-UPDATE kagzi.workers AS w
-SET last_heartbeat_at = coalesce($1::bigint, kagzi.clock()), completed = $3::bigint, failed = $4::bigint
-WHERE w.worker_id = $2::uuid AND w.status <> 'OFFLINE' AND ($5::text IS NULL OR w.namespace = $5::text)
-RETURNING w.status, w.last_heartbeat_at;
+SELECT h.worker_id, h.run_id
+FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) AS h (worker_id, namespace, run_id, token)
+JOIN kagzi.workers AS w ON w.worker_id = h.worker_id AND (h.namespace IS NULL OR w.namespace = h.namespace)
+JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = h.run_id AND r.token = h.token;
 
 -- name: release_runs
 -- Give back everything a worker holds, burning nothing.
