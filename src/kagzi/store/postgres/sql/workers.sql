@@ -85,7 +85,8 @@ SELECT * FROM changed;
 SELECT h.worker_id, h.run_id
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) AS h (worker_id, namespace, run_id, token)
 JOIN kagzi.workers AS w ON w.worker_id = h.worker_id AND (h.namespace IS NULL OR w.namespace = h.namespace)
-JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = h.run_id AND r.token = h.token;
+-- Not a join: its key comes from two tables, and the planner might look up one half of it for each of them.
+WHERE h.token = (SELECT r.token FROM kagzi.workflow_runs AS r WHERE r.namespace = w.namespace AND r.run_id = h.run_id);
 
 -- name: release_runs
 -- Give back everything a worker holds, burning nothing.

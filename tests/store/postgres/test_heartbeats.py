@@ -1,0 +1,186 @@
+"""What the heartbeats of many workers cost, and what happens when they meet other transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import asyncpg
+import pytest
+
+from kagzi.api.workers import Claim, Heartbeat
+from kagzi.core.run import RunStatus
+from kagzi.store.postgres import workers
+from kagzi.store.postgres.connection import Connector
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.postgres.store import PostgresStore
+from kagzi.testing.conformance import Bench
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE
+from tests.store.postgres.test_locks import until_somebody_waits
+from tests.store.postgres.test_plans import explain, explain_again, pages_read
+
+pytestmark = pytest.mark.postgres
+
+# Somebody else's runs, so many that reading all of them shows.
+RUNNING = """
+INSERT INTO kagzi.workflow_runs (run_id, namespace, task_queue, workflow_type, version, status, created_at, started_at,
+    token, worker_id, poll, lease_expires_at, lease_length)
+SELECT gen_random_uuid(), 'default', 'orders', 'checkout', '1', 'RUNNING', 1, 1, gen_random_uuid(), gen_random_uuid(),
+    1, 9000000000000000, 30000000
+FROM generate_series(1, 20000)
+"""
+WORKERS = """
+INSERT INTO kagzi.workers (worker_id, namespace, queues, types, versions, hostname, pid, version, concurrency, status,
+    registered_at, last_heartbeat_at)
+SELECT gen_random_uuid(), 'default', '{}', '{}', '{}', 'host', 1, '1', 1, 'ONLINE', 1, 1 FROM generate_series(1, 5000)
+"""
+
+
+async def register(bench: Bench, count: int) -> list[str]:
+    worker_ids = [bench.new_id() for _ in range(count)]
+    for worker_id in worker_ids:
+        await bench.store.register(bench.registration(worker_id=worker_id))
+    return worker_ids
+
+
+async def claims_of(bench: Bench, worker_ids: list[str]) -> dict[str, Claim]:
+    return {worker_id: await bench.claim(await bench.start(), worker_id=worker_id) for worker_id in worker_ids}
+
+
+class Statements:
+    """Those that a connection sends."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self.texts: list[str] = []
+
+    async def beat(self, bench: Bench, beats: list[Heartbeat]) -> list[str]:
+        self.texts.clear()
+        with self._connection.query_logger(self._note):
+            beaten = await workers.heartbeats(self._connection, beats, bench.now())
+            await asyncio.sleep(0)  # the last one is noted in this turn
+        assert all(each.answer.known for each in beaten)
+        names = {text: name for name, text in STATEMENTS.items()}
+        return [names[text] for text in self.texts if text in names]  # the driver asks about types, once
+
+    def _note(self, record: Any) -> None:
+        self.texts.append(record.query)
+
+
+async def test_any_number_of_workers_takes_as_few_statements_as_one(
+    bench: Bench, connection: asyncpg.Connection
+) -> None:
+    worker_ids = await register(bench, 200)
+    statements = Statements(connection)
+    idle = [bench.heartbeat(worker_id=worker_id, heard=99) for worker_id in worker_ids]
+    assert await statements.beat(bench, idle) == ["beat"]
+
+    confirmed = [bench.heartbeat(worker_id=worker_id, confirmed=True) for worker_id in worker_ids]
+    assert await statements.beat(bench, confirmed) == ["beat"]
+
+    claims = await claims_of(bench, worker_ids[:20])
+    holding = [bench.heartbeat(claim, worker_id=worker_id, heard=99) for worker_id, claim in claims.items()]
+    assert await statements.beat(bench, holding + idle[20:]) == ["beat", "renew_leases"]
+
+    # Ten of them have never heard of what they hold, ten have lost it.
+    for claim in list(claims.values())[10:]:
+        await connection.execute(
+            "UPDATE kagzi.workflow_runs SET token = gen_random_uuid() WHERE run_id = $1", claim.run_id
+        )
+    mixed = idle[:10] + holding[10:] + idle[20:]
+    assert await statements.beat(bench, mixed) == ["beat", "renew_leases", "forget_step_timeouts", "find_let_go"]
+
+
+@pytest.mark.parametrize("planned", ["empty", "filled", "analyzed"])
+async def test_only_the_rows_of_these_workers_are_read(
+    bench: Bench, postgres_database: str, connection: asyncpg.Connection, planned: str
+) -> None:
+    worker_ids = await register(bench, 20)
+    claims = await claims_of(bench, worker_ids)
+    planner = await Connector(postgres_database, statement_cache_size=0).connect(statement_timeout="60s")
+    listed = ",".join(worker_ids)
+    runs, tokens = (",".join(each) for each in zip(*((c.run_id, c.token) for c in claims.values()), strict=True))
+    twenty = [f"'{{{','.join([value] * 20)}}}'" for value in ("NULL", "99", "false", "1")]
+    every, heard, confirmed, one = twenty
+    arguments = {
+        "beat": f"NULL, '{{{listed}}}', {every}, {heard}, {confirmed}, {one}, {one}",
+        "renew_leases": f"NULL, '{{{listed}}}', {every}, {heard}, {confirmed},"
+        f" '{{{listed}}}', '{{{runs}}}', '{{{tokens}}}'",
+        "find_let_go": f"'{{{listed}}}', {every}, '{{{runs}}}', '{{{tokens}}}'",
+    }
+    try:
+        for name, given in arguments.items():
+            if planned == "empty":
+                await explain(planner, name, given)
+            await connection.execute(RUNNING)
+            await connection.execute(WORKERS)
+            if planned == "analyzed":
+                await connection.execute("ANALYZE")
+            plan = await explain_again(planner, given) if planned == "empty" else await explain(planner, name, given)
+            assert "Seq Scan on workflow_runs" not in plan, plan
+            assert pages_read(plan) < 1000, plan
+            await connection.execute("DELETE FROM kagzi.workflow_runs WHERE task_queue = 'orders' AND poll = 1")
+            await connection.execute("DELETE FROM kagzi.workers WHERE version = '1'")
+    finally:
+        await planner.close()
+
+
+async def test_heartbeats_of_the_same_workers_in_any_order_never_deadlock(
+    bench: Bench, connection: asyncpg.Connection, postgres_database: str
+) -> None:
+    claims = await claims_of(bench, await register(bench, 40))
+    stores = [bench.store, *(PostgresStore(postgres_database, now=bench.clock.now) for _ in range(2))]
+    chance = random.Random(7)
+    beats = [bench.heartbeat(claim, worker_id=worker_id, heard=99) for worker_id, claim in claims.items()]
+
+    async def beat(store: Any) -> None:
+        for _ in range(30):
+            beaten = await store.heartbeats(chance.sample(beats, len(beats)))
+            assert all(each.answer.known and each.answer.lost == () for each in beaten)
+
+    async def write(store: Any, name: str) -> None:
+        for turn in range(30):
+            shuffled = chance.sample(list(claims.values()), len(claims))
+            await store.apply(
+                [bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled], LEASE
+            )
+
+    await asyncio.gather(*(beat(store) for store in stores), write(stores[0], "a"), write(stores[1], "b"))
+
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    assert await connection.fetchval(deadlocks) == 0
+    for store in stores[1:]:
+        await store.close()
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+async def test_a_lease_that_is_lost_while_its_renewal_waits_is_not_renewed(
+    bench: Bench, connection: asyncpg.Connection, postgres_database: str, confirmed: bool
+) -> None:
+    worker_ids = await register(bench, 2)
+    kept, lost = (await claims_of(bench, worker_ids)).values()
+    for claim in (kept, lost):
+        await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, True)
+    beats = [
+        bench.heartbeat(*(() if confirmed else (claim,)), worker_id=worker_id, heard=99, confirmed=confirmed)
+        for worker_id, claim in zip(worker_ids, (kept, lost), strict=True)
+    ]
+    other = await asyncpg.connect(postgres_database)
+    write = other.transaction()
+    await write.start()
+    await other.execute(
+        "UPDATE kagzi.workflow_runs SET status = 'PENDING', token = NULL, worker_id = NULL, lease_expires_at = NULL,"
+        " available_at = 1, claim_key = 1 WHERE run_id = $1",
+        lost.run_id,
+    )
+    beating = asyncio.create_task(bench.store.heartbeats(beats))
+    await until_somebody_waits(connection)
+    await write.commit()
+    first, second = await beating
+
+    assert (first.answer.lost, first.shortest) == ((), LEASE)
+    assert (second.answer.lost, second.shortest) == (() if confirmed else (lost.run_id,), None)
+    assert second.released == []
+    assert (await bench.run(lost.run_id)).status is RunStatus.PENDING
+    await other.close()
