@@ -165,9 +165,7 @@ async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
     if heard is None:
         advice = "set KAGZI_LISTEN_URL to the PostgreSQL behind the pooler, and they hear of each other's work"
     else:
-        advice = (
-            "what is announced is not heard at KAGZI_LISTEN_URL; it must lead to the same database, directly"
-        )
+        advice = "what is announced is not heard at KAGZI_LISTEN_URL; it must lead to the same database, directly"
     return ComponentHealth("wake-ups", HealthStatus.DEGRADED, f"processes look once a second: {advice}")
 
 
