@@ -2,7 +2,8 @@
 
 Which keys there are is read from the database every few seconds while calls come in or wait, and never for a single
 call. So a key that was revoked is refused within `_OLD_SECONDS`, and calls that wait under it are cut short then. A key
-that is not known yet may be a new one: that is looked up at once, but at most once a second, whoever asks.
+that is not known yet may be a new one: that is looked up at once, a few times in a row and then once a second, whoever
+asks.
 
 >>> caller = await gate.admit(action, key=key, namespace=request.namespace, peer=peer)
 >>> async with gate.call(caller):          # counts it, and ends it should the key be revoked meanwhile
@@ -33,6 +34,7 @@ log = logging.getLogger("kagzi.access")
 _FRESH_SECONDS: Final = 4.0  # how long a reading of the keys is taken as it is
 _OLD_SECONDS: Final = 8.0  # beyond this nobody is let in before there is a new one
 _AGAIN_SECONDS: Final = 1.0  # how often unknown keys may cause a reading
+_LOOKS: Final = 5  # how many such readings may be saved up: whoever makes several keys uses them at once
 _USED_SECONDS: Final = 60.0  # how often it is written down when keys were used
 _SAMPLE_SECONDS: Final = 60.0
 _SAMPLE: Final = 20  # refused calls that are written down in that time
@@ -75,6 +77,8 @@ class Gate:
         self._live = LiveKeys(now=0, configured=True, keys={})
         self._read_at = -inf
         self._reading: asyncio.Task[None] | None = None
+        self._looks = float(_LOOKS)
+        self._looked_at = -inf
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[_Call] = set()
         self._counts: Counter[str] = Counter()
@@ -132,8 +136,11 @@ class Gate:
         if shown is None:
             raise Unauthenticated(_BAD_KEY)
         key = self._live.keys.get(shown.key_id)
-        if key is None and self._age() > _AGAIN_SECONDS:
-            await self._read()
+        if key is None and self._may_look():
+            if self._reading is not None:  # it may have begun before the key was made
+                await self._read()
+            if shown.key_id not in self._live.keys:
+                await self._read()
             key = self._live.keys.get(shown.key_id)
         right = self._source.matches(key or _NOBODY, shown.secret)
         now = self._now()
@@ -141,6 +148,16 @@ class Gate:
             raise Unauthenticated(_BAD_KEY)
         self._used[key.key_id] = now
         return key
+
+    def _may_look(self) -> bool:
+        """Whether an unknown key is worth a reading: guesses must not keep the database busy."""
+        now = asyncio.get_running_loop().time()
+        self._looks = min(_LOOKS, self._looks + (now - self._looked_at) / _AGAIN_SECONDS)
+        self._looked_at = now
+        if self._looks < 1:
+            return False
+        self._looks -= 1
+        return True
 
     async def _keys(self) -> LiveKeys:
         age = self._age()
