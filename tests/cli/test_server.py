@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -177,3 +178,24 @@ def within(seconds: float, look: object) -> bool:
             return False
         time.sleep(0.1)
     return True
+
+
+def test_why_it_cannot_listen_is_said_in_one_line(shop: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        busy = shop("server", "--port", str(port))
+    reason = f"({os.strerror(errno.EADDRINUSE)}); is another server running there?"
+    assert (busy.code, busy.err) == (4, f"Error: cannot listen on 127.0.0.1:{port} {reason}\n")
+    foreign = shop("server", "--host", "192.0.2.1", "--port", "0", "--insecure")
+    assert foreign.code == 4
+    assert foreign.err.startswith(f"Error: cannot listen on 192.0.2.1:0 ({os.strerror(errno.EADDRNOTAVAIL)})"), foreign
+
+
+def test_a_client_with_the_wrong_scheme_is_told_in_one_line(shop: Shell) -> None:
+    server = shop.spawn("server", "--port", "0")
+    port = port_of(server)
+    told = shop("runs", "list", "--url", f"grpcs://127.0.0.1:{port}")
+    assert (told.code, told.err) == (
+        2,
+        f"Error: the server at 127.0.0.1:{port} does not speak TLS; use grpc://127.0.0.1:{port}\n",
+    )

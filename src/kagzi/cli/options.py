@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -78,6 +79,9 @@ _NAMES = {"server_host": "--host", "server_port": "--port", "db_url": "--url"}
 
 def start_logging(settings: Settings, *, quiet: bool = False) -> None:
     """Commands that end by themselves only say what went wrong."""
+    if settings.log_level != "debug":
+        # gRPC's core writes to standard error past our format, for every attempt again. What matters of it we say.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -122,7 +123,8 @@ class RpcServer:
             else:
                 self.port = server.add_secure_port(self.target, self._tls)
         except RuntimeError:
-            raise Unavailable(f"cannot listen on {self.target}; is another server running there?") from None
+            reason = _obstacle(self._address, self.port)
+            raise Unavailable(f"cannot listen on {self.target} ({reason}); is another server running there?") from None
         await server.start()
         self._server = server
         await self._health.serving(True)
@@ -207,6 +209,19 @@ class RpcServer:
             raise AssertionError("abort always raises")
 
         return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def _obstacle(host: str, port: int) -> str:
+    """Why nothing can listen there. gRPC does not tell, so this tries what has just failed."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attempt.bind(address)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return "gRPC does not say why"
 
 
 def _code_of(context: Any) -> str:
