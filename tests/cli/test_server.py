@@ -112,14 +112,6 @@ def test_it_ends_in_order_as_the_first_process_of_a_container(shop: Shell) -> No
     assert ended(outer)[0] == 0
 
 
-def test_a_port_that_is_taken(shop: Shell) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = shop("server", "--port", str(taken.getsockname()[1]))
-    assert done.code == 4, done
-    assert "is another server running there?" in done.err
-    assert "Traceback" not in done.err
-
-
 def test_a_server_without_its_database(shop: Shell) -> None:
     done = shop("server", "--port", "0", KAGZI_DB_URL="postgresql://nobody:hunter2@127.0.0.1:1/nothing")
     assert done.code == 4, done
@@ -199,3 +191,17 @@ def test_a_client_with_the_wrong_scheme_is_told_in_one_line(shop: Shell) -> None
         2,
         f"Error: the server at 127.0.0.1:{port} does not speak TLS; use grpc://127.0.0.1:{port}\n",
     )
+
+
+def test_a_worker_says_when_its_server_is_away_and_when_it_is_back(shop: Shell) -> None:
+    server = shop.spawn("server", "--port", "0")
+    port = port_of(server)
+    url = f"grpc://127.0.0.1:{port}"
+    worker = shop.spawn("worker", "shop.py", KAGZI_URL=url, KAGZI_WORKER_POLL_TIMEOUT_SECS="1")
+    read_until(worker, "is up")
+    server.kill()
+    server.wait()
+    read_until(worker, "polling failed (1 in a row)")
+    again = shop.spawn("server", "--port", str(port))
+    port_of(again)
+    assert '"worker_id"' in read_until(worker, "polling works again after")

@@ -50,22 +50,23 @@ async def beat(engine: Engine, held: Held, stop: asyncio.Event) -> None:
         except TimeoutError:
             pass
         heartbeat, at = held.heartbeat()
+        log = logging.LoggerAdapter(logger, {"worker_id": heartbeat.worker_id})
         try:
             async with asyncio.timeout(interval * 2):
                 answer = await engine.workers.heartbeat(heartbeat)
         except (KagziError, TimeoutError) as error:
             failures += 1
             if failures in (1, 10, 100):
-                logger.warning(
+                log.warning(
                     "heartbeat failed (%d in a row): %s", failures, error if str(error) else "no answer in time"
                 )
             continue
         except Exception:
             failures += 1
-            logger.exception("heartbeat failed")
+            log.exception("heartbeat failed")
             continue
         if failures:
-            logger.info("heartbeats work again after %d failures", failures)
+            log.info("heartbeats work again after %d failures", failures)
         failures = 0
         held.renewed(heartbeat, at, answer)
 

@@ -283,6 +283,8 @@ class Worker:
                 elif failures in (1, 10, 100):
                     self._log.warning("polling failed (%d in a row): %s", failures, error)
                 await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
+        if failures:
+            self._log.info("polling works again after %d failures", failures)
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
         attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
