@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from kagzi.core.retry import Retry
-from kagzi.sdk.codec import signature_of
 from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.signature import signature_of
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
 
@@ -28,6 +28,9 @@ class Told:
         self.loop = asyncio.get_running_loop()
         self.heard: list[tuple[str, Any]] = []
         self.wanted = False
+
+    def about(self) -> dict[str, str]:
+        return {"run_id": self.run_id}
 
     def wants(self, call: StepCall) -> bool:
         return self.wanted
