@@ -43,7 +43,6 @@ from kagzi.errors import (
     WorkflowFailed,
     WorkflowTimedOut,
 )
-from kagzi.sdk.codec import Codec
 from kagzi.sdk.context import (
     Context,
     RunInfo,
@@ -59,6 +58,7 @@ from kagzi.sdk.context import (
 )
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import Cancellation, RunRecord, StepRecord
 from kagzi.version import __version__
 

@@ -34,10 +34,10 @@ from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.ids import IdSource, RandomIds
-from kagzi.sdk.codec import Codec, decode
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor

@@ -13,9 +13,9 @@ from kagzi.api.operations import CancelStep, Chunk, Operation
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step
 from kagzi.engine.wakeups import Wakeups
-from kagzi.sdk.codec import Signature
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import Timer, WorkflowLoop
+from kagzi.sdk.signature import Signature
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.store.protocol import Horizon

@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 
 from kagzi.core.instant import Span
 from kagzi.core.retry import Retry
-from kagzi.sdk.codec import Codec
+from kagzi.sdk.payload import Codec
 
 
 class CallCodec(Protocol):
-    """How a function's arguments and result become bytes and come back (`codec.Signature`)."""
+    """How a function's arguments and result become bytes and come back (`signature.Signature`)."""
 
     def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]: ...
 

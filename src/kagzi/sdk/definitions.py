@@ -44,8 +44,9 @@ from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
-from kagzi.sdk.codec import Codec, Signature, signature_of
+from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.threaded import Threads, in_turn, run_in_thread
+from kagzi.sdk.signature import Signature, signature_of
 
 if TYPE_CHECKING:
     from kagzi.sdk.context import Context

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import math
+import uuid
+from collections import deque
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kagzi.errors import NotSerializable
+from kagzi.sdk.payload import reader, to_json
+from kagzi.sdk.signature import Signature, signature_of
+from tests.sdk.values import (
+    Address,
+    Approved,
+    Breaks,
+    Cat,
+    Colour,
+    Dog,
+    Item,
+    Left,
+    Line,
+    Model,
+    Odd,
+    Order,
+    Page,
+    Person,
+    Point,
+    Rejected,
+    Right,
+    Strict,
+    function,
+)
+
+NOW = datetime(2026, 5, 4, 3, 2, 1, 7, tzinfo=UTC)
+ORDER = Order(uuid.UUID(int=7), [Line("a", Decimal("1.10"))], NOW, Colour.BLUE, b"\xff\0", {"x"})
+
+EXAMPLES: list[tuple[Any, Any]] = [
+    (int, 1 << 80),
+    (float, 1.5),
+    (str, "text \0 ☃"),
+    (bool, True),
+    (None, None),
+    (bytes, b"\xff\0"),
+    (Decimal, Decimal("1.10")),
+    (uuid.UUID, uuid.UUID(int=3)),
+    (datetime, NOW),
+    (date, NOW.date()),
+    (time, time(1, 2, 3)),
+    (timedelta, timedelta(days=3, microseconds=5)),
+    (Path, Path("/tmp/x")),
+    (Colour, Colour.BLUE),
+    (Order, ORDER),
+    (Order, Order(uuid.UUID(int=1), [], NOW, parent=ORDER)),
+    (Address, {"street": "s"}),
+    (Point, Point(1, 2.0)),
+    (Item, Item("a", (1, 2))),
+    (Page[Order], Page([ORDER])),
+    (Cat | Dog, Dog("rex")),
+    (Person, Person("p", NOW.date())),
+    (list[Order], [ORDER]),
+    (dict[int, Order], {1: ORDER}),
+    (dict[Colour, int], {Colour.RED: 1}),
+    (set[int], {1, 2}),
+    (frozenset[str], frozenset({"a"})),
+    (tuple[int, str], (1, "a")),
+    (tuple[Order, ...], (ORDER, ORDER)),
+    (deque[int], deque([1, 2])),
+    (Order | None, None),
+    (Order | None, ORDER),
+    (int | str | list[Order], [ORDER]),
+    (Literal["a", 1], 1),
+    (Annotated[int, msgspec.Meta(ge=0)], 3),
+    (Any, {"a": [1, 2.5, None, "x", True]}),
+    (Model, Model(when=NOW, amount=Decimal("2.5"), blob=b"abc")),
+    (Strict, Strict(when=NOW)),
+    (list[Strict], [Strict(when=NOW)]),
+    (dict[str, Model], {"a": Model(when=NOW)}),
+    (Model | None, None),
+    (Model | int, 3),
+    (Model | int, Model(when=NOW)),
+    (Approved | Rejected, Rejected("me")),
+    (list[Approved | Rejected], [Approved("a"), Rejected("b")]),
+    (dict[str, Approved | Rejected | None], {"a": None, "b": Rejected("b")}),
+    (Order | dict[str, int], {"a": 1}),
+    (Order | dict[str, int], ORDER),
+]
+
+
+@pytest.mark.parametrize(("annotation", "value"), EXAMPLES, ids=lambda x: str(x)[:40])
+def test_values_come_back_with_their_types(annotation: Any, value: Any) -> None:
+    signature = Signature(function(annotation))
+    args, kwargs = signature.decode_arguments(signature.encode_arguments((value,), {}))
+    assert (args, kwargs) == ((value,), {})
+    assert type(args[0]) is type(value)
+    args, kwargs = signature.decode_arguments(signature.encode_arguments((value,), {"other": value}))
+    assert (*args, *kwargs.values()) == (value, value)
+    data = signature.encode_result(value)
+    result = signature.decode_result(data)
+    assert result == value
+    assert type(result) is type(value)
+    assert signature.settle_result(value) == (data, value)
+    assert reader(annotation)(to_json(value)) == value
+
+
+def test_without_annotation_it_is_plain_json() -> None:
+    signature = signature_of(lambda value: value)
+    assert signature.decode_arguments(signature.encode_arguments(((1, {"a"}),), {})) == (([1, ["a"]],), {})
+    assert signature.decode_result(signature.encode_result(Line("a", Decimal("1")))) == {"sku": "a", "price": "1"}
+    assert signature.settle_result((1, 2)) == (b"[1,2]", [1, 2])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(value=JSON)
+def test_json_data_round_trips(value: Any) -> None:
+    signature = signature_of(lambda value: value)
+    data, result = signature.settle_result(value)
+    assert result == value
+    assert signature.decode_result(data) == value
+    assert signature.decode_arguments(signature.encode_arguments((value,), {})) == ((value,), {})
+
+
+# NaN and other things JSON cannot say.
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (math.nan, r"nan at \$,"),
+        ([1, {"a": math.inf}], r"inf at \$\[1\]\.a,"),
+        (Point(1, -math.inf), r"-inf at \$\[1\],"),
+        ({"x": Item("a"), "y": (None, math.nan)}, r"\$\.y\[1\]"),
+    ],
+)
+def test_nan_is_refused_with_its_place(value: Any, place: str) -> None:
+    signature = signature_of(lambda value: value)
+    for write in (
+        signature.encode_result,
+        signature.settle_result,
+        lambda value: signature.encode_arguments((value,), {}),
+    ):
+        with pytest.raises(NotSerializable, match=place):
+            write(value)
+
+
+def test_what_has_no_json_form_is_named() -> None:
+    def step(first: int, order: Any) -> Any: ...
+
+    signature = Signature(step, name="charge")
+    with pytest.raises(NotSerializable, match=r"'order' of charge .* at \$\.a\[1\] is .*values\.Odd"):
+        signature.encode_arguments((1, {"a": [1, Odd()]}), {})
+    with pytest.raises(NotSerializable, match="'order' of charge"):
+        signature.encode_arguments((1,), {"order": Breaks()})
+    with pytest.raises(NotSerializable, match=r"the result of charge .*complex"):
+        signature.encode_result(1j)
+    with pytest.raises(NotSerializable, match=r"\$\.placed is"):
+        signature.encode_result(Order(uuid.UUID(int=1), [], Odd()))  # type: ignore[arg-type]
+    with pytest.raises(NotSerializable):
+        signature.encode_result("\ud800")
+    with pytest.raises(NotSerializable):
+        signature.settle_result("\ud800")
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(NotSerializable, match="contains itself"):
+        signature.encode_result(endless)
+
+
+def test_members_of_a_union_that_look_alike_are_refused_when_they_matter() -> None:
+    def choose(value: Left | Right) -> Left | Right: ...
+
+    signature = signature_of(choose)
+    assert signature.decode_result(signature.encode_result(Left(1))) == Left(1)
+    with pytest.raises(NotSerializable, match="look alike"):
+        signature.encode_result(Right(1))
+    with pytest.raises(NotSerializable, match=r"'value' .*look alike"):
+        signature.encode_arguments((Right(1),), {})

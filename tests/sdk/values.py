@@ -1,0 +1,121 @@
+"""Types of every kind that payloads may hold, and some that they may not."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
+
+import attrs
+import msgspec
+import pydantic
+
+T = TypeVar("T")
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Line:
+    sku: str
+    price: Decimal
+
+
+@dataclass
+class Order:
+    id: uuid.UUID
+    lines: list[Line]
+    placed: datetime
+    colour: Colour = Colour.RED
+    blob: bytes = b""
+    tags: set[str] = field(default_factory=set)
+    parent: Order | None = None
+
+
+class Address(TypedDict):
+    street: str
+    zip: NotRequired[int]
+
+
+class Point(NamedTuple):
+    x: int
+    y: float = 0.0
+
+
+class Item(msgspec.Struct):
+    name: str
+    counts: tuple[int, ...] = ()
+
+
+class Page(msgspec.Struct, Generic[T]):
+    items: list[T]
+
+
+class Cat(msgspec.Struct, tag=True):
+    name: str
+
+
+class Dog(msgspec.Struct, tag=True):
+    name: str
+
+
+@attrs.define
+class Person:
+    name: str
+    born: date
+
+
+class Model(pydantic.BaseModel):
+    when: datetime
+    amount: Decimal = Decimal(0)
+    blob: bytes = b"x"
+
+
+class Strict(pydantic.BaseModel, strict=True):
+    when: datetime
+
+
+@dataclass
+class Approved:
+    by: str
+    outcome: Literal["approved"] = "approved"
+
+
+@dataclass
+class Rejected:
+    by: str
+    outcome: Literal["rejected"] = "rejected"
+
+
+@dataclass
+class Left:
+    value: int
+
+
+@dataclass
+class Right:
+    value: int
+
+
+class Odd:
+    pass
+
+
+class Breaks:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def function(annotation: Any) -> Callable[..., Any]:
+    def typed(value, *, other=None):  # type: ignore[no-untyped-def]
+        """Its annotations are set below."""
+
+    typed.__annotations__ = {"value": annotation, "other": annotation, "return": annotation}
+    return typed
