@@ -273,7 +273,7 @@ def server_url(settings: Settings) -> str:
     url = settings.db_url or default_url(settings)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
-            "a server needs a database, and KAGZI_URL names a server; set KAGZI_DB_URL to the database"
+            f"this needs a database, and {mask_url(url)} is a server; name the database by --url or KAGZI_DB_URL"
         )
     return url
 

@@ -67,7 +67,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     db_url: Annotated[
         _Url | None,
         Meta(
-            description="The database of `kagzi server` and `kagzi migrate`. Without it KAGZI_URL is taken.",
+            description="The database of `kagzi server`, `migrate`, `keys` and `audit`. Without it KAGZI_URL is taken.",
             extra=_SECRET_URL,
         ),
     ] = None

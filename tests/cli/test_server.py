@@ -205,3 +205,13 @@ def test_a_worker_says_when_its_server_is_away_and_when_it_is_back(shop: Shell) 
     again = shop.spawn("server", "--port", str(port))
     port_of(again)
     assert '"worker_id"' in read_until(worker, "polling works again after")
+
+
+@pytest.mark.parametrize("command", [("server",), ("migrate",), ("keys", "list"), ("audit",)])
+def test_a_server_is_not_a_database(shop: Shell, command: tuple[str, ...]) -> None:
+    for done in (
+        shop(*command, "--url", "grpc://127.0.0.1:1"),
+        shop(*command, KAGZI_URL="grpc://127.0.0.1:1"),
+    ):
+        assert done.code == 2, done
+        assert "grpc://127.0.0.1:1 is a server; name the database by --url or KAGZI_DB_URL" in done.err

@@ -21,7 +21,7 @@ from kagzi.core.page import Page
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest
-from kagzi.settings import Settings
+from kagzi.settings import Settings, mask_url
 
 database = click.option(
     "--url", metavar="URL", help="The database. [KAGZI_DB_URL, else KAGZI_URL, else .kagzi/kagzi.db]"
@@ -169,8 +169,8 @@ async def engine_on_database(settings: Settings) -> AsyncIterator[LocalEngine]:
     url = settings.db_url or default_url(settings)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
-            "keys and the audit log are kept in the database, and KAGZI_URL names a server; name the database by --url "
-            "or KAGZI_DB_URL"
+            f"keys and the audit log are kept in the database, and {mask_url(url)} is a server; name the database by "
+            "--url or KAGZI_DB_URL"
         )
     store = make_store(url, retention_days=settings.retention_days)
     engine = LocalEngine(store, settings=EngineSettings(**engine_settings(settings)), background=False)

@@ -16,7 +16,7 @@ from kagzi.settings import Settings
 _home = click.option(
     "--url",
     metavar="URL",
-    help="A database, or a server (grpc://…). [KAGZI_URL, else the project's .kagzi/kagzi.db]",
+    help="A database, or a server (grpc://…). [KAGZI_URL, else KAGZI_DB_URL, else .kagzi/kagzi.db]",
 )
 
 

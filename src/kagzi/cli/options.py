@@ -46,7 +46,7 @@ def where(command: F) -> F:
         "--url",
         metavar="URL",
         help="Where runs live: sqlite:///file.db, postgresql://… or grpc://host:50051. "
-        "[KAGZI_URL, else the project's .kagzi/kagzi.db]",
+        "[KAGZI_URL, else KAGZI_DB_URL, else .kagzi/kagzi.db]",
     )(command)
 
 

@@ -44,10 +44,8 @@ class Audit:
     def record(self, entry: AuditEntry) -> None:
         entry = _clean(entry)
         log.info(
-            "%s %s %s: %s",
-            entry.actor,
-            entry.action,
-            entry.target,
+            "%s: %s",
+            " ".join(filter(None, (entry.actor, entry.action, entry.target))),
             entry.result,
             extra={"namespace": entry.namespace, "peer": entry.peer, "request_id": entry.request_id},
         )
