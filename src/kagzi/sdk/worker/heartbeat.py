@@ -37,18 +37,46 @@ class Held(Protocol):
         ...
 
 
-async def beat(engine: Engine, held: Held, stop: asyncio.Event) -> None:
+class Pace:
+    """When to send the next heartbeat, and whether there is one to be sent."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._changed = asyncio.Event()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._changed.set()
+
+    def hurry(self) -> None:
+        """A shorter lease was taken on than any there was: whoever waits looks again for how long."""
+        self._changed.set()
+
+    async def wait(self, seconds: Callable[[], float]) -> None:
+        """Until this much time has passed since now, or until stopped."""
+        began = asyncio.get_running_loop().time()
+        while not self.stopped:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(began + seconds()):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+
+async def beat(engine: Engine, held: Held, pace: Pace) -> None:
     """Send heartbeats until told to stop. After a failure the next one comes soon: a lease does not wait."""
     failures = 0
+
+    def pause() -> float:
+        seconds = held.heartbeat_interval() / SECOND
+        return seconds if failures == 0 else min(seconds / 4, 0.1 * 2 ** min(failures, 6))
+
     while True:
-        interval = held.heartbeat_interval() / SECOND
-        wait = interval if failures == 0 else min(interval / 4, 0.1 * 2 ** min(failures, 6))
-        try:
-            async with asyncio.timeout(wait):
-                await stop.wait()
+        await pace.wait(pause)
+        if pace.stopped:
             return
-        except TimeoutError:
-            pass
+        interval = held.heartbeat_interval() / SECOND
         heartbeat, at = held.heartbeat()
         log = logging.LoggerAdapter(logger, {"worker_id": heartbeat.worker_id})
         try:
@@ -78,7 +106,9 @@ class HeartbeatThread:
         self._engine = engine.sibling()
         self._held = held
         self._thread = threading.Thread(target=self._main, name="kagzi-heartbeat", daemon=True)
-        self._stop: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pace: Pace | None = None
+        self._beating: asyncio.Future[None] | None = None
         self._stopped = False
         self._ready = threading.Event()
 
@@ -88,40 +118,39 @@ class HeartbeatThread:
     async def stop(self) -> None:
         self._stopped = True
         await asyncio.to_thread(self._ready.wait)
-        if self._stop is not None:
-            self._stop()
+        if self._beating is not None:
+            # A heartbeat under way is not waited for: the worker has said goodbye already.
+            self._tell(self._beating.cancel)
         # Bounded, because it may be waiting for a database that does not answer; it is a daemon.
         await asyncio.to_thread(self._thread.join, _JOIN_SECONDS)
+
+    def hurry(self) -> None:
+        if self._pace is not None:
+            self._tell(self._pace.hurry)
+
+    def _tell(self, what: Callable[[], object]) -> None:
+        try:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            logger.debug("heartbeat thread has ended already")
 
     def _main(self) -> None:
         asyncio.run(self._run())
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-
-        def from_outside() -> None:
-            try:
-                loop.call_soon_threadsafe(stop.set)
-            except RuntimeError:
-                logger.debug("heartbeat thread has ended already")
-
-        self._stop = from_outside
+        self._loop = asyncio.get_running_loop()
+        self._pace = pace = Pace()
+        self._beating = beating = asyncio.ensure_future(self._beat(pace))
         self._ready.set()
         if self._stopped:
-            return
-        beating = asyncio.ensure_future(self._beat(stop))
-        stopping = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait((beating, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            # A heartbeat under way is not waited for: the worker has said goodbye already.
-            stopping.cancel()
             beating.cancel()
+        try:
             await asyncio.wait((beating,))
+        finally:
             await self._engine.close()
 
-    async def _beat(self, stop: asyncio.Event) -> None:
+    async def _beat(self, pace: Pace) -> None:
         delay = 0.1
         while True:
             try:
@@ -131,7 +160,7 @@ class HeartbeatThread:
                 logger.warning("heartbeats cannot reach the engine: %s", error)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
-        await beat(self._engine, self._held, stop)
+        await beat(self._engine, self._held, pace)
 
 
 class HeartbeatTask:
@@ -140,13 +169,16 @@ class HeartbeatTask:
     def __init__(self, engine: Engine, held: Held) -> None:
         self._engine = engine
         self._held = held
-        self._stop = asyncio.Event()
+        self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._task = asyncio.create_task(beat(self._engine, self._held, self._stop), name="kagzi-heartbeat")
+        self._task = asyncio.create_task(beat(self._engine, self._held, self._pace), name="kagzi-heartbeat")
 
     async def stop(self) -> None:
-        self._stop.set()
+        self._pace.stop()
         if self._task is not None:
             await self._task
+
+    def hurry(self) -> None:
+        self._pace.hurry()

@@ -78,6 +78,10 @@ class Heart(Protocol):
 
     async def stop(self) -> None: ...
 
+    def hurry(self) -> None:
+        """The time between heartbeats has become shorter."""
+        ...
+
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
@@ -128,6 +132,7 @@ class Worker:
         self._failed = 0
         self._lease: Span = 30 * SECOND
         self._interval: Span = 10 * SECOND
+        self._pace: Span = self._interval  # what heartbeats now wait for
         self._backlog = False  # the last claim came back full: starting runs here would jump the queue
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
@@ -216,7 +221,7 @@ class Worker:
             )
         )
         self._lease = registered.lease
-        self._interval = registered.heartbeat
+        self._interval = self._pace = registered.heartbeat
 
     async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
         """Whether all runs were let go of in this time."""
@@ -300,6 +305,9 @@ class Worker:
             old.abandon("it was claimed again")
         self.slots.take()
         attempt = self._held[claim.run_id] = self._attempt(self, claim, now, leased_at)
+        if claim.lease // 3 < self._pace and self._heart is not None:
+            self._pace = claim.lease // 3
+            self._heart.hurry()
         return attempt
 
     def _begin_all(self, attempts: list[Attempt]) -> None:
@@ -449,7 +457,8 @@ class Worker:
 
     def heartbeat_interval(self) -> Span:
         shortest = min((attempt.claim.lease for attempt in list(self._held.values())), default=self._lease)
-        return min(self._interval, shortest // 3)
+        self._pace = min(self._interval, shortest // 3)
+        return self._pace
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
         self._lease_clock.heard(at, answer.now)
