@@ -205,7 +205,7 @@ def test_who_can_be_reached(host: str, loopback: bool) -> None:
 def test_a_server_is_no_client() -> None:
     assert server_url(Settings(url="grpc://kagzi:50051", db_url="memory://")) == "memory://"
     assert server_url(Settings(url="memory://")) == "memory://"
-    with pytest.raises(InvalidRequest, match="set KAGZI_DB_URL"):
+    with pytest.raises(InvalidRequest, match="name the database by --url or KAGZI_DB_URL"):
         server_url(Settings(url="grpc://kagzi:50051"))
 
 
