@@ -21,7 +21,6 @@ T = TypeVar("T", bound=Struct)
 
 _PATH: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
-_CHUNK: Final = 64 * 1024
 
 
 def read_query(request: Request, kind: type[T]) -> T:

@@ -101,7 +101,6 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
     Definition("kagzi_http_seconds", "histogram", ("method", "route"), "How long they took."),
     Definition("kagzi_build_info", "gauge", ("version",), "Always 1; the label is the version of Kagzi."),
 )
-_BY_NAME: Final = {definition.name: definition for definition in DEFINITIONS}
 
 
 async def render(engine: Measured) -> tuple[bytes, str]:

@@ -228,7 +228,3 @@ def _code_of(context: Any) -> str:
     """With which status a guard has answered."""
     code = context.code()
     return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
-
-
-def make_server(engine: HostedEngine, host: str = "127.0.0.1", port: int = 0, **options: Any) -> RpcServer:
-    return RpcServer(engine, host, port, **options)

@@ -64,15 +64,6 @@ OnConflict: TypeAlias = Literal["return", "fail"]
 Call: TypeAlias = Coroutine[object, None, R]
 
 
-class StepOptions(Struct, frozen=True, kw_only=True):
-    """What `.options(...)` says about one call of a step; None is what the decorator said."""
-
-    key: str | None = None
-    name: str | None = None
-    retry: Retry | None = None
-    timeout: Duration | None = None
-
-
 class WorkflowOptions(Struct, frozen=True, kw_only=True):
     """What `.options(...)` says about one run; None is what the decorator said, or the default."""
 

@@ -92,11 +92,6 @@ class Signature:
         other._codec = codec
         return other
 
-    @property
-    def result_type(self) -> Any:
-        self.resolve()
-        return self._result_type
-
     # Arguments.
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
