@@ -75,11 +75,7 @@ class AioChannel:
         name = path(service, rpc)
         call = self._calls.get(name)
         if call is None:
-            call = self._calls[name] = self._channel.unary_unary(
-                name,
-                request_serializer=METHODS[name].request.SerializeToString,
-                response_deserializer=METHODS[name].response.FromString,
-            )
+            call = self._calls[name] = _stub(self._channel, name)
         try:
             response = await call(request, timeout=seconds, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
@@ -129,11 +125,7 @@ class ThreadChannel:
         name = path(service, rpc)
         call = self._calls.get(name)
         if call is None:
-            call = self._calls[name] = self._channel.unary_unary(
-                name,
-                request_serializer=METHODS[name].request.SerializeToString,
-                response_deserializer=METHODS[name].response.FromString,
-            )
+            call = self._calls[name] = _stub(self._channel, name)
         try:
             under_way = call.future(request, timeout=seconds, metadata=self._metadata)
         except ValueError:
@@ -157,6 +149,15 @@ class ThreadChannel:
 
     async def close(self) -> None:
         self._channel.close()
+
+
+def _stub(channel: Any, name: str) -> Any:
+    method = METHODS[name]
+    return channel.unary_unary(
+        name,
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
 
 
 async def _wrapped(future: Any) -> Any:

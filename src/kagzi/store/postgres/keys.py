@@ -47,13 +47,8 @@ async def create_key(
         key.name,
         key.digest,
         expires_in,
-        entry.actor,
-        entry.action,
         entry.namespace,
-        entry.target,
-        entry.request_id,
-        entry.peer,
-        entry.result,
+        *_said(entry),
     )
     assert row is not None
     return key_of(row)
@@ -78,35 +73,12 @@ async def rotate_key(
     entry: AuditEntry,
     now: Instant | None,
 ) -> Key | None:
-    row = await connection.fetchrow(
-        _ROTATE_KEY,
-        now,
-        key_id,
-        overlap,
-        new_id,
-        digest,
-        entry.actor,
-        entry.action,
-        entry.target,
-        entry.request_id,
-        entry.peer,
-        entry.result,
-    )
+    row = await connection.fetchrow(_ROTATE_KEY, now, key_id, overlap, new_id, digest, *_said(entry))
     return None if row is None else key_of(row)
 
 
 async def revoke_key(connection: Connection, key_id: str, entry: AuditEntry, now: Instant | None) -> Key | None:
-    row = await connection.fetchrow(
-        _REVOKE_KEY,
-        now,
-        key_id,
-        entry.actor,
-        entry.action,
-        entry.target,
-        entry.request_id,
-        entry.peer,
-        entry.result,
-    )
+    row = await connection.fetchrow(_REVOKE_KEY, now, key_id, *_said(entry))
     return None if row is None else key_of(row)
 
 
@@ -146,6 +118,11 @@ async def list_audit(
         )
         for row in await connection.fetch(_LIST_AUDIT, before, filter.namespace, filter.actor, limit)
     ]
+
+
+def _said(entry: AuditEntry) -> tuple[str | None, ...]:
+    """What an entry says besides its namespace, which may be that of a key the statement has yet to find."""
+    return entry.actor, entry.action, entry.target, entry.request_id, entry.peer, entry.result
 
 
 def key_of(row: asyncpg.Record) -> Key:

@@ -23,7 +23,7 @@ WITH instant AS MATERIALIZED (
     RETURNING k.*
 ), noted AS (
     INSERT INTO kagzi.audit_log (at, actor, action, namespace, target, request_id, peer, result)
-    SELECT i.now, $8::text, $9::text, $10::text, $11::text, $12::text, $13::text, $14::text
+    SELECT i.now, $9::text, $10::text, $8::text, $11::text, $12::text, $13::text, $14::text
     FROM made CROSS JOIN instant AS i
 )
 SELECT * FROM made;
