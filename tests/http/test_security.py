@@ -144,18 +144,22 @@ async def test_changes_are_written_down(guarded: Guarded) -> None:
         run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
         await client.post(f"/api/v1/runs/{run_id}/cancel", headers={"x-request-id": "req-1"})
         await client.problem("POST", f"/api/v1/runs/{UNKNOWN}/terminate", json={})
+    async with await guarded.client(Role.VIEWER, "a") as client:
+        headers = {"x-request-id": "req-2"}
+        await client.problem("POST", f"/api/v1/runs/{run_id}/rerun?namespace=a", json={}, headers=headers)
     async with asyncio.timeout(10):
         while True:
             entries = (await guarded.engine.audit.list(AuditFilter(namespace="a"))).items
             found = {(entry.action, entry.target, entry.result) for entry in entries if entry.action.startswith("POST")}
-            if len(found) >= 2:
+            if len(found) >= 3:
                 break
             await asyncio.sleep(0.05)
     assert found == {
         ("POST /api/v1/runs/{run_id}/cancel", run_id, "OK"),
         ("POST /api/v1/runs/{run_id}/terminate", UNKNOWN, "NOT_FOUND"),
+        ("POST /api/v1/runs/{run_id}/rerun", "", "PERMISSION_DENIED"),
     }
-    assert "req-1" in {entry.request_id for entry in entries}
+    assert {"req-1", "req-2"} <= {entry.request_id for entry in entries}
 
 
 # Browsers.

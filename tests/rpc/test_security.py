@@ -448,6 +448,8 @@ async def test_changes_are_audited_and_starts_are_not(server: Guarded) -> None:
     assert len(told) == 6
     terminated = next(entry for entry in entries if entry.action.endswith("TerminateWorkflow"))
     assert (terminated.target, terminated.request_id) == (f"run {run_id}", "req-1")
+    refused = next(entry for entry in entries if entry.action.endswith("DrainWorker"))
+    assert refused.request_id == "req-1"
     assert terminated.peer.startswith(("ipv4:", "ipv6:"))
     assert "kgz_" not in str(entries)
 

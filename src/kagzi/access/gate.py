@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from types import TracebackType
@@ -92,11 +93,14 @@ class Gate:
         """Whether keys are asked for at all."""
         return (await self._keys()).configured
 
-    async def admit(self, action: str, *, key: str | None, namespace: str | None, peer: str) -> Caller:
+    async def admit(
+        self, action: str, *, key: str | None, namespace: str | None, peer: str, request_id: Callable[[], str] = str
+    ) -> Caller:
         """Who calls. Raises Unauthenticated or PermissionDenied, or NotFound for a namespace that does not exist.
 
         `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
-        or empty if it names none; `Caller.confine` then says which one is meant)."""
+        or empty if it names none; `Caller.confine` then says which one is meant). `request_id` is asked for what the
+        audit log shall say of a call that is refused."""
         rule = ACTIONS.get(action)
         try:
             if rule is None:
@@ -107,7 +111,7 @@ class Gate:
             caller = _caller(rule, await self._identify(key), peer)
             caller.confine(namespace or "")
         except (Unauthenticated, PermissionDenied) as error:
-            self._refused(error, action, key, namespace, peer)
+            self._refused(error, action, key, namespace, peer, request_id)
             raise
         if caller.namespace is None and namespace and not rule.everywhere:
             await self._must_exist(namespace)
@@ -259,7 +263,15 @@ class Gate:
 
     # Those who were refused.
 
-    def _refused(self, error: KagziError, action: str, key: str | None, namespace: str | None, peer: str) -> None:
+    def _refused(
+        self,
+        error: KagziError,
+        action: str,
+        key: str | None,
+        namespace: str | None,
+        peer: str,
+        request_id: Callable[[], str],
+    ) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._sampled_at > _SAMPLE_SECONDS:
             self._sampled_at, self._sampled = now, 0
@@ -272,7 +284,7 @@ class Gate:
             action=action,
             namespace=namespace or None,
             target="",
-            request_id="",
+            request_id=request_id(),
             peer=peer,
             result=error.code,
         )

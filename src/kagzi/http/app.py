@@ -197,7 +197,13 @@ class Endpoint:
             return None
         namespace = request.path_params.get("namespace", named_namespace(request))
         peer = request.client.host if request.client else ""
-        return await self._gate.admit(self._route.action, key=_key(request), namespace=namespace, peer=peer)
+        return await self._gate.admit(
+            self._route.action,
+            key=_key(request),
+            namespace=namespace,
+            peer=peer,
+            request_id=lambda: request.scope["kagzi.request_id"],
+        )
 
     async def _answer(self, request: Request, caller: Caller | None) -> ASGIApp:
         route = self._route

@@ -48,6 +48,7 @@ class GateGuard:
             key=_key(metadata),
             namespace=request.namespace if method.has_namespace else None,
             peer=call.peer(),
+            request_id=lambda: request_id(metadata.items(), self._ids),
         )
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
