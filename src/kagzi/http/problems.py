@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
+from kagzi.api.disclosure import message_to_caller
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -34,7 +35,6 @@ log = logging.getLogger("kagzi.http")
 
 MEDIA_TYPE: Final = "application/problem+json"
 _DETAIL_CHARACTERS: Final = 2000
-_OUT_OF_REACH: Final = "the server cannot reach its database at the moment; trying again is safe"
 _RETRY_SOON: Final = {"retry-after": "1"}
 
 # The first class that fits decides.
@@ -109,9 +109,7 @@ def _describe(error: Exception, request_id: str) -> tuple[int, str, str, Mapping
         return error.status, error.code, str(error), error.headers
     for cls, status, headers in _STATUSES:
         if isinstance(error, cls):
-            # What a database says about itself is for the log: it names hosts and files.
-            hidden = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
-            return status, error.code, _OUT_OF_REACH if hidden else str(error), headers
+            return status, error.code, message_to_caller(error), headers
     about = {"request_id": request_id}
     log.error("a request failed for a reason nobody foresaw [%s]", request_id, exc_info=error, extra=about)
     detail = f"internal error; the server's log has more under the request id {request_id}"

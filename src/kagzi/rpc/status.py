@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from kagzi import errors
 from kagzi._proto.v1 import common_pb2 as pb
+from kagzi.api.disclosure import message_to_caller
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -36,7 +37,6 @@ log = logging.getLogger("kagzi.rpc")
 
 TRAILER: Final = "grpc-status-details-bin"
 _STATUS_TEXT_CHARACTERS: Final = 300
-_OUT_OF_REACH: Final = "the server cannot reach its database at the moment; trying again is safe"
 
 # The first class that fits decides.
 _STATUSES: Final[tuple[tuple[type[KagziError], grpc.StatusCode, pb.ErrorCode], ...]] = (
@@ -110,12 +110,9 @@ def describe(error: BaseException, name_request: Callable[[], str]) -> tuple[grp
     if isinstance(error, KagziError):
         for cls, status, code in _STATUSES:
             if isinstance(error, cls):
-                # What a database says about itself is for the log: it names hosts and files.
-                outage = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
-                message = _OUT_OF_REACH if outage else str(error)
                 return status, pb.ErrorDetail(
                     code=code,
-                    message=_clip(message or type(error).__name__),
+                    message=_clip(message_to_caller(error) or type(error).__name__),
                     non_retryable=not isinstance(error, Unavailable),
                     exact_code=error.code,
                 )

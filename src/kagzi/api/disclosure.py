@@ -1,0 +1,15 @@
+"""What a port may tell its callers about an error."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kagzi.errors import KagziError, LimitExceeded, Unavailable
+
+_OUT_OF_REACH: Final = "the server cannot reach its database at the moment; trying again is safe"
+
+
+def message_to_caller(error: KagziError) -> str:
+    """Its message, except that what a database says about itself is for the log: it names hosts and files."""
+    outage = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
+    return _OUT_OF_REACH if outage else str(error)
