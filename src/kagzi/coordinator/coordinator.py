@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from math import inf
 from typing import Final
 
 from kagzi.coordinator import end_cancelled_runs, enforce_timeouts, expire_workers, prune_history, recover_runs
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
 from kagzi.engine.settings import EngineSettings
+from kagzi.engine.sleeper import Sleeper
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import KagziError
 from kagzi.store.protocol import Horizon, Recovered, Store
@@ -51,7 +51,7 @@ class Coordinator:
         self._batches = max(1, settings.duty_limit // settings.duty_batch)
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
-        self._sleeper: asyncio.Future[None] | None = None
+        self._sleeper = Sleeper()
         self._prune_from: Cursor | None = None
         self._recover = self._duty("recover runs", self._recover_runs)
         self._steps = self._duty("time out steps", self._time_out_steps)
@@ -72,15 +72,19 @@ class Coordinator:
         self._expect(self._deadlines, horizon.deadline, horizon.now)
         self._expect(self._cancels, horizon.cancel, horizon.now)
         self._expect(self._workers, stale, horizon.now)
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
+        self._sleeper.wake()
 
     async def run(self) -> None:
         while True:
             for duty in self._duties:
                 if duty.due <= self._loop.time():
                     await self._run(duty)
-            await self._sleep(min(duty.due for duty in self._duties))
+            due = min(duty.due for duty in self._duties)
+            if due <= self._loop.time():
+                # Never hold the loop: a duty with much to do lets others have a turn.
+                await asyncio.sleep(0)
+            else:
+                await self._sleeper.sleep(due)
 
     def _duty(self, name: str, tick: Callable[[], Awaitable[bool]]) -> Duty:
         every = self._settings.duty_interval / SECOND
@@ -159,22 +163,3 @@ class Coordinator:
             log.warning(message, run.run_id, run.status.value, extra={"namespace": run.namespace, "run_id": run.run_id})
         self._wakeups.changed(runs)
         return len(runs) >= self._limit
-
-    async def _sleep(self, until: float) -> None:
-        seconds = until - self._loop.time()
-        if seconds <= 0:
-            # Never hold the loop: a duty with much to do lets others have a turn.
-            await asyncio.sleep(0)
-            return
-        self._sleeper = self._loop.create_future()
-        timer = None if seconds == inf else self._loop.call_later(seconds, self._wake)
-        try:
-            await self._sleeper
-        finally:
-            self._sleeper = None
-            if timer is not None:
-                timer.cancel()
-
-    def _wake(self) -> None:
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)

@@ -16,6 +16,7 @@ from typing import Final
 from kagzi.core.instant import SECOND
 from kagzi.engine.driven import Driven
 from kagzi.engine.settings import EngineSettings
+from kagzi.engine.sleeper import Sleeper
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import KagziError
 from kagzi.store.protocol import Horizon, Store
@@ -62,7 +63,7 @@ class Pulse:
         self._checked = 0  # where the round through the waiters goes on
         self._failures = 0
         self._heard_at = self._loop.time()
-        self._sleeper: asyncio.Future[None] | None = None
+        self._sleeper = Sleeper()
         wakeups.look_soon = self.look_soon
         wakeups.check_soon = self.check_soon
 
@@ -71,7 +72,7 @@ class Pulse:
         at = max(self._loop.time() + seconds, self._looked_at + _CLOSEST)
         if at < self._look_at:
             self._look_at = at
-            self._wake()
+            self._sleeper.wake()
 
     def check_soon(self, seconds: float | None = None) -> None:
         """Re-check results within this time; by default at the ordinary pace."""
@@ -80,7 +81,7 @@ class Pulse:
         at = max(wanted, self._checked_at + _CLOSEST)
         if at < self._check_at:
             self._check_at = at
-            self._wake()
+            self._sleeper.wake()
 
     def look_at_everything(self) -> None:
         """Anything may have changed."""
@@ -96,7 +97,7 @@ class Pulse:
     async def run(self) -> None:
         while True:
             self._tend_listener()
-            await self._sleep(min(self._look_at, self._check_at, self._idle_since + _LISTENER_KEPT))
+            await self._sleeper.sleep(min(self._look_at, self._check_at, self._idle_since + _LISTENER_KEPT))
             try:
                 if self._look_at <= self._loop.time():
                     await self._look()
@@ -161,20 +162,3 @@ class Pulse:
         pause = min(self._tick * 2 ** min(self._failures, 10), _LONGEST_PAUSE) * (0.5 + self._jitter())
         self._look_at = self._loop.time() + pause
         self._check_at = self._loop.time() + pause
-
-    def _wake(self) -> None:
-        if self._sleeper is not None and not self._sleeper.done():
-            self._sleeper.set_result(None)
-
-    async def _sleep(self, until: float) -> None:
-        seconds = until - self._loop.time()
-        if seconds <= 0:
-            return
-        self._sleeper = self._loop.create_future()
-        timer = None if seconds == inf else self._loop.call_later(seconds, self._wake)
-        try:
-            await self._sleeper
-        finally:
-            self._sleeper = None
-            if timer is not None:
-                timer.cancel()
