@@ -186,6 +186,6 @@ def _set(waiter: asyncio.Future[None]) -> None:
 
 def _no_server(target: str) -> Unavailable:
     return Unavailable(
-        f"there is no Kagzi server at {target}. Check host and port (that of gRPC, 50051 unless it was set, not that of "
+        f"there is no Kagzi server at {target}. Check host and port (that of gRPC, 50051 unless it was set, not of "
         "HTTP), and that `kagzi server` is running"
     )
