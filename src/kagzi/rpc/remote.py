@@ -49,6 +49,7 @@ from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc.channel import CONNECT_SECONDS, AioChannel, Channel, Metadata, ThreadChannel
+from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
 from kagzi.rpc.convert.runs import (
     cancel_answer_from_wire,
@@ -243,11 +244,7 @@ class RemoteWorkflows:
         size = sendable_page_size(page_size)
         request = converted(lambda asked: filter_to_wire(asked, page_size=size, page_token=page_token), filter)
         answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
-        return Page(
-            tuple([run_from_wire(workflow) for workflow in answer.workflows]),
-            answer.page.next_page_token or None,
-            answer.page.prev_page_token or None,
-        )
+        return page_from_wire([run_from_wire(workflow) for workflow in answer.workflows], answer.page)
 
     async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
         steps: list[Step] = []
@@ -272,37 +269,25 @@ class RemoteWorkflows:
             return await self.get(namespace, run_id)
 
     async def cancel(self, cancel: CancelRun) -> CancelAnswer:
-        answer = await self._line.call(
-            _WORKFLOWS,
-            "CancelWorkflow",
-            converted(cancel_to_wire, cancel),
-            workflow_pb2.CancelWorkflowResponse,
-            seconds=WRITE_SECONDS,
-        )
+        request = converted(cancel_to_wire, cancel)
+        answer = await self._write("CancelWorkflow", request, workflow_pb2.CancelWorkflowResponse)
         return cancel_answer_from_wire(cancel.run_id, answer.cancelled, answer.status)
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
-        answer = await self._line.call(
-            _WORKFLOWS,
-            "TerminateWorkflow",
-            converted(terminate_to_wire, terminate),
-            workflow_pb2.TerminateWorkflowResponse,
-            seconds=WRITE_SECONDS,
-        )
+        request = converted(terminate_to_wire, terminate)
+        answer = await self._write("TerminateWorkflow", request, workflow_pb2.TerminateWorkflowResponse)
         return cancel_answer_from_wire(terminate.run_id, answer.terminated, answer.status)
 
     async def repeat(self, repeat: RepeatRun) -> Started:
-        answer = await self._line.call(
-            _WORKFLOWS,
-            "RetryWorkflow",
-            converted(repeat_to_wire, repeat),
-            workflow_pb2.RetryWorkflowResponse,
-            seconds=WRITE_SECONDS,
-        )
+        request = converted(repeat_to_wire, repeat)
+        answer = await self._write("RetryWorkflow", request, workflow_pb2.RetryWorkflowResponse)
         return Started(run_id=answer.new_run_id, already_exists=answer.already_running)
 
     async def _read(self, rpc: str, request: Message, answer: type[M]) -> M:
         return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=READ_SECONDS)
+
+    async def _write(self, rpc: str, request: Message, answer: type[M]) -> M:
+        return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=WRITE_SECONDS)
 
     async def _send_starts(self, namespace: str, starts: Starts) -> StartAnswers:
         answer = await self._line.call(

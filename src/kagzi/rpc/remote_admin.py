@@ -14,7 +14,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.rpc.convert.common import timestamp
+from kagzi.rpc.convert.common import page_from_wire, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.strange import strange
@@ -45,11 +45,7 @@ class RemoteAdmin:
         size = sendable_page_size(page_size)
         request = converted(lambda asked: worker_filter_to_wire(asked, page_size=size, page_token=page_token), filter)
         answer = await self._call("ListWorkers", request, admin_pb2.ListWorkersResponse)
-        return Page(
-            tuple([worker_from_wire(worker) for worker in answer.workers]),
-            answer.page.next_page_token or None,
-            answer.page.prev_page_token or None,
-        )
+        return page_from_wire([worker_from_wire(worker) for worker in answer.workers], answer.page)
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         request = converted(
@@ -135,11 +131,7 @@ class RemoteNamespaces:
             page_size,
         )
         answer = await self._call("ListNamespaces", request, namespace_pb2.ListNamespacesResponse, READ_SECONDS)
-        return Page(
-            tuple([namespace_from_wire(namespace) for namespace in answer.namespaces]),
-            answer.page.next_page_token or None,
-            answer.page.prev_page_token or None,
-        )
+        return page_from_wire([namespace_from_wire(namespace) for namespace in answer.namespaces], answer.page)
 
     async def update(
         self, namespace: str, *, display_name: str | None = None, description: str | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -14,6 +15,8 @@ from kagzi.core.instant import NEVER, SECOND, Instant
 from kagzi.core.page import Page
 from kagzi.core.retry import UNLIMITED, Retry
 from kagzi.errors import InvalidRequest
+
+T = TypeVar("T")
 
 NULL: Final = b"null"
 
@@ -72,6 +75,10 @@ def page_info(page: Page[Any], total: int = 0, *, at_least: bool = False) -> pb.
         prev_page_token=page.prev or "",
         total_is_least=at_least,
     )
+
+
+def page_from_wire(items: Iterable[T], info: pb.PageInfo) -> Page[T]:
+    return Page(tuple(items), info.next_page_token or None, info.prev_page_token or None)
 
 
 def page_size(request: pb.PageRequest, default: int) -> int:
