@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.sdk.replay.loop import Evicted
-from kagzi.sdk.replay.threaded import Suspended, Threads, await_in_thread, current_bridge, run_in_thread
+from kagzi.sdk.replay.threaded import Suspended, Threads, current_bridge, in_turn, run_in_thread
 from tests.sdk.replay import checks
 from tests.sdk.replay.host import Crashed, Host, current, describe, step
 from tests.sdk.replay.programs import Node, Returns, make_sequence, random_sequence
@@ -60,7 +60,7 @@ class Plain:
     def do_step(self, name: str, body: Returns, retry: Retry | None) -> Any:
         self.note("call", name)
         try:
-            value = await_in_thread(step(name, body, retry=retry))
+            value = in_turn(step(name, body, retry=retry))
         except BaseException as error:
             self.note("raised", name, repr(error), hasattr(error, "extra"))
             raise
@@ -68,7 +68,7 @@ class Plain:
         return value
 
     def do_sleep(self, delay: float, _named: bool) -> None:
-        await_in_thread(asyncio.sleep(delay))
+        in_turn(asyncio.sleep(delay))
         self.note("slept", delay)
 
     def do_observe(self) -> float:
@@ -135,8 +135,8 @@ def plain(fn: Callable[..., Any], threads: Threads, *args: Any) -> Callable[[], 
 
 def test_threads_are_used_again(threads: Threads) -> None:
     def workflow() -> Any:
-        first = await_in_thread(step("a", lambda: 1))
-        await_in_thread(asyncio.sleep(5))
+        first = in_turn(step("a", lambda: 1))
+        in_turn(asyncio.sleep(5))
         return first
 
     before = set(threading.enumerate())
@@ -151,7 +151,7 @@ def test_threads_are_used_again(threads: Threads) -> None:
 
 def test_threads_end_when_the_pool_is_closed() -> None:
     def workflow() -> Any:
-        return await_in_thread(step("a", lambda: 1))
+        return in_turn(step("a", lambda: 1))
 
     pool = Threads(idle=2)
     before = set(threading.enumerate())
@@ -172,7 +172,7 @@ def test_letting_go_unwinds_the_function(threads: Threads) -> None:
 
     def workflow() -> None:
         try:
-            await_in_thread(asyncio.sleep(1000))
+            in_turn(asyncio.sleep(1000))
         except Exception:
             seen.append("an error, and it is none")
         except BaseException as error:
@@ -181,7 +181,7 @@ def test_letting_go_unwinds_the_function(threads: Threads) -> None:
         finally:
             for _ in range(3):
                 try:
-                    await_in_thread(step("refund", lambda: 1))
+                    in_turn(step("refund", lambda: 1))
                 except Evicted:
                     seen.append("refused")
 
@@ -197,7 +197,7 @@ def test_a_function_that_does_not_want_to_go(threads: Threads, caplog: pytest.Lo
     def workflow() -> None:
         while True:
             try:
-                await_in_thread(step("a", lambda: 1))
+                in_turn(step("a", lambda: 1))
             except BaseException:
                 pass
 
@@ -211,9 +211,9 @@ def test_a_function_that_does_not_want_to_go(threads: Threads, caplog: pytest.Lo
 def test_cancellation_reaches_the_function(threads: Threads) -> None:
     def workflow() -> Any:
         try:
-            await_in_thread(asyncio.sleep(1000))
+            in_turn(asyncio.sleep(1000))
         except asyncio.CancelledError:
-            return await_in_thread(step("compensate", lambda: "undone"))
+            return in_turn(step("compensate", lambda: "undone"))
 
     async def outer() -> Any:
         task = asyncio.create_task(run_in_thread(workflow, (), {}, threads))
@@ -242,7 +242,7 @@ def test_context_is_that_of_the_caller(threads: Threads) -> None:
     def workflow() -> Any:
         before = variable.get()
         variable.set(5)
-        await_in_thread(asyncio.sleep(1))
+        in_turn(asyncio.sleep(1))
         return [before, variable.get(), current_bridge() is not None]
 
     variable.set(3)
@@ -251,18 +251,19 @@ def test_context_is_that_of_the_caller(threads: Threads) -> None:
     assert current_bridge() is None
 
 
-def test_outside_of_a_workflow() -> None:
-    with pytest.raises(RuntimeError, match="outside"):
-        await_in_thread(asyncio.sleep(1))
+def test_outside_of_a_plain_workflow_there_is_something_to_await() -> None:
+    coroutine = asyncio.sleep(1)
+    assert in_turn(coroutine) is coroutine
+    coroutine.close()
 
 
 def test_a_run_goes_without_the_collector(threads: Threads) -> None:
     def workflow() -> Any:
         try:
-            await_in_thread(step("a", lambda: 1 / 0))
+            in_turn(step("a", lambda: 1 / 0))
         except ZeroDivisionError:
             pass
-        await_in_thread(asyncio.sleep(5))
+        in_turn(asyncio.sleep(5))
 
     gc.collect()
     gc.disable()

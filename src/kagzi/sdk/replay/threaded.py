@@ -52,16 +52,6 @@ def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     return coroutine
 
 
-def await_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Have the workflow's loop await this, and return or raise what comes of it. Only in the thread of a workflow."""
-    bridge = current_bridge()
-    if bridge is None:
-        coroutine.close()
-        raise RuntimeError("await_in_thread() was called outside of a `def` workflow")
-    value: T = bridge.call(coroutine)
-    return value
-
-
 async def run_in_thread(fn: Callable[..., T], args: tuple[Any, ...], kwargs: Mapping[str, Any], threads: Threads) -> T:
     """Run a plain function as a workflow. To be awaited on a workflow loop."""
     loop = _get_running_loop()
