@@ -486,7 +486,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         {"queue_limit": "queue_concurrency_limit", "type_limits": "workflow_type_concurrency"},
     ),
     (Registered, "RegisterResponse", {}),
-    (Poll, "PollTasksRequest", {}),
+    (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
     (Polled, "PollTasksResponse", {}),
     (Claim, "Claim", {"namespace": FROM_THE_CALL}),
     (Heartbeat, "HeartbeatRequest", {"confirmed": None}),

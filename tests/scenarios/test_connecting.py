@@ -36,7 +36,7 @@ async def refused(url: object, error: type[KagziError], *words: str, **settings:
     ("url", "word"),
     [
         (f"mysql://root:{SECRET}@db/orders", "unknown database scheme 'mysql'"),
-        (f"grpc://worker:{SECRET}@server:50051", "grpc://"),
+        (f"grpc://worker:{SECRET}@server:50051", "not an API key"),
         ("orders.db", "sqlite:///file.db"),
         ("", "sqlite:///file.db"),
         (5, "sqlite:///file.db"),
