@@ -76,7 +76,7 @@ class Keyed:
 
 
 @asynccontextmanager
-async def guarded(url: str, **options: Any) -> AsyncIterator[Guarded]:
+async def guarded(url: str, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Guarded]:
     async with engine_on(url, lease=60 * SECOND) as engine:
         gate = Gate(engine.keys, engine.namespaces, audit=engine.audit, **options)
         guard = GateGuard(gate, engine.audit, IDS)
@@ -84,7 +84,7 @@ async def guarded(url: str, **options: Any) -> AsyncIterator[Guarded]:
         async def open_to_all() -> bool:
             return not await gate.configured()
 
-        async with RpcServer(engine, guard=guard, reflection=open_to_all) as server:
+        async with RpcServer(engine, host, guard=guard, reflection=open_to_all) as server:
             try:
                 yield Guarded(engine, gate, server)
             finally:

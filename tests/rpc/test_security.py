@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -452,6 +453,16 @@ async def test_changes_are_audited_and_starts_are_not(server: Guarded) -> None:
     assert refused.request_id == "req-1"
     assert terminated.peer.startswith(("ipv4:", "ipv6:"))
     assert "kgz_" not in str(entries)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_the_audit_log_names_peers_by_readable_addresses() -> None:
+    async with guarded("memory://", "::1") as server:
+        async with server.client(await server.key()) as admin:
+            await admin.call("CreateNamespace", namespace="made")
+        await server.engine.audit.close()
+        entries = (await server.engine.audit.list(AuditFilter(namespace="made"), page_size=10)).items
+    assert entries[0].peer.startswith("ipv6:[::1]:")
 
 
 # Our own client.

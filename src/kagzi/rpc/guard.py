@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from google.protobuf.message import Message
 
@@ -47,7 +48,7 @@ class GateGuard:
             method.path,
             key=_key(metadata),
             namespace=request.namespace if method.has_namespace else None,
-            peer=call.peer(),
+            peer=unquote(call.peer()),  # gRPC writes ipv6:%5B::1%5D:50312
             request_id=lambda: request_id(metadata.items(), self._ids),
         )
         if caller.namespace is not None and method.has_namespace:
