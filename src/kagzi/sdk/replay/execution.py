@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from random import Random
@@ -44,6 +44,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import CANCEL, Step, StepKind, StepStatus
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
+from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
 
 logger = logging.getLogger("kagzi.workflow")
@@ -71,30 +72,13 @@ class Effects(Protocol):
     def jitter(self) -> float: ...
 
 
-class Codec(Protocol):
-    """How a function's arguments and result become bytes and come back."""
-
-    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """The arguments as bytes, and a hash to compare them by; 0 if they were recorded by their repr and cannot be
-        decoded again."""
-        ...
-
-    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
-
-    def settle_result(self, value: Any) -> tuple[bytes, Any]:
-        """The result as bytes, and what `decode_result` makes of them."""
-        ...
-
-    def decode_result(self, data: bytes) -> Any: ...
-
-
 class StepCall(Struct, eq=False, kw_only=True):
     """A call of a step in a workflow: from the call to its recorded end."""
 
     step_id: str
     name: str
     fn: Callable[..., Any]
-    codec: Codec
+    codec: CallCodec
     policy: Retry
     timeout: Span | None
     args: tuple[Any, ...]
@@ -391,7 +375,7 @@ class Execution:
         *,
         name: str,
         fn: Callable[..., Any],
-        codec: Codec,
+        codec: CallCodec,
         policy: Retry | None,
         timeout: Span | None,
         args: tuple[Any, ...],
@@ -733,4 +717,4 @@ def _allows(policy: Retry, attempt: int) -> bool:
     return policy.attempts < 0 or attempt <= policy.attempts
 
 
-__all__ = ["Codec", "Effects", "Execution", "Outcome", "StepCall", "place_of_call"]
+__all__ = ["Effects", "Execution", "Outcome", "StepCall", "place_of_call"]
