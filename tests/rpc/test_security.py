@@ -23,6 +23,7 @@ from kagzi.access import ACTIONS, Role
 from kagzi.access import gate as gates
 from kagzi.api.keys import AuditFilter
 from kagzi.connect import Credentials, connect
+from kagzi.core.instant import SECOND
 from kagzi.core.key import write_key
 from kagzi.errors import LimitExceeded, PermissionDenied, Unauthenticated
 from kagzi.rpc import limits
@@ -178,6 +179,7 @@ def _aimed(method: Method, ids: dict[str, Any]) -> Message:
             request.chunks.add(run_id=ids["bare_id"], token=ids["token"]).complete.output = b"9"
         case workflow_pb2.WaitWorkflowsRequest():
             request.run_ids.append(ids["bare_id"])
+            request.wait_us = SECOND  # with none it is chance whether the database was quick enough
         case workflow_pb2.StartWorkflowRequest() | workflow_pb2.StartWorkflowsRequest():
             request.ClearField("run_id") if hasattr(request, "run_id") else None
         case worker_pb2.RegisterRequest():
