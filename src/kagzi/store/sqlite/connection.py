@@ -38,7 +38,11 @@ T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
 
 BUSY_SECONDS: Final = 5.0
+# How often to see whether another process has written: often for a second after one did, since an answer and the next
+# question are then on their way, and else seldom enough to cost nothing.
 WATCH_SECONDS: Final = 0.01
+_WATCH_CLOSELY_SECONDS: Final = 0.001
+_LOOKS_CLOSELY: Final = 1000
 # A checkpoint stalls the commit it falls into; every 16 MB of log it is rare enough and short enough.
 CHECKPOINT_PAGES: Final = 4000
 _JOBS_BETWEEN_LOOKS: Final = 8
@@ -248,6 +252,7 @@ class _ThreadLane:
         self._stopping = False
         self._watchers: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
         self._data_version: int | None = None
+        self._looks_closely = 0
         # A daemon: whoever forgets to close the store should still be able to leave the program.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
@@ -322,9 +327,10 @@ class _ThreadLane:
         since_look = 0
         while True:
             try:
-                task = self._tasks.get(timeout=WATCH_SECONDS if self._watchers else None)
+                task = self._tasks.get(timeout=self._patience() if self._watchers else None)
             except Empty:
                 task = self._look
+                self._looks_closely = max(0, self._looks_closely - 1)
             if task is None:
                 return
             task()
@@ -333,6 +339,9 @@ class _ThreadLane:
             if since_look >= _JOBS_BETWEEN_LOOKS:
                 since_look = 0
                 self._look()
+
+    def _patience(self) -> float:
+        return _WATCH_CLOSELY_SECONDS if self._looks_closely else WATCH_SECONDS
 
     def _look(self) -> None:
         """Has anybody else written? SQLite does not count what this connection, the only one of ours, wrote
@@ -345,6 +354,7 @@ class _ThreadLane:
         except sqlite3.Error:
             return  # a hint; the next look may succeed
         if version != self._data_version:
+            self._looks_closely = _LOOKS_CLOSELY
             for loop, changed in tuple(self._watchers):
                 try:
                     loop.call_soon_threadsafe(changed)
