@@ -7,10 +7,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from kagzi.api.engine import Engine
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer
+from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import Unavailable
+from kagzi.ids import RandomIds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
+from kagzi.sdk.worker.worker import Heart, Worker, WorkerSettings
 from tests.engine.support import run
 
 
@@ -94,3 +97,41 @@ def test_after_a_failure_the_next_one_comes_soon() -> None:
         await heart.stop()
 
     run(main)
+
+
+def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
+    async def main() -> None:
+        clock = SystemClock()
+        engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None)))
+        registry: Any = SimpleNamespace(workflow_types=lambda: ())
+        ids = RandomIds(clock.now)
+        worker = Worker(engine, registry, namespace="default", clock=clock, ids=ids, settings=WorkerSettings())
+        worker.loop = asyncio.get_running_loop()
+        hurried: list[Span] = []
+        worker._heart = cast("Heart", SimpleNamespace(hurry=lambda: hurried.append(worker.heartbeat_interval())))
+        for number, lease in enumerate((30, 3, 3, 30)):
+            worker._hold(new_claim(f"run-{number}", lease * SECOND), 0, 0)
+        assert hurried == [1 * SECOND]
+
+    run(main)
+
+
+def new_claim(run_id: str, lease: Span) -> Claim:
+    return Claim(
+        namespace="default",
+        run_id=run_id,
+        token="token",
+        workflow_type="order",
+        version="1",
+        task_queue="shop",
+        external_id=None,
+        input=b"[]",
+        started_at=0,
+        lease=lease,
+        attempts=0,
+        executions=1,
+        crashes=0,
+        inbox_seq=0,
+        retry_policy=None,
+        history=(),
+    )

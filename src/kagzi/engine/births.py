@@ -47,10 +47,7 @@ class Births:
         return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self._number)
 
     def adopt(self, claim: Claim, now: Instant) -> None:
-        if claim.run_id in self._claims:
-            self._settle()
-            return  # its start was sent twice, and both times it was ours
-        self._claims[claim.run_id] = claim
+        self._claims[claim.run_id] = claim  # by run: a start that was sent twice is born once, and told of twice
         # Of several the earliest: the worker counts all leases from there.
         self._now = now if self._now == 0 else min(self._now, now)
         self._arrived()
