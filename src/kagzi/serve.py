@@ -100,6 +100,7 @@ class Server:
                     open_ports.push_async_callback(port.stop, 0.0)
                 self._serving = True
                 where = ", ".join(f"{name}:{port.port}" for name, port in ports)
+                await self._warn()
                 logger.info("kagzi server %s is ready: %s; runs live in %s", __version__, where, mask_url(self.url))
                 async with _beside(self._tell([port for _, port in ports])):
                     await self._wait()
@@ -114,14 +115,17 @@ class Server:
         logger.info("kagzi server has stopped")
 
     async def _wait(self) -> None:
-        while not self._stop.is_set():
+        while not await self._stopped_within(_WARN_SECONDS):
             await self._warn()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_WARN_SECONDS):
-                    await self._stop.wait()
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        return self._stop.is_set()
 
     async def _warn(self) -> None:
-        """Again and again, for as long as it is true."""
+        """Before we say that we are ready, and then again and again for as long as it is true."""
         with contextlib.suppress(Unavailable):
             keys = await self.gate.configured()
             if missing := check_exposure(self._settings, keys=keys, insecure=True):
