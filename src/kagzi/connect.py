@@ -4,7 +4,7 @@ memory://                            in memory, gone with the process
 sqlite:///orders.db                  a file, relative to the working directory
 sqlite:////var/lib/orders.db         a file, absolute
 postgresql://user@host:5432/orders   PostgreSQL 14 or later (also postgres://); several hosts with commas between
-grpc://host:50051                    a Kagzi server
+grpc://host:50051                    a Kagzi server; several with commas between, any of which will do
 grpcs://:kgz_…@host:50051            the same with TLS, and an API key (better in KAGZI_AUTH_KEY)
 """
 
@@ -143,10 +143,13 @@ def make_store(
 def _remote(url: str, credentials: Credentials) -> ManagedEngine:
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or SERVER_PORT
+        servers = [urlsplit(f"//{server}") for server in parts.netloc.rpartition("@")[2].split(",")]
+        hosts = [(server.hostname or "", server.port or SERVER_PORT) for server in servers]
     except ValueError:
-        raise InvalidRequest("the address of the server is malformed; its form is grpc://host:50051") from None
-    if not host or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise InvalidRequest(
+            "the address of the server is malformed; its form is grpc://host:50051, or grpc://one:50051,two:50051"
+        ) from None
+    if not all(host for host, _ in hosts) or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InvalidRequest("a server is named by host and port alone, for example grpc://localhost:50051")
     if "@" in parts.netloc and not parts.password:
         # A user name is shown where a password is not.
@@ -166,10 +169,13 @@ def _remote(url: str, credentials: Credentials) -> ManagedEngine:
     tls = None
     if parts.scheme == "grpcs":
         tls = ClientTls(ca=credentials.tls_ca, cert=credentials.tls_cert, key=credentials.tls_key)
-    elif key is not None and not is_loopback(host):
-        log.warning("the API key travels to %s as plain text; use grpcs:// where the way is not your own", host)
+    elif key is not None and (far := [host for host, _ in hosts if not is_loopback(host)]):
+        log.warning(
+            "the API key travels to %s as plain text; use grpcs:// where the way is not your own", ", ".join(far)
+        )
     metadata = () if key is None else (("authorization", f"Bearer {key}"),)
-    return RemoteEngine(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", tls=tls, metadata=metadata)
+    target = ",".join([f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts])
+    return RemoteEngine(target, tls=tls, metadata=metadata)
 
 
 def _sqlite_path(url: str) -> str:

@@ -58,7 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         _Url | None,
         Meta(
             description="Where runs live: a database (`sqlite:///file.db`, `postgresql://…`, `memory://`) or a server "
-            "(`grpc://host:50051`). "
+            "(`grpc://host:50051`, several with commas between). "
             "For apps made without a URL, and for commands. Without it KAGZI_DB_URL is taken, and without that an "
             "SQLite file in `.kagzi/` of the project.",
             extra=_SECRET_URL,

@@ -69,6 +69,21 @@ async def test_a_client_trusts_the_authority_it_was_given(files: Files) -> None:
         assert await ask(f"grpcs://{address}", tls_ca=files.ca) is HealthStatus.HEALTHY
 
 
+async def test_each_of_several_servers_has_to_be_what_its_name_says(files: Files) -> None:
+    """What a list of addresses given to gRPC could not do."""
+    names, addresses = files.issue("names", "localhost"), files.issue("addresses", "127.0.0.1")
+    async with (
+        serving(ServerTls(cert=names[0], key=names[1])) as one,
+        serving(ServerTls(cert=addresses[0], key=addresses[1])) as two,
+    ):
+        for _ in range(6):  # the order is by chance
+            url = f"grpcs://{one},{two.replace('localhost', '127.0.0.1')}"
+            assert await ask(url, tls_ca=files.ca) is HealthStatus.HEALTHY
+            assert await ask(f"grpcs://{one},{two}", tls_ca=files.ca) is HealthStatus.HEALTHY  # the one that can be
+        with pytest.raises(Unauthenticated, match="not valid for 'localhost'"):
+            await ask(f"grpcs://{two},{two}", tls_ca=files.ca)
+
+
 async def test_an_authority_nobody_knows_is_not_trusted(files: Files, tmp_path: Path) -> None:
     cert, key = files.issue("server")
     other = Files(tmp_path, "other")

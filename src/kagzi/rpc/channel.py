@@ -26,7 +26,10 @@ M = TypeVar("M", bound=Message)
 
 CONNECT_SECONDS = 10.0
 _DOUBT_SECONDS = 1.0  # without a connection for this long, find out why
-_OPTIONS: tuple[tuple[str, int], ...] = (
+# Of a name with several addresses gRPC uses one, and the next when that fails: in an order by chance, so that not
+# everybody is at the first.
+_ANY_ADDRESS = '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'
+_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_metadata_size", 4 * limits.METADATA_BYTES),
@@ -43,6 +46,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.use_local_subchannel_pool", 1),
     # We repeat calls ourselves, and know for how long that is worth while.
     ("grpc.enable_retries", 0),
+    ("grpc.service_config", _ANY_ADDRESS),
 )
 Metadata = Sequence[tuple[str, str | bytes]]
 
@@ -95,7 +99,7 @@ class AioChannel:
             if (problem := await diagnose(self._target, self._tls)) is not None:
                 raise problem
             if not await self._ready(max(0.0, seconds - _DOUBT_SECONDS)):
-                raise _no_server(self._target)
+                raise no_server(self._target)
 
     async def _ready(self, seconds: float) -> bool:
         try:
@@ -145,7 +149,7 @@ class ThreadChannel:
                 await _wrapped(ready)
         except (TimeoutError, KagziError):
             ready.cancel()
-            raise _no_server(self._target) from None
+            raise no_server(self._target) from None
 
     async def close(self) -> None:
         self._channel.close()
@@ -184,7 +188,7 @@ def _set(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def _no_server(target: str) -> Unavailable:
+def no_server(target: str) -> Unavailable:
     return Unavailable(
         f"there is no Kagzi server at {target}. Check host and port (that of gRPC, 50051 unless it was set, not of "
         "HTTP), and that `kagzi server` is running"

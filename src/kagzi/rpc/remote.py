@@ -48,7 +48,7 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.rpc.channel import CONNECT_SECONDS, AioChannel, Channel, Metadata, ThreadChannel
+from kagzi.rpc.channel import CONNECT_SECONDS, Metadata
 from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
 from kagzi.rpc.convert.runs import (
@@ -73,6 +73,7 @@ from kagzi.rpc.convert.work import (
     registration_to_wire,
     step_from_record,
 )
+from kagzi.rpc.failover import channel_to
 from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
 from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size, text
 from kagzi.rpc.outbox import Outbox
@@ -98,7 +99,8 @@ _PART_BYTES: Final = CALL_BYTES // 2
 
 
 class RemoteEngine:
-    """`target` is host:port. With `tls` over TLS; `metadata` goes along with every call."""
+    """`target` is host:port, or several with commas between, any of which will do. With `tls` over TLS; `metadata`
+    goes along with every call."""
 
     def __init__(
         self,
@@ -135,8 +137,9 @@ class RemoteEngine:
     async def open(self) -> None:
         if self._parts is not None:
             return
-        make = ThreadChannel if self._threaded else AioChannel
-        channel: Channel = make(self._target, tls=self._tls, metadata=self._metadata)
+        channel = channel_to(
+            self._target, threaded=self._threaded, tls=self._tls, metadata=self._metadata, jitter=self._ids.jitter
+        )
         try:
             await channel.connect(CONNECT_SECONDS)
         except BaseException:
