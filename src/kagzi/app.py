@@ -298,7 +298,8 @@ class Kagzi(Registrar):
         """Make this process a worker until it gets SIGTERM or SIGINT or an operator drains it, then drain and return.
 
         The first signal lets running steps finish within the grace time and hands everything else back at once; the
-        second one stops running steps and hands their runs back, too.
+        second one stops running steps and hands their runs back, too. A server that refuses this worker's key for as
+        long as a lease ends it with that error.
         """
 
         settings = self._worker_settings(
@@ -330,9 +331,11 @@ class Kagzi(Registrar):
                     loop.add_signal_handler(number, on_signal, number)
             async with self, self._hosted(self._make_worker(settings)) as hosted:
                 workers.append(hosted)
-                told = loop.create_task(_when_told(hosted.told_to_drain, stop))
+                told = loop.create_task(_when_told(hosted.told_to_stop, stop))
                 await stop.wait()
                 told.cancel()
+                if hosted.refusal is not None:
+                    raise hosted.refusal
 
         gc.freeze()  # what the program has loaded by now stays
         with contextlib.suppress(asyncio.CancelledError):

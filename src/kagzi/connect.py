@@ -18,9 +18,9 @@ from urllib.parse import quote, unquote, urlsplit
 from msgspec import Struct
 
 from kagzi.api.engine import ManagedEngine
+from kagzi.clock import SystemClock
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
-from kagzi.core.key import read_key
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
@@ -37,9 +37,10 @@ log = logging.getLogger("kagzi")
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """What a client shows to a server, and whom it trusts: an API key, and PEM files."""
+    """What a client shows to a server, and whom it trusts: an API key or the file it is in, and PEM files."""
 
     key: str | None = None
+    key_file: str | None = None
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -88,6 +89,7 @@ def credentials_of(settings: Settings, *, key: str | None = None) -> Credentials
     """What the settings say, or this key."""
     return Credentials(
         key=key or settings.auth_key,
+        key_file=None if key else settings.auth_key_file,
         tls_ca=settings.tls_ca,
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
@@ -155,25 +157,28 @@ def _remote(url: str, credentials: Credentials) -> ManagedEngine:
         # A user name is shown where a password is not.
         raise InvalidRequest("an API key in a URL is its password: grpcs://:kgz_…@host:50051; or set KAGZI_AUTH_KEY")
     key = unquote(parts.password) if parts.password else credentials.key
-    if key is not None and read_key(key) is None:
-        raise InvalidRequest("that is not an API key; keys look like kgz_…_… and are made by `kagzi keys create`")
     try:
         import grpc  # noqa: F401  (so that what is missing has this name)
 
+        from kagzi.rpc.authorization import FixedKey, KeyInFile, nothing
         from kagzi.rpc.remote import RemoteEngine
         from kagzi.rpc.tls import ClientTls
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith(("grpc", "google")):
             raise
         raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
+    metadata = nothing
+    if key is not None:
+        metadata = FixedKey(key)
+    elif credentials.key_file is not None:
+        metadata = KeyInFile(credentials.key_file, SystemClock().monotonic)
     tls = None
     if parts.scheme == "grpcs":
         tls = ClientTls(ca=credentials.tls_ca, cert=credentials.tls_cert, key=credentials.tls_key)
-    elif key is not None and (far := [host for host, _ in hosts if not is_loopback(host)]):
+    elif metadata is not nothing and (far := [host for host, _ in hosts if not is_loopback(host)]):
         log.warning(
             "the API key travels to %s as plain text; use grpcs:// where the way is not your own", ", ".join(far)
         )
-    metadata = () if key is None else (("authorization", f"Bearer {key}"),)
     target = ",".join([f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts])
     return RemoteEngine(target, tls=tls, metadata=metadata)
 

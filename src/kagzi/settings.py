@@ -129,6 +129,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         _Name | None,
         Meta(description="The API key that clients, workers and commands show to a server.", extra=_SECRET_TEXT),
     ] = None
+    auth_key_file: Annotated[
+        _Path | None,
+        Meta(description="A file with that key instead. It is read again when it changes, without a restart."),
+    ] = None
 
     auth_pepper: Annotated[
         _Name | None,
@@ -375,7 +379,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Given:
                 continue
             if environ.get(variable(from_file), "").strip():
                 problems.append(f"{variable(from_file)} and {name} are both set; one of them has to go")
-            elif (text := _read_secret(name, value, problems)) is not None:
+            elif (text := read_secret(name, value, problems)) is not None:
                 given[from_file] = (name, text)
         else:
             problems.append(_unknown_variable(name, fields))
@@ -391,7 +395,8 @@ def _unknown_variable(name: str, fields: Mapping[str, str]) -> str:
     return f"{name} is not a setting of Kagzi; {advice}"
 
 
-def _read_secret(name: str, path: str, problems: list[str]) -> str | None:
+def read_secret(name: str, path: str, problems: list[str]) -> str | None:
+    """The text of the file that this variable names; None, and what is wrong, if there is none."""
     try:
         with open(path, "rb") as file:
             data = file.read(_SECRET_BYTES + 1)
@@ -498,6 +503,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "KAGZI_TLS_CERT and KAGZI_TLS_KEY belong together; one of them is missing"
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         yield "KAGZI_TLS_CLIENT_CA needs KAGZI_TLS_CERT and KAGZI_TLS_KEY: clients show certificates over TLS only"
+    if settings.auth_key is not None and settings.auth_key_file is not None:
+        yield "KAGZI_AUTH_KEY and KAGZI_AUTH_KEY_FILE are both set; one of them has to go"
     if settings.payload_warn_threshold_bytes > settings.payload_max_size_bytes:
         yield (
             f"KAGZI_PAYLOAD_WARN_THRESHOLD_BYTES ({settings.payload_warn_threshold_bytes:,}) must not be above "

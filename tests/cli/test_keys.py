@@ -155,6 +155,20 @@ def test_a_server_asks_for_keys_and_workers_show_theirs(shop: Shell) -> None:
     assert all(used[key_id(key)] for key in (admin, worker, client))
 
 
+def test_a_worker_whose_key_was_revoked_ends_with_an_error(shop: Shell) -> None:
+    key = make_key(shop, "-r", "worker")
+    server, port = serve(shop, KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS="2")
+    (shop.directory / "key").write_text(f"{key}\n")
+    worker = shop.spawn("worker", "shop.py", KAGZI_URL=f"grpc://127.0.0.1:{port}", KAGZI_AUTH_KEY_FILE="key")
+    read_until(worker, "is up")
+    assert shop("keys", "revoke", key_id(key)).code == 0
+    _, errors = worker.communicate(timeout=60)
+    assert worker.returncode == 1, errors
+    assert errors.strip().splitlines()[-1].startswith("Error: the server has refused this worker for 2s: the API key")
+    assert key not in errors
+    end(server)
+
+
 def test_settings_never_show_keys(shell: Shell) -> None:
     key = "kgz_0123456789abcdef_" + "0" * 64
     environ = {"KAGZI_AUTH_KEY": key, "KAGZI_AUTH_PEPPER": "chilli-4711", "KAGZI_URL": f"grpcs://:{key}@localhost:1"}

@@ -76,8 +76,10 @@ class Keyed:
 
 
 @asynccontextmanager
-async def guarded(url: str, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Guarded]:
-    async with engine_on(url, lease=60 * SECOND) as engine:
+async def guarded(
+    url: str, host: str = "127.0.0.1", *, lease: int = 60 * SECOND, **options: Any
+) -> AsyncIterator[Guarded]:
+    async with engine_on(url, lease=lease) as engine:
         gate = Gate(engine.keys, engine.namespaces, audit=engine.audit, **options)
         guard = GateGuard(gate, engine.audit, IDS)
 

@@ -32,6 +32,9 @@ class Held:
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
         pass
 
+    def not_renewed(self, error: Exception) -> None:
+        pass
+
 
 class Engineer:
     """Writes down when heartbeats arrive; refuses the first few."""

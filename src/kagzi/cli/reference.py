@@ -67,7 +67,9 @@ def settings_page() -> str:
             f"| `{variable(field)}` | `{key(field)}` | {_default(field)} | {accepted(field)} |" for field in fields
         ),
         descriptions="\n".join(f"* `{variable(field)}`: {description(field)}" for field in fields),
-        secrets=", ".join(f"`{variable(field)}_FILE`" for field in fields if is_secret(field)),
+        secrets=", ".join(
+            f"`{variable(field)}_FILE`" for field in fields if is_secret(field) and f"{field}_file" not in fields
+        ),
     )
 
 

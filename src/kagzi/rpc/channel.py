@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -17,6 +16,7 @@ from google.protobuf.message import Message
 
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc import limits
+from kagzi.rpc.authorization import MetadataSource, nothing
 from kagzi.rpc.diagnosis import diagnose
 from kagzi.rpc.methods import METHODS, path
 from kagzi.rpc.status import error_of_call
@@ -48,7 +48,6 @@ _OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.enable_retries", 0),
     ("grpc.service_config", _ANY_ADDRESS),
 )
-Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class Channel(Protocol):
@@ -64,10 +63,10 @@ class Channel(Protocol):
 
 
 class AioChannel:
-    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: Metadata = ()) -> None:
+    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: MetadataSource = nothing) -> None:
         self._target = target
         self._tls = tls
-        self._metadata = tuple(metadata)
+        self._metadata = metadata
         self._calls: dict[str, Any] = {}
         self._closed = False
         if tls is None:
@@ -81,7 +80,7 @@ class AioChannel:
         if call is None:
             call = self._calls[name] = _stub(self._channel, name)
         try:
-            response = await call(request, timeout=seconds, metadata=self._metadata)
+            response = await call(request, timeout=seconds, metadata=self._metadata())
         except grpc.aio.AioRpcError as error:
             raise error_of_call(error) from None
         except asyncio.CancelledError:
@@ -115,10 +114,10 @@ class AioChannel:
 
 
 class ThreadChannel:
-    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: Metadata = ()) -> None:
+    def __init__(self, target: str, *, tls: ClientTls | None = None, metadata: MetadataSource = nothing) -> None:
         self._target = target
         self._tls = tls
-        self._metadata = tuple(metadata)
+        self._metadata = metadata
         self._calls: dict[str, Any] = {}
         if tls is None:
             self._channel = grpc.insecure_channel(target, options=_OPTIONS)
@@ -131,7 +130,7 @@ class ThreadChannel:
         if call is None:
             call = self._calls[name] = _stub(self._channel, name)
         try:
-            under_way = call.future(request, timeout=seconds, metadata=self._metadata)
+            under_way = call.future(request, timeout=seconds, metadata=self._metadata())
         except ValueError:
             raise Unavailable("the engine is closed") from None
         try:

@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from kagzi.errors import KagziError, LimitExceeded, Unavailable
-from kagzi.rpc.channel import AioChannel, Channel, Metadata, ThreadChannel, no_server
+from kagzi.rpc.authorization import MetadataSource
+from kagzi.rpc.channel import AioChannel, Channel, ThreadChannel, no_server
 from kagzi.rpc.tls import ClientTls
 
 M = TypeVar("M", bound=Message)
@@ -27,7 +28,7 @@ _LONGEST_TURN_SECONDS: Final = 2.0
 
 
 def channel_to(
-    target: str, *, threaded: bool, tls: ClientTls | None, metadata: Metadata, jitter: Callable[[], float]
+    target: str, *, threaded: bool, tls: ClientTls | None, metadata: MetadataSource, jitter: Callable[[], float]
 ) -> Channel:
     """`target` is host:port, or several of them with commas between."""
     make = ThreadChannel if threaded else AioChannel

@@ -48,7 +48,8 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.rpc.channel import CONNECT_SECONDS, Metadata
+from kagzi.rpc.authorization import MetadataSource, nothing
+from kagzi.rpc.channel import CONNECT_SECONDS
 from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
 from kagzi.rpc.convert.runs import (
@@ -100,20 +101,20 @@ _PART_BYTES: Final = CALL_BYTES // 2
 
 class RemoteEngine:
     """`target` is host:port, or several with commas between, any of which will do. With `tls` over TLS; `metadata`
-    goes along with every call."""
+    says what goes along with every call."""
 
     def __init__(
         self,
         target: str,
         *,
         tls: ClientTls | None = None,
-        metadata: Metadata = (),
+        metadata: MetadataSource = nothing,
         ids: IdSource | None = None,
         threaded: bool = False,
     ) -> None:
         self._target = target
         self._tls = tls
-        self._metadata = tuple(metadata)
+        self._metadata = metadata
         self._ids = ids or RandomIds(SystemClock().now)
         self._threaded = threaded
         self._parts: _Parts | None = None

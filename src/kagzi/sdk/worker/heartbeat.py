@@ -32,6 +32,8 @@ class Held(Protocol):
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None: ...
 
+    def not_renewed(self, error: Exception) -> None: ...
+
     def heartbeat_interval(self) -> Span:
         """A third of the shortest lease held."""
         ...
@@ -88,6 +90,7 @@ async def beat(engine: Engine, held: Held, pace: Pace) -> None:
                 log.warning(
                     "heartbeat failed (%d in a row): %s", failures, error if str(error) else "no answer in time"
                 )
+            held.not_renewed(error)
             continue
         except Exception:
             failures += 1

@@ -29,6 +29,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
 from kagzi.clock import Clock
+from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.limits import PAYLOAD_BYTES
@@ -41,6 +42,7 @@ from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.leases import LeaseClock
+from kagzi.sdk.worker.refusals import Refusals
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.traced import TracedAttempt
 from kagzi.version import __version__
@@ -137,7 +139,9 @@ class Worker:
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
-        self.told_to_drain = asyncio.Event()  # by an operator; whoever hosts the worker may stop it then
+        self.told_to_stop = asyncio.Event()  # by an operator or by `refusal`; whoever hosts the worker may stop it then
+        self.refusal: KagziError | None = None  # why the engine does not want this worker any more
+        self._refusals = Refusals(clock.monotonic)
         self._leaving: asyncio.Task[None] | None = None
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
@@ -287,9 +291,11 @@ class Worker:
                     self._log.exception("polling failed")
                 elif failures in (1, 10, 100):
                     self._log.warning("polling failed (%d in a row): %s", failures, error)
+                self.not_renewed(error)
                 await asyncio.sleep(min(0.05 * 2 ** min(failures, 8), 5.0) * (0.5 + self.ids.jitter()))
         if failures:
             self._log.info("polling works again after %d failures", failures)
+        self._refusals.answered()
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
         attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
@@ -461,6 +467,7 @@ class Worker:
         return self._pace
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
+        self._refusals.answered()
         self._lease_clock.heard(at, answer.now)
         lost = set(answer.lost)
         for run_id, token in sent.held:
@@ -470,6 +477,29 @@ class Worker:
         if lost or answer.cancelled or answer.drain or not answer.known:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
+
+    def not_renewed(self, error: Exception) -> None:
+        refusal = self._refusals.final(error, self._lease)
+        if refusal is not None:
+            with contextlib.suppress(RuntimeError):  # the worker's loop has closed
+                self.loop.call_soon_threadsafe(self._give_up, refusal)
+
+    def _give_up(self, refusal: KagziError) -> None:
+        if self.draining:
+            return
+        self.refusal = type(refusal)(
+            f"the server has refused this worker for {format_span(self._lease)}: {refusal}. What it held is taken over "
+            "by other workers; start it again with a key of the role worker"
+        )
+        self._log.error("worker %s is refused and takes nothing more: %s", self.worker_id, refusal)
+        self._leave_off()
+        self._each_held(lambda attempt: attempt.abandon("the server refuses this worker"))
+
+    def _leave_off(self) -> None:
+        """From now on nothing new, and whoever hosts the worker is told."""
+        self.draining = True
+        self._leaving = self.loop.create_task(self._take_nothing_new())
+        self.told_to_stop.set()
 
     def _heard_back(self, sent: dict[str, str], answer: HeartbeatAnswer) -> None:
         for run_id in answer.lost:
@@ -485,10 +515,8 @@ class Worker:
             self._registering = self.loop.create_task(self._register_again())
         if answer.drain and not self.draining:
             self._log.info("an operator asks worker %s to drain: %d runs in hand", self.worker_id, len(self._held))
-            self.draining = True
-            self._leaving = self.loop.create_task(self._take_nothing_new())
+            self._leave_off()
             self._each_held(Attempt.drain)
-            self.told_to_drain.set()
 
     async def _register_again(self) -> None:
         with contextlib.suppress(KagziError):
