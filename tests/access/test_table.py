@@ -65,3 +65,62 @@ def test_workers_do_not_touch_what_they_do_not_hold() -> None:
         {"CancelWorkflow", "TerminateWorkflow", "RetryWorkflow", "DrainWorker", "CreateNamespace"}
     )
     assert {method.rpc for method in METHODS.values() if method.service == "WorkerService"} <= allowed
+
+
+def expected_roles(service: str, rpc: str) -> set[Role]:
+    """As docs/security.md says it, by what a call is about."""
+    if service == "WorkerService":
+        return {Role.ADMIN, Role.WORKER}
+    if rpc.startswith(("Get", "List", "Wait", "HealthCheck")):
+        return set(Role)
+    if rpc.startswith("Start"):
+        return {Role.ADMIN, Role.CLIENT, Role.WORKER}
+    if service in ("WorkflowService", "WorkflowScheduleService"):
+        return {Role.ADMIN, Role.CLIENT}
+    return {Role.ADMIN}
+
+
+@pytest.mark.parametrize("path", METHODS)
+def test_roles_may_do_what_they_are_for_and_no_more(path: str) -> None:
+    method, rule = METHODS[path], ACTIONS[path]
+    assert rule.roles == expected_roles(method.service, method.rpc)
+    # Whoever sees one namespace neither makes, lists nor switches any.
+    assert rule.everywhere is (
+        method.service == "NamespaceService" and method.rpc not in ("GetNamespace", "UpdateNamespace")
+    )
+
+
+TWINS = {
+    "GET /api/v1/runs": "ListWorkflows",
+    "POST /api/v1/runs": "StartWorkflow",
+    "GET /api/v1/runs/{run_id}": "GetWorkflow",
+    "GET /api/v1/runs/{run_id}/steps": "ListSteps",
+    "POST /api/v1/runs/{run_id}/cancel": "CancelWorkflow",
+    "POST /api/v1/runs/{run_id}/terminate": "TerminateWorkflow",
+    "POST /api/v1/runs/{run_id}/retry": "RetryWorkflow",
+    "POST /api/v1/runs/{run_id}/rerun": "RetryWorkflow",
+    "GET /api/v1/workers": "ListWorkers",
+    "GET /api/v1/workers/{worker_id}": "GetWorker",
+    "POST /api/v1/workers/{worker_id}/drain": "DrainWorker",
+    "GET /api/v1/queues": "GetQueueDepth",
+    "GET /api/v1/workflows": "ListWorkflowTypes",
+    "GET /api/v1/stats": "GetStats",
+    "GET /api/v1/health": "HealthCheck",
+    "GET /api/v1/server": "GetServerInfo",
+    "GET /api/v1/namespaces": "ListNamespaces",
+    "POST /api/v1/namespaces": "CreateNamespace",
+    "GET /api/v1/namespaces/{namespace}": "GetNamespace",
+    "POST /api/v1/namespaces/{namespace}": "UpdateNamespace",
+    "POST /api/v1/namespaces/{namespace}/enable": "EnableNamespace",
+    "POST /api/v1/namespaces/{namespace}/disable": "DisableNamespace",
+    "GET /api/v1/events": "ListWorkflows",
+    "GET /api/v1/openapi.json": "GetServerInfo",
+    "GET /metrics": "ListNamespaces",  # labels name every namespace
+}
+
+
+def test_a_route_asks_for_what_the_rpc_of_the_same_purpose_asks_for() -> None:
+    rules = {METHODS[path].rpc: ACTIONS[path] for path in METHODS}
+    assert {route: rules[rpc] for route, rpc in TWINS.items()} == {
+        action: rule for action, rule in ACTIONS.items() if action not in RPCS
+    }
