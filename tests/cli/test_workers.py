@@ -47,6 +47,8 @@ def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
     assert listed.code == 0, listed
     assert listed.json["next"] is None
     (found,) = listed.json["workers"]
+    for command in ("show", "drain"):
+        assert home("workers", command, worker_id, "-n", "elsewhere").code == 3
     assert (found["worker_id"], found["status"], found["pid"]) == (worker_id, "ONLINE", process.pid)
     assert (found["queues"], found["concurrency"]) == (["default"], 7)
     assert found["workflows"] == [{"workflow": "checkout", "version": "1"}]

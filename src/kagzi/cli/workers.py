@@ -100,7 +100,7 @@ def show(worker_id: str, url: str | None, namespace: str | None, json: bool) -> 
 
 async def _show(settings: Settings, worker_id: str) -> Worker:
     async with engine_of(settings) as engine:
-        return await engine.admin.get_worker(worker_id)
+        return await engine.admin.get_worker(worker_id, settings.namespace)
 
 
 @workers.command()
@@ -125,23 +125,23 @@ def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, nam
 
 async def _drain(settings: Settings, worker_id: str, wait: bool, timeout: Span | None) -> Worker:
     async with engine_of(settings) as engine:
-        async with audited(engine, "workers drain", namespace=None, target=f"worker {worker_id}"):
-            worker = await engine.admin.drain_worker(worker_id)
+        async with audited(engine, "workers drain", namespace=settings.namespace, target=f"worker {worker_id}"):
+            worker = await engine.admin.drain_worker(worker_id, settings.namespace)
         if worker.status is WorkerStatus.OFFLINE:
             raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
         if not wait:
             return worker
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
-                return await _gone(engine, worker_id)
+                return await _gone(engine, worker_id, settings.namespace)
         except TimeoutError:
             raise TimeoutError(f"worker {worker_id} has not stopped yet; it goes on draining") from None
 
 
-async def _gone(engine: ManagedEngine, worker_id: str) -> Worker:
+async def _gone(engine: ManagedEngine, worker_id: str, namespace: str) -> Worker:
     while True:
         with suppress(Unavailable):
-            worker = await engine.admin.get_worker(worker_id)
+            worker = await engine.admin.get_worker(worker_id, namespace)
             if worker.status is WorkerStatus.OFFLINE:
                 return worker
         await asyncio.sleep(_LOOK_SECONDS)
