@@ -7,16 +7,18 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import asyncpg
 import pytest
 
+from kagzi.access import Gate
 from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
 from kagzi.core.key import Role
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
-from kagzi.serve import Server, check_exposure, server_url
+from kagzi.serve import Server, _reflection, check_exposure, server_url
 from kagzi.settings import Settings, is_loopback
 
 MEMORY = Settings(url="memory://")
@@ -200,6 +202,29 @@ def test_who_can_be_reached(host: str, loopback: bool) -> None:
                 check_exposure(settings, keys=keys, insecure=False)
             assert check_exposure(settings, keys=keys, insecure=True)
         assert not check_exposure(tls, keys=True, insecure=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "reflection", "without_keys", "with_keys"),
+    [
+        ("127.0.0.1", "auto", True, False),
+        ("127.0.0.1", "on", True, True),
+        ("127.0.0.1", "off", False, False),
+        ("0.0.0.0", "auto", False, False),
+        ("0.0.0.0", "on", True, True),
+    ],
+)
+async def test_who_is_told_what_can_be_called(
+    host: str, reflection: Literal["auto", "on", "off"], without_keys: bool, with_keys: bool
+) -> None:
+    async with LocalEngine(make_store("memory://")) as engine:
+        gate = Gate(engine.keys, engine.namespaces)
+        answers = _reflection(gate, Settings(server_host=host, server_reflection=reflection))
+        assert (answers is not None and await answers()) is without_keys
+        await engine.keys.create(name="x", role=Role.ADMIN, namespace=None, actor="test")
+        await gate._read()
+        assert (answers is not None and await answers()) is with_keys
+        await gate.close()
 
 
 def test_a_server_is_no_client() -> None:

@@ -183,6 +183,11 @@ def test_secrets_are_not_shown(project: Path) -> None:
         ("postgresql://me:p@ss:w@db1,db2/shop", "postgresql://me:***@db1,db2/shop"),
         ("grpc://kagzi:50051", "grpc://kagzi:50051"),
         ("hunter2", "***"),
+        # Passwords that somebody forgot to write as %XX.
+        ("postgresql://me:hunter2/x@db/shop", "postgresql://***"),
+        ("postgresql://me:hunter2#x@db/shop", "postgresql://***"),
+        ("postgresql://me:hunter2?x@db/shop", "postgresql://***"),
+        ("sqlite:///me@home.db", "sqlite:///me@home.db"),
         ("postgresql://[::hunter2", "***"),
     ],
 )

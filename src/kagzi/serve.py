@@ -260,14 +260,19 @@ def _grpc(server: Server, settings: Settings) -> Port:
         settings.server_port,
         tls=tls,
         guard=GateGuard(server.gate, server.engine.audit, ids),
-        reflection=_no_keys(server.gate) if is_loopback(settings.server_host) else None,
+        reflection=_reflection(server.gate, settings),
         ids=ids,
     )
 
 
-def _no_keys(gate: Gate) -> Callable[[], Awaitable[bool]]:
+def _reflection(gate: Gate, settings: Settings) -> Callable[[], Awaitable[bool]] | None:
+    """Whether to answer whoever asks what can be called here; None: nobody ever."""
+    wanted = settings.server_reflection
+    if wanted == "off" or (wanted == "auto" and not is_loopback(settings.server_host)):
+        return None
+
     async def check() -> bool:
-        return not await gate.configured()
+        return wanted == "on" or not await gate.configured()
 
     return check
 

@@ -98,6 +98,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         Meta(description="The most PostgreSQL connections a server opens. They are opened when they are needed."),
     ] = 50
 
+    server_reflection: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="Whether gRPC reflection answers, for tools that have no `.proto` at hand: `auto` on 127.0.0.1 "
+            "while no keys are asked for, `on` everywhere and for everybody. It tells what can be called, and no data."
+        ),
+    ] = "auto"
+
     http_host: Annotated[
         _Name, Meta(description="The address of the HTTP port. The same rules hold as for KAGZI_SERVER_HOST.")
     ] = "127.0.0.1"
@@ -312,6 +320,9 @@ def mask_url(url: str) -> str:
         return MASK
     if not parts.scheme or "://" not in url:
         return MASK
+    if ":" in parts.netloc and "@" not in parts.netloc and "@" in url:
+        # A password with `/`, `?` or `#` in it that was not written as %XX: where it ends is anybody's guess.
+        return f"{parts.scheme}://{MASK}"
     login = f"{user}:{MASK}@" if colon else f"{user}@" if user else ""
     query = re.sub(r"(?i)\b([^=&]*(?:password|secret|token|key)[^=&]*)=[^&]*", rf"\1={MASK}", parts.query)
     # Not urlunsplit, which leaves out slashes where there is no host.
