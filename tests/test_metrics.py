@@ -69,6 +69,14 @@ def test_a_histogram_counts_what_lies_between_its_bounds() -> None:
     assert histogram.total == 10 + 11 + 20 + 31 + 10**9
 
 
+def test_methods_that_callers_make_up_are_one() -> None:
+    metrics = Metrics()
+    for method in ("GET", "HACK", "PWN"):
+        metrics.http_answered(method, "/livez", 405, 0.001)
+    assert metrics.http_requests == {("GET", "/livez", "405"): 1, ("other", "/livez", "405"): 2}
+    assert set(metrics.http_seconds) == {("GET", "/livez"), ("other", "/livez")}
+
+
 def test_names_are_bounded() -> None:
     counts, histograms = Counts(free=2), Histograms((1,), free=2)
     for number in range(MOST_NAMES + 50):

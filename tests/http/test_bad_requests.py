@@ -310,6 +310,13 @@ async def test_the_parameter_is_named(quick: Client, query: str, field: str) -> 
     assert (status, problem["code"], problem["field"]) == (400, "INVALID_ARGUMENT", field), problem
 
 
+async def test_what_could_have_been_said_is_listed(quick: Client) -> None:
+    _, problem = await quick.problem("GET", "/api/v1/runs?status=pending")
+    assert "PENDING, RUNNING, SLEEPING" in problem["detail"]
+    _, problem = await quick.problem("POST", "/api/v1/runs", json={"workflow": "w", "on_conflict": "ignore"})
+    assert problem["detail"].endswith("there are return, fail")
+
+
 @pytest.mark.parametrize("key", ["", "x", "\0", "'", UNKNOWN[:-1], "9" * 100])
 async def test_page_tokens_that_were_made_up(client: Client, key: str) -> None:
     """Their key is in the source for everybody to read, so what is signed with it is bad input like any other."""

@@ -45,6 +45,8 @@ async def test_the_document_is_served_and_well_formed(quick: Client) -> None:
             for parameter in operation["parameters"]:
                 Draft202012Validator.check_schema(parameter["schema"])
                 assert parameter["schema"], parameter
+                if parameter["in"] == "path" and parameter["name"] in ("run_id", "worker_id"):
+                    assert parameter["schema"]["format"] == "uuid"
 
 
 def test_bodies_refuse_what_the_document_does_not_know() -> None:

@@ -155,11 +155,58 @@ async def test_changes_are_written_down(guarded: Guarded) -> None:
                 break
             await asyncio.sleep(0.05)
     assert found == {
-        ("POST /api/v1/runs/{run_id}/cancel", run_id, "OK"),
-        ("POST /api/v1/runs/{run_id}/terminate", UNKNOWN, "NOT_FOUND"),
+        ("POST /api/v1/runs/{run_id}/cancel", f"run {run_id}", "OK"),
+        ("POST /api/v1/runs/{run_id}/terminate", f"run {UNKNOWN}", "NOT_FOUND"),
         ("POST /api/v1/runs/{run_id}/rerun", "", "PERMISSION_DENIED"),
     }
     assert {"req-1", "req-2"} <= {entry.request_id for entry in entries}
+
+
+async def written(engine: LocalEngine) -> set[tuple[str, str | None, str, str]]:
+    await engine.audit.close()
+    entries = (await engine.audit.list(AuditFilter(), page_size=100)).items
+    return {(entry.action, entry.namespace, entry.target, entry.result) for entry in entries}
+
+
+async def test_the_audit_log_says_which_namespace_and_worker_was_changed(memory: LocalEngine) -> None:
+    async with serving(memory) as port, Client(port.url) as client:
+        await client.post("/api/v1/namespaces", {"namespace": "shop"}, status=201)
+        await client.post("/api/v1/namespaces/shop/disable")
+        await client.problem("POST", "/api/v1/namespaces", json={"name": "shop"})
+        await client.problem("POST", f"/api/v1/workers/{UNKNOWN}/drain?namespace=shop", json={})
+    assert await written(memory) == {
+        ("POST /api/v1/namespaces", "shop", "namespace shop", "OK"),
+        ("POST /api/v1/namespaces/{namespace}/disable", "shop", "namespace shop", "OK"),
+        ("POST /api/v1/namespaces", None, "", "INVALID_ARGUMENT"),
+        ("POST /api/v1/workers/{worker_id}/drain", "shop", f"worker {UNKNOWN}", "NOT_FOUND"),
+    }
+
+
+async def test_a_change_that_was_cut_off_is_not_said_to_have_been_made(
+    memory: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    async with serving(memory) as port, Client(port.url) as client:
+        monkeypatch.setattr(memory.namespaces, "create", never)
+        asking = asyncio.create_task(client.problem("POST", "/api/v1/namespaces", json={"namespace": "shop"}))
+        await asyncio.sleep(0.2)
+        await port.stop(grace=0.0)
+        assert (await asking)[0] == 503
+    assert await written(memory) == {("POST /api/v1/namespaces", "shop", "namespace shop", "CANCELLED")}
+
+
+async def test_a_key_may_be_written_with_or_without_its_scheme(guarded: Guarded) -> None:
+    key = await guarded.key(Role.VIEWER, "a")
+    async with await guarded.client(None) as client:
+        for header in (f"Bearer {key}", f"bearer  {key}", key):
+            response = await client.send("GET", "/api/v1/runs", headers={"authorization": header})
+            assert response.status_code == 200, header
+        for header in (f"Basic {key}", f"Bearer{key}", "Bearer"):
+            status, problem = await client.problem("GET", "/api/v1/runs", headers={"authorization": header})
+            assert status == 401
+            assert "not known" in problem["detail"]
 
 
 # Browsers.
@@ -299,6 +346,23 @@ async def test_requests_under_way_are_bounded(memory: LocalEngine, monkeypatch: 
         assert await client.get("/livez")
         await asyncio.gather(*waiting)
         assert await client.get(f"/api/v1/runs/{run_id}")
+
+
+async def test_a_server_with_its_hands_full_still_says_that_it_lives(
+    memory: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REQUESTS", 1)
+    monkeypatch.setattr(limits, "STREAMS", 1)
+    async with serving(memory) as port, Client(port.url) as client:
+        run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+        waiting = asyncio.create_task(client.get(f"/api/v1/runs/{run_id}", wait="1s"))
+        async with client.http.stream("GET", "/api/v1/events"):
+            await asyncio.sleep(0.2)
+            status, problem = await client.problem("GET", "/api/v1/stats")
+            assert (status, problem["code"]) == (429, "LIMIT_EXCEEDED")
+            assert await client.get("/livez")
+            assert await client.get("/readyz")
+        await waiting
 
 
 async def test_requests_have_a_deadline(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:

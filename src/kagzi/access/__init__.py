@@ -6,9 +6,9 @@ keys and asks the table.
 
 from __future__ import annotations
 
-from kagzi.access.caller import Caller
+from kagzi.access.caller import Caller, shown_key
 from kagzi.access.gate import Gate
 from kagzi.access.table import ACTIONS, Rule
 from kagzi.core.key import Role
 
-__all__ = ["ACTIONS", "Caller", "Gate", "Role", "Rule"]
+__all__ = ["ACTIONS", "Caller", "Gate", "Role", "Rule", "shown_key"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from kagzi.core.key import Role
 from kagzi.errors import PermissionDenied
+
+_SCHEME: Final = "bearer "
 
 
 class Caller(Struct, frozen=True, kw_only=True):
@@ -30,3 +34,11 @@ class Caller(Struct, frozen=True, kw_only=True):
                 "use another key"
             )
         return self.namespace
+
+
+def shown_key(authorization: str | None) -> str | None:
+    """The key in the header (or metadata) `authorization`, with its scheme or without; None if there is no header."""
+    if authorization is None:
+        return None
+    bare = authorization[: len(_SCHEME)].lower() != _SCHEME
+    return authorization if bare else authorization[len(_SCHEME) :].strip()

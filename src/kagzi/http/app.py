@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kagzi import tracing
-from kagzi.access import ACTIONS, Caller, Gate
+from kagzi.access import ACTIONS, Caller, Gate, shown_key
 from kagzi.api.keys import AuditService
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.namespace import DEFAULT_NAMESPACE
@@ -73,17 +73,20 @@ def make_app(
         exception_handlers={HTTPException: _not_here, Exception: _nobody_foresaw},
     )
     app.router.redirect_slashes = False
-    return Entrance(app, host, gate, local_names)
+    return Entrance(app, host, gate, local_names, probes=frozenset(route.path for route in routes if route.public))
 
 
 class Entrance:
     """Around everything, refusals included."""
 
-    def __init__(self, app: ASGIApp, host: Host, gate: Gate, local_names: frozenset[str] | None) -> None:
+    def __init__(
+        self, app: ASGIApp, host: Host, gate: Gate, local_names: frozenset[str] | None, *, probes: frozenset[str]
+    ) -> None:
         self._app = app
         self._host = host
         self._gate = gate
         self._local_names = local_names
+        self._probes = probes
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,7 +130,8 @@ class Entrance:
             _log(request, status, taken, request_id)
 
     async def _refusal(self, request: Request) -> Exception | None:
-        if self._under_way > limits.REQUESTS + limits.STREAMS:
+        # Whoever is told that a busy server does not live would start it anew, and have all of them come again.
+        if self._under_way > limits.REQUESTS + limits.STREAMS and request.scope["path"] not in self._probes:
             return LimitExceeded("too many requests are under way; trying again later is safe")
         if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.HEADER_BYTES:
             return Refused(431, "HEADERS_TOO_LARGE", f"the headers are larger than {limits.HEADER_BYTES:,} bytes")
@@ -182,6 +186,9 @@ class Endpoint:
                     return await self._answer(request, None)
                 async with self._gate.call(caller):
                     return await self._answer(request, caller)
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
         except TimeoutError:
             slow = Refused(504, "TIMEOUT", "the server could not answer in time; trying again is safe")
             code = slow.code
@@ -199,7 +206,7 @@ class Endpoint:
         peer = request.client.host if request.client else ""
         return await self._gate.admit(
             self._route.action,
-            key=_key(request),
+            key=shown_key(request.headers.get("authorization")),
             namespace=namespace,
             peer=peer,
             request_id=lambda: request.scope["kagzi.request_id"],
@@ -213,6 +220,8 @@ class Endpoint:
         if route.body is not None:
             _refuse_other_sites(request)
             body = await read_body(request, route.body, self._body_bytes)
+            # What is made here has no place in the address yet.
+            request.scope["kagzi.made"] = getattr(body, "namespace", "")
         call: Call[Any, Any] = Call(
             self._host,
             namespace=(named if caller is None else caller.confine(named)) or DEFAULT_NAMESPACE,
@@ -245,15 +254,16 @@ class Endpoint:
         rule = ACTIONS.get(self._route.action)
         if self._audit is None or caller is None or rule is None or not rule.audited:
             return
-        parameters = request.path_params
-        named = parameters.get("namespace", named_namespace(request)) or caller.namespace or DEFAULT_NAMESPACE
-        target = parameters.get("run_id") or parameters.get("worker_id") or parameters.get("namespace") or ""
+        parameters = {"namespace": request.scope.get("kagzi.made", ""), **request.path_params}
+        named = parameters["namespace"] or named_namespace(request) or caller.namespace
+        if not named and not rule.everywhere:
+            named = DEFAULT_NAMESPACE
         self._audit.record(
             AuditEntry(
                 actor=caller.actor,
                 action=self._route.action,
-                namespace=_storable(named),
-                target=_storable(target),
+                namespace=_storable(named) if named else None,
+                target=_storable(_target(parameters)),
                 request_id=request_id,
                 peer=caller.peer,
                 result=code,
@@ -315,9 +325,12 @@ def _refuse_other_sites(request: Request) -> None:
         raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
 
 
-def _key(request: Request) -> str | None:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
+def _target(parameters: Mapping[str, str]) -> str:
+    """In the words of the gRPC port."""
+    for name in ("run_id", "worker_id", "namespace"):
+        if value := parameters.get(name):
+            return f"{name.removesuffix('_id')} {value}"
+    return ""
 
 
 def _storable(text: str) -> str:

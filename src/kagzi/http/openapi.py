@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Struct
 
+from kagzi.core.limits import NAME_CHARACTERS
 from kagzi.http.events import QueueEvent, ResyncEvent, RunEvent
 from kagzi.http.problems import MEDIA_TYPE, Problem
 from kagzi.version import __version__
@@ -23,6 +24,8 @@ _DESCRIPTION: Final = (
     '`{"base64": "…"}`. Errors are problem documents (RFC 9457) with the stable `code` of the error, and the `field` '
     "that was wrong if it was one."
 )
+_ID: Final = {"type": "string", "format": "uuid"}
+_NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS}
 _HEADERS: Final[dict[str, tuple[str, str]]] = {
     "start_run": ("Idempotency-Key", "The id of the run, if the body has none: repeating a start finds the first run."),
     "stream_events": ("Last-Event-ID", "Of the last event that was received: go on after it."),
@@ -115,7 +118,7 @@ def _operation(
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": _ID if name.endswith("_id") else _NAME}
         for name in _PARAMETER.findall(route.path)
     ]
 
@@ -145,4 +148,4 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     if (found := _HEADERS.get(route.operation)) is None:
         return []
     name, description = found
-    return [{"name": name, "in": "header", "description": description, "schema": {"type": "string"}}]
+    return [{"name": name, "in": "header", "description": description, "schema": _NAME}]

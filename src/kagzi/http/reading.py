@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
-from typing import Final, TypeVar
+from enum import StrEnum
+from typing import Final, TypeVar, get_args, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -41,7 +42,7 @@ def read_query(request: Request, kind: type[T]) -> T:
             raise BadField(name, f"{name[:100]} is given twice")
         check_field(value, name)
         given[name] = value
-    return _convert(lambda: msgspec.convert(given, kind, strict=False))
+    return _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
 
 
 def named_namespace(request: Request) -> str | None:
@@ -57,7 +58,7 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
         data.decode()
     except UnicodeDecodeError:
         raise InvalidRequest("the body is not UTF-8") from None
-    body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind))
+    body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind), kind)
     check_fields(body)
     return body
 
@@ -109,7 +110,7 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"the body is larger than {limit:,} bytes; keep large data elsewhere and pass a reference")
 
 
-def _convert(read: Callable[[], T]) -> T:
+def _convert(read: Callable[[], T], kind: type[T]) -> T:
     try:
         return read()
     except msgspec.ValidationError as error:
@@ -119,11 +120,20 @@ def _convert(read: Callable[[], T]) -> T:
         where = _PATH.search(text)
         field = where[1] if where else ""
         message = text[: where.start()] if where else text
+        if choices := _choices(kind, field):
+            message = f"{message}; there are {', '.join(choices)}"
         raise BadField(field, f"{field or 'the body'}: {message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _choices(kind: type[Struct], field: str) -> list[str]:
+    """What the field may be, if that can be listed."""
+    hint = get_type_hints(kind).get(field)
+    enums = [part for part in (hint, *get_args(hint)) if isinstance(part, type) and issubclass(part, StrEnum)]
+    return [member.value for enum in enums for member in enum]
 
 
 def check_fields(record: Struct) -> None:

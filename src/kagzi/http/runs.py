@@ -36,6 +36,7 @@ from kagzi.http.reading import read_json
 
 DEFAULT_QUEUE: Final = "default"
 _TOKEN: Final = 1000
+_UUID: Final = {"format": "uuid"}
 
 Length = Annotated[
     float | str,
@@ -183,7 +184,10 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_conflict: Annotated[OnConflict, Meta(description="If there is a run with this id: return it, or fail.")] = (
         OnConflict.RETURN
     )
-    run_id: Annotated[str | None, Meta(description="A UUIDv7 made by the caller: repeating is harmless then.")] = None
+    run_id: Annotated[
+        str | None,
+        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=_UUID),
+    ] = None
 
 
 class StartedRun(Struct, frozen=True, kw_only=True):
@@ -302,7 +306,11 @@ def _ending(answer: CancelAnswer) -> Ending:
 
 class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_id: Annotated[
-        str | None, Meta(description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.")
+        str | None,
+        Meta(
+            description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.",
+            extra_json_schema=_UUID,
+        ),
     ] = None
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 from starlette.types import Receive, Scope, Send
 
-from kagzi.errors import Unauthenticated
+from kagzi.errors import LimitExceeded, Unauthenticated
 from kagzi.http.call import Host, Stream
 from kagzi.http.limits import SEND_SECONDS
 
@@ -16,7 +16,8 @@ _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-b
 
 
 class Streaming:
-    """`permission` raises Unauthenticated in the middle should the key be revoked."""
+    """`permission` raises Unauthenticated in the middle should the key be revoked, and LimitExceeded at the beginning
+    if other calls of the key were faster."""
 
     def __init__(self, stream: Stream, host: Host, permission: AbstractAsyncContextManager[None] | None) -> None:
         self._stream = stream
@@ -44,7 +45,7 @@ class Streaming:
         try:
             async with self._permission:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        except Unauthenticated:
+        except (Unauthenticated, LimitExceeded):
             pass
         finally:
             for way in ways:

@@ -20,6 +20,8 @@ Labels = tuple[str, ...]
 
 MOST_NAMES: Final = 1000
 OTHER: Final = "other"
+# What callers say their method is is up to them; the ones of HTTP itself are these.
+_METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 
 # Runs and steps take from a millisecond to days, calls from a fraction of a millisecond to the longest poll.
 RUN_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400)
@@ -134,5 +136,6 @@ class Metrics:
     def http_answered(self, method: str, route: str, status: int, taken: float) -> None:
         """A request of HTTP was answered. `route` is the pattern that matched (`/api/v1/runs/{run_id}`), never the path
         itself, which has ids in it; empty if none did."""
+        method = method if method in _METHODS else OTHER
         self.http_requests.add((method, route, str(status)))
         self.http_seconds[method, route].observe(round(taken * SECOND))

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from google.protobuf.message import Message
 
-from kagzi.access.caller import Caller
+from kagzi.access.caller import Caller, shown_key
 from kagzi.access.gate import Auditor, Gate
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
@@ -28,7 +28,6 @@ from kagzi.rpc.status import Refused
 
 Handle = Callable[[Any, Any], Awaitable[Message]]
 
-_SCHEME: Final = "bearer "
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
 # Here an empty namespace is `default`; elsewhere it is any, or none.
 _OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
@@ -46,7 +45,7 @@ class GateGuard:
         metadata = _metadata(call)
         caller = await self._gate.admit(
             method.path,
-            key=_key(metadata),
+            key=shown_key(metadata.get("authorization")),
             namespace=request.namespace if method.has_namespace else None,
             peer=unquote(call.peer()),  # gRPC writes ipv6:%5B::1%5D:50312
             request_id=lambda: request_id(metadata.items(), self._ids),
@@ -87,13 +86,6 @@ class GateGuard:
 
 def _metadata(call: Call) -> dict[str, str]:
     return {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
-
-
-def _key(metadata: Mapping[str, str]) -> str | None:
-    value = metadata.get("authorization")
-    if value is None:
-        return None
-    return value[len(_SCHEME) :].strip() if value[: len(_SCHEME)].lower() == _SCHEME else value
 
 
 def _target(method: Method, request: Any) -> str:
