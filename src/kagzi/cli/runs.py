@@ -1,4 +1,4 @@
-"""kagzi runs list | show | watch"""
+"""kagzi runs list | show | watch; `endings.py` has the rest"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
+from kagzi.cli.endings import cancel, rerun, retry, terminate
 from kagzi.cli.follow import find_run, finish, wait_for
 from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
 from kagzi.core.duration import format_span
@@ -21,9 +22,9 @@ from kagzi.core.step import Step
 from kagzi.settings import Settings
 
 
-@click.group(short_help="List, show and watch runs.")
+@click.group(short_help="List, show, watch, end and repeat runs.")
 def runs() -> None:
-    """Look at runs.
+    """Look at runs, end them, run them again.
 
     RUN is a run id, the beginning of one that no other run shares, or the id the run was started with.
     """
@@ -165,3 +166,7 @@ async def _watch(settings: Settings, text: str, timeout: Span | None) -> Run:
     async with engine_of(settings) as engine:
         found = await find_run(engine, settings.namespace, text)
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
+
+
+for command in (cancel, terminate, retry, rerun):
+    runs.add_command(command)

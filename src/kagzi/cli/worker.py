@@ -45,7 +45,7 @@ def worker(
     taken, or `app` in kagzi.toml.
 
     SIGTERM drains: nothing more is claimed, running steps finish, everything else is handed to other workers at once,
-    exit code 0. A second SIGTERM hands back running steps, too.
+    exit code 0. A second SIGTERM hands back running steps, too. Exit code 1 if a server refuses the worker's key.
     """
     from kagzi.cli.application import load_app
 

@@ -1,0 +1,172 @@
+"""kagzi runs cancel | terminate | retry | rerun"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import click
+from msgspec import Struct
+
+from kagzi.api.ending import cancel_run
+from kagzi.api.engine import ManagedEngine
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
+from kagzi.cli import output
+from kagzi.cli.audited import audited
+from kagzi.cli.follow import find_run
+from kagzi.cli.main import exit_code
+from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.clock import SystemClock
+from kagzi.core.instant import Span
+from kagzi.core.run import CANCEL_GRACE, Run
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
+from kagzi.ids import RandomIds
+from kagzi.settings import Settings
+
+Facts: TypeAlias = dict[str, object]
+Change: TypeAlias = Callable[[ManagedEngine, Run], Awaitable["Facts | CancelAnswer"]]
+
+
+class Outcome(Struct):
+    """What became of one of the runs that were named."""
+
+    named: str
+    facts: Facts
+    problem: KagziError | None = None
+
+    def document(self) -> Facts:
+        if self.problem is None:
+            return {"run": self.named} | self.facts
+        return {"run": self.named} | self.facts | {"error": self.problem.code, "message": str(self.problem)}
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--grace", type=length, metavar="DURATION", help="How long they may clean up. [30s]")
+@where
+@as_json
+def cancel(runs: tuple[str, ...], grace: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """Ask runs to end.
+
+    One that never executed ends at once. Any other is told, and its workflow may clean up; `kagzi runs watch` waits for
+    the end. To cancel again changes nothing. Exit code 5 if a run had finished before.
+    """
+
+    async def change(engine: ManagedEngine, found: Run) -> CancelAnswer:
+        request = CancelRun(
+            namespace=found.namespace, run_id=found.run_id, grace=CANCEL_GRACE if grace is None else grace
+        )
+        # A server does the same by itself.
+        return await (
+            cancel_run(engine, request) if isinstance(engine, LocalEngine) else engine.workflows.cancel(request)
+        )
+
+    _do("runs cancel", runs, change, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--reason", default="", metavar="TEXT", help="Kept as the run's error.")
+@where
+@as_json
+def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """End runs at once, whatever they are doing.
+
+    Nothing is cleaned up. Exit code 5 if a run had finished otherwise before.
+    """
+
+    async def change(engine: ManagedEngine, found: Run) -> CancelAnswer:
+        return await engine.workflows.terminate(
+            TerminateRun(namespace=found.namespace, run_id=found.run_id, reason=reason)
+        )
+
+    _do("runs terminate", runs, change, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@where
+@as_json
+def retry(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+    """Go on with finished runs, as new ones.
+
+    A new run keeps what the old one has recorded up to its first final failure or its cancellation; the old one does
+    not change. Prints the ids of the new runs. Exit code 5 if a run has not finished.
+    """
+    _repeat("runs retry", runs, keep_steps=True, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@where
+@as_json
+def rerun(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+    """Run finished runs again from scratch, as new ones.
+
+    Prints the ids of the new runs. Exit code 5 if a run has not finished.
+    """
+    _repeat("runs rerun", runs, keep_steps=False, url=url, namespace=namespace, json=json)
+
+
+def _repeat(
+    action: str, runs: Sequence[str], *, keep_steps: bool, url: str | None, namespace: str | None, json: bool
+) -> None:
+    ids = RandomIds(SystemClock().now)
+
+    async def change(engine: ManagedEngine, found: Run) -> Facts:
+        started = await engine.workflows.repeat(
+            RepeatRun(namespace=found.namespace, run_id=ids.run_id(), of_run_id=found.run_id, keep_steps=keep_steps)
+        )
+        return {"run_id": started.run_id, "of_run_id": found.run_id}
+
+    _do(action, runs, change, url=url, namespace=namespace, json=json)
+
+
+def _do(
+    action: str, runs: Sequence[str], change: Change, *, url: str | None, namespace: str | None, json: bool
+) -> None:
+    """Each of them, whatever becomes of the others. The first that could not be changed decides the exit code."""
+    settings = settings_of(url=url, namespace=namespace).settings
+    start_logging(settings, quiet=True)
+    outcomes: list[Outcome] = []
+    try:
+        run(_change_each(settings, action, runs, change, outcomes))
+    finally:
+        # Also of those that were changed before the database went out of reach.
+        if json:
+            output.document({"runs": [outcome.document() for outcome in outcomes]})
+        else:
+            done = [outcome.facts for outcome in outcomes if outcome.problem is None]
+            output.table(("run", "status"), [(str(facts["run_id"]), *_status(facts)) for facts in done])
+    problems = [outcome.problem for outcome in outcomes if outcome.problem is not None]
+    for problem in problems:
+        output.note(f"Error: {problem}")
+    if problems:
+        sys.exit(exit_code(problems[0]))
+
+
+def _status(facts: Facts) -> tuple[str, ...]:
+    return (str(facts["status"]),) if "status" in facts else ()
+
+
+async def _change_each(
+    settings: Settings, action: str, runs: Sequence[str], change: Change, outcomes: list[Outcome]
+) -> None:
+    async with engine_of(settings) as engine:
+        for named in runs:
+            outcome = Outcome(named, {})
+            try:
+                found = await find_run(engine, settings.namespace, named)
+                async with audited(engine, action, namespace=found.namespace, target=f"run {found.run_id}"):
+                    answer = await change(engine, found)
+                if isinstance(answer, CancelAnswer):
+                    outcome.facts = {"run_id": answer.run_id, "effective": answer.effective, "status": answer.status}
+                    if not answer.effective:
+                        raise Conflict(f"run {answer.run_id} is {answer.status} already")
+                else:
+                    outcome.facts = answer
+            except (NotFound, Conflict, InvalidRequest) as problem:
+                outcome.problem = problem
+            outcomes.append(outcome)

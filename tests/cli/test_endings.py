@@ -1,0 +1,127 @@
+"""Ending runs and running them again, on a database and through a server."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.cli.conftest import Result, Shell, read_until
+
+NOBODY = "01890000-0000-7000-8000-000000000009"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "grpc"])
+def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
+    """A shop whose settings say where its runs live."""
+    if request.param == "postgres":
+        shop.environ["KAGZI_URL"] = request.getfixturevalue("postgres_database")
+    if request.param == "grpc":
+        server = shop.spawn("server", "--port", "0")
+        found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
+        assert found is not None
+        shop.environ["KAGZI_URL"] = f"grpc://127.0.0.1:{found[1]}"
+    return shop
+
+
+def start(shell: Shell, order: str, cents: int = 5) -> str:
+    started = shell("start", "checkout", "-i", f'["{order}", {cents}]', "--id", order)
+    assert started.code == 0, started
+    return started.out.strip()
+
+
+def status(shell: Shell, run_id: str) -> str:
+    found: str = shell("runs", "show", run_id, "--json").json["status"]
+    return found
+
+
+def test_the_ends_of_runs(home: Shell) -> None:
+    one, two, three = (start(home, order) for order in ("one", "two", "three"))
+    # By the id it was started with, and by its own; nobody has begun them.
+    cancelled = home("runs", "cancel", "one", two, "--json")
+    assert cancelled.code == 0, cancelled
+    assert cancelled.json["runs"] == [
+        {"run": "one", "run_id": one, "effective": True, "status": "CANCELLED"},
+        {"run": two, "run_id": two, "effective": True, "status": "CANCELLED"},
+    ]
+    again = home("runs", "cancel", "one")
+    assert (again.code, again.out) == (0, f"{one}\tCANCELLED\n"), again
+    # One that cannot be changed does not keep the others from it, and decides the exit code.
+    ended = home("runs", "terminate", NOBODY, three, "--reason", "wrong price", "--json")
+    assert ended.code == 3, ended
+    assert ended.json["runs"][1] == {"run": three, "run_id": three, "effective": True, "status": "CANCELLED"}
+    assert ended.json["runs"][0]["error"] == "NOT_FOUND"
+    assert "Error: " in ended.err
+    assert NOBODY in ended.err
+    assert "wrong price" in home("runs", "show", three).out
+
+
+def test_a_run_that_is_being_driven_is_told(home: Shell) -> None:
+    worker = home.spawn("worker", "shop.py", KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS="0.2")
+    read_until(worker, "is up")
+    run_id = start(home, "one")
+    while status(home, run_id) != "RUNNING":
+        pass
+    told = home("runs", "cancel", "one", "--grace", "10s", "--json")
+    assert told.code == 0, told
+    (found,) = told.json["runs"]
+    assert found["effective"]
+    watched = home("runs", "watch", "one", "--timeout", "30s", "--json")
+    assert (watched.code, watched.json["status"]) == (1, "CANCELLED"), watched
+
+
+def test_finished_runs_are_run_again(home: Shell) -> None:
+    worker = home.spawn("worker", "shop.py")
+    read_until(worker, "is up")
+    (home.directory / "go-good").touch()
+    good = home("start", "checkout", "-i", '["good", 5]', "--id", "good", "--wait", "--timeout", "30", "--json")
+    assert good.code == 0, good
+    failed = home("start", "checkout", "-i", '["bad", -5]', "--id", "bad", "--wait", "--timeout", "30", "--json")
+    assert failed.code == 1, failed
+    retried = home("runs", "retry", "good", "bad", "--json")
+    assert retried.code == 0, retried
+    first, second = retried.json["runs"]
+    assert (first["run"], first["of_run_id"]) == ("good", good.json["run_id"])
+    assert (second["run"], second["of_run_id"]) == ("bad", failed.json["run_id"])
+    watched = home("runs", "watch", first["run_id"], "--timeout", "30s", "--json")
+    assert watched.json["output"] == {"paid": "good:5", "sent": "shipped"}
+    rerun = home("runs", "rerun", "good")
+    assert rerun.code == 0, rerun
+    assert rerun.out.strip() not in (first["run_id"], good.json["run_id"])
+    assert home("runs", "watch", rerun.out.strip(), "--timeout", "30s").code == 0
+    # What has finished stays finished; what has not is not repeated.
+    for command in ("cancel", "terminate"):
+        late = home("runs", command, "good")
+        assert (late.code, late.out) == (5, ""), late
+        assert "is COMPLETED already" in late.err
+    start(home, "waits")
+    early = home("runs", "retry", "waits")
+    assert (early.code, early.out) == (5, ""), early
+
+
+def test_changes_of_runs_are_audited(shop: Shell) -> None:
+    run_id = start(shop, "one")
+    for command in ("cancel", "terminate", "retry"):
+        assert shop("runs", command, "one").code == 0
+    assert shop("runs", "cancel", "nobody").code == 3
+    entries = shop("audit", "--json").json["entries"]
+    assert [(entry["action"], entry["target"], entry["result"]) for entry in reversed(entries)] == [
+        ("runs cancel", f"run {run_id}", "OK"),
+        ("runs terminate", f"run {run_id}", "OK"),
+        ("runs retry", f"run {run_id}", "OK"),
+    ]
+
+
+def test_what_makes_no_sense(shop: Shell) -> None:
+    def usage(*arguments: str) -> Result:
+        refused = shop("runs", *arguments)
+        assert refused.code == 2, refused
+        assert "Traceback" not in refused.err
+        return refused
+
+    usage("cancel")
+    usage("terminate", "one", "--grace", "5s")
+    usage("cancel", "one", "--grace", "soon")
+    start(shop, "one")
+    usage("terminate", "one", "--reason", "x" * 100_000)
+    assert shop("runs", "cancel", "one", "--url", "postgresql://nobody@127.0.0.1:1/x").code == 4
