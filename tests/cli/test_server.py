@@ -72,7 +72,9 @@ def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.Fixt
     assert shown.json["status"] == "COMPLETED", shown
     doctor = shop("doctor", "--json", "--url", url)
     assert doctor.code == 0, doctor
-    assert doctor.json["components"][0] == {"name": "server", "status": "healthy", "message": "answered"}
+    assert doctor.json["components"] == [
+        {"name": "server", "status": "healthy", "message": "answers, and says that all is well"}
+    ]
     assert shop("start", "checkout", "--id", "one", "-i", "2", KAGZI_URL=url).code == 5
     assert shop("runs", "show", "two", KAGZI_URL=url).code == 3
     worker.send_signal(signal.SIGTERM)

@@ -7,9 +7,11 @@ import json
 import random
 import time
 from collections import Counter
-from typing import Any
+from enum import Enum
+from typing import Any, get_args
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from kagzi.api.admin import WorkerFilter
@@ -285,6 +287,41 @@ async def test_the_field_is_named(quick: Client, body: dict[str, Any], field: st
         assert problem["field"] == field, problem
     assert field.partition(".")[0] in problem["detail"]
     assert (await quick.get("/api/v1/runs"))["runs"] == []
+
+
+def enum_parameters() -> list[tuple[str, str, str, list[str]]]:
+    """Method, path, field and what it may be, of every parameter and field of a body that is one of a few words."""
+    return [
+        (route.method, route.path, field.name, [member.value for member in option])
+        for route in ROUTES
+        for kind in (route.query, route.body)
+        if kind is not None
+        for field in msgspec.structs.fields(kind)
+        for option in parts(field.type)
+        if isinstance(option, type) and issubclass(option, Enum)
+    ]
+
+
+def parts(annotation: Any) -> list[Any]:
+    return [annotation, *[part for argument in get_args(annotation) for part in parts(argument)]]
+
+
+@pytest.mark.parametrize(("method", "path", "field", "words"), enum_parameters())
+async def test_what_a_parameter_may_be_is_listed(
+    quick: Client, method: str, path: str, field: str, words: list[str]
+) -> None:
+    body = {"json": {"workflow": "w", field: "FOO"}} if method == "POST" else {"params": {field: "FOO"}}
+    status, problem = await quick.problem(method, path, **body)
+    assert (status, problem["field"]) == (400, field)
+    assert problem["detail"] == f"{field}: Invalid enum value 'FOO'; there are {', '.join(words)}"
+
+
+def test_there_are_parameters_of_a_few_words() -> None:
+    assert {(path, field) for _, path, field, _ in enum_parameters()} == {
+        ("/api/v1/runs", "status"),
+        ("/api/v1/runs", "on_conflict"),
+        ("/api/v1/workers", "status"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,6 @@ async def _ask_server(findings: Findings, url: str, settings: Settings) -> None:
         findings.add("server", HealthStatus.UNHEALTHY, str(error))
         return
     try:
-        findings.add("server", HealthStatus.HEALTHY, "answered")
         findings.components += (await engine.health()).components
     finally:
         await engine.close()

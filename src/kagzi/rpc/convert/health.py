@@ -31,5 +31,5 @@ def health_from_wire(response: pb.HealthCheckResponse) -> Health:
         status = HealthStatus(word)
     except ValueError:
         status = HealthStatus.HEALTHY if serving else HealthStatus.UNHEALTHY
-    part = ComponentHealth("server", status, message or "it serves")
+    part = ComponentHealth("server", status, message or "answers, and says that all is well")
     return Health((part,), checked_at=response.timestamp.ToMicroseconds())
