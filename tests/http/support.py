@@ -16,6 +16,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from kagzi.access import Gate
+from kagzi.access.gate import CALLS_PER_KEY
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
@@ -40,8 +41,10 @@ async def engine_on(url: str, **settings: Any) -> AsyncIterator[LocalEngine]:
 
 
 @asynccontextmanager
-async def serving(engine: LocalEngine, **options: Any) -> AsyncIterator[HttpPort]:
-    gate = Gate(engine.keys, engine.namespaces, audit=engine.audit)
+async def serving(
+    engine: LocalEngine, *, calls_per_key: int = CALLS_PER_KEY, **options: Any
+) -> AsyncIterator[HttpPort]:
+    gate = Gate(engine.keys, engine.namespaces, audit=engine.audit, calls_per_key=calls_per_key)
     port = HttpPort(engine, gate=gate, audit=engine.audit, **{"ready": lambda: True} | options)
     await port.start()
     try:

@@ -13,6 +13,7 @@ from kagzi import Kagzi
 from kagzi.api.operations import Chunk, CompleteRun
 from kagzi.cli import output
 from kagzi.engine.local import LocalEngine
+from kagzi.http import runs
 from tests.engine.test_events import Worker
 from tests.http.support import Client
 
@@ -267,6 +268,13 @@ async def test_waiting_takes_as_long_as_it_takes(quick: Client, memory: LocalEng
     await worker.commit(await worker.claim(), CompleteRun(output=b"[1]"))
     async with asyncio.timeout(5):
         assert (await waiting)["output"] == [1]
+
+
+async def test_nobody_waits_for_ever(quick: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "LONGEST_WAIT_SECONDS", 0.1)
+    run_id = (await quick.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+    async with asyncio.timeout(10):
+        assert (await quick.get(f"/api/v1/runs/{run_id}", wait="1h"))["status"] == "PENDING"
 
 
 async def test_gzip(quick: Client, memory: LocalEngine) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import logging
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -17,6 +19,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.http import limits
 from kagzi.http.app import is_local
 from kagzi.http.port import HttpPort
+from kagzi.http.reading import _inflate
 from kagzi.http.routes import ROUTES
 from tests.http.support import Client, serving
 
@@ -292,8 +295,6 @@ async def test_bodies_are_bounded(memory: LocalEngine) -> None:
                 yield b"x" * 1000
             yield b'"}'
 
-        import gzip
-
         bomb = gzip.compress(b" " * 20_000_000)
         assert len(bomb) < limit
         for content, more in (
@@ -313,6 +314,39 @@ async def test_bodies_are_bounded(memory: LocalEngine) -> None:
         )
         assert status == 415
         assert (await client.get("/api/v1/runs"))["runs"] == []
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(bytes(10_000_000))
+    assert len(_inflate(zlib.decompressobj(wbits=31), bomb, 1000)) == 1000
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(memory: LocalEngine) -> None:
+    async with serving(memory) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
+        writer.write(
+            b"POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"content-length: 999999999\r\n\r\n{"
+        )
+        async with asyncio.timeout(5):
+            assert b"413" in await reader.readline()
+        writer.close()
+
+
+async def test_requests_of_one_key_are_bounded_and_end_with_it(memory: LocalEngine) -> None:
+    async with serving(memory, calls_per_key=1) as port:
+        made = await memory.keys.create(name="x", role=Role.CLIENT, namespace="default", actor="test")
+        async with Client(port.url, made.text) as client:
+            run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+            waiting = asyncio.create_task(client.problem("GET", f"/api/v1/runs/{run_id}?wait=60s"))
+            await asyncio.sleep(0.2)
+            for path in ("/api/v1/runs", "/api/v1/events"):
+                status, problem = await client.problem("GET", path)
+                assert (status, problem["code"]) == (429, "LIMIT_EXCEEDED")
+            await memory.keys.revoke(made.key.key_id, actor="test")
+            await port._gate._read()
+            async with asyncio.timeout(5):
+                assert (await waiting)[0] == 401
 
 
 async def test_a_payload_that_is_too_large(memory: LocalEngine) -> None:
