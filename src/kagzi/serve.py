@@ -90,7 +90,12 @@ class Server:
         """Serve until told to stop."""
         if not await self._unless_stopped(self.engine.open()):
             return
-        self.gate = gate = Gate(self.engine.keys, self.engine.namespaces, audit=self.engine.audit)
+        self.gate = gate = Gate(
+            self.engine.keys,
+            self.engine.namespaces,
+            audit=self.engine.audit,
+            starts_per_second=self._settings.server_starts_per_second,
+        )
         try:
             check_exposure(self._settings, keys=await gate.configured(), insecure=self._insecure)
             async with contextlib.AsyncExitStack() as open_ports:

@@ -98,6 +98,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         Meta(description="The most PostgreSQL connections a server opens. They are opened when they are needed."),
     ] = 50
 
+    server_starts_per_second: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)] | None,
+        Meta(
+            description="How many runs a second may be started in one namespace through one server; beyond that "
+            "callers are told to try again, and our own clients do. Without it, as many as anybody likes."
+        ),
+    ] = None
     server_reflection: Annotated[
         Literal["auto", "on", "off"],
         Meta(

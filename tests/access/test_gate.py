@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kagzi.access import Caller, Gate, Role
+from kagzi.access import Caller, Gate, Role, rates
+from kagzi.access.rates import StartRate
 from kagzi.api.keys import LiveKeys
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND, Instant
@@ -351,6 +352,47 @@ def test_too_many_calls_of_one_key() -> None:
             pass
 
     play(scene, calls_per_key=2)
+
+
+def test_runs_are_started_no_faster_than_that_in_one_namespace() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        a, b = database.make(), database.make(namespace="b")
+        many = database.make(namespace=None)
+
+        async def starts(key: str, action: str = START, **more: Any) -> bool:
+            try:
+                await gate.admit(action, key=key, namespace="", peer="", **more)
+            except LimitExceeded:
+                return False
+            return True
+
+        for _ in range(3):  # however long nothing was started, a second's worth and no more
+            assert [await starts(a) for _ in range(11)] == [True] * 10 + [False]
+            await asyncio.sleep(5)
+        assert [await starts(a) for _ in range(11)].count(True) == 10
+        assert await starts(b)
+        assert await starts(many)  # which means `default`
+        assert await starts(a, GET)
+        assert await starts(a, CANCEL)
+        assert not await starts(a, "/kagzi.v1.WorkflowService/RetryWorkflow")
+        # What a call takes too much is waited for by the next.
+        await asyncio.sleep(1)
+        assert await starts(a, "/kagzi.v1.WorkflowService/StartWorkflows", runs=30)
+        await asyncio.sleep(1.9)
+        assert not await starts(a)
+        await asyncio.sleep(0.3)
+        assert await starts(a)
+
+    play(scene, starts_per_second=10)
+
+
+def test_who_starts_nothing_for_a_second_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "_REMEMBERED", 2)
+    rate = StartRate(1)
+    for number in range(5):
+        rate.take(f"old-{number}", 1, now=0.0)
+    rate.take("new", 1, now=2.0)
+    assert set(rate._namespaces) == {"new"}
 
 
 def test_a_database_that_is_away_lets_nobody_in() -> None:

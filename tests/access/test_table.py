@@ -84,6 +84,7 @@ def expected_roles(service: str, rpc: str) -> set[Role]:
 def test_roles_may_do_what_they_are_for_and_no_more(path: str) -> None:
     method, rule = METHODS[path], ACTIONS[path]
     assert rule.roles == expected_roles(method.service, method.rpc)
+    assert rule.starts is method.rpc.startswith(("Start", "Retry", "Trigger"))
     # Whoever sees one namespace neither makes, lists nor switches any.
     assert rule.everywhere is (
         method.service == "NamespaceService" and method.rpc not in ("GetNamespace", "UpdateNamespace")

@@ -22,6 +22,7 @@ from kagzi._proto.v1 import common_pb2, worker_pb2, workflow_pb2
 from kagzi.access import ACTIONS, Role
 from kagzi.access import gate as gates
 from kagzi.api.keys import AuditFilter
+from kagzi.api.operations import StartRun
 from kagzi.connect import Credentials, connect
 from kagzi.core.instant import SECOND
 from kagzi.core.key import write_key
@@ -373,6 +374,26 @@ async def test_calls_of_one_key_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
             await other.call("GetServerInfo")
             await asyncio.gather(*polls)
             await client.call("GetServerInfo")
+
+
+async def test_starts_in_one_namespace_are_bounded() -> None:
+    async with guarded("memory://", starts_per_second=3) as server, server.client(None) as client:
+        starts = [workflow_pb2.StartWorkflowRequest(workflow_type="w")] * 5
+        await client.call("StartWorkflows", namespace="a", starts=starts)
+        refused = await client.refused("StartWorkflow", namespace="a", workflow_type="w")
+        assert refused.code() is Code.RESOURCE_EXHAUSTED
+        assert not detail_of(refused).non_retryable
+        await client.call("StartWorkflow", namespace="b", workflow_type="w")
+        # Our own client tries again until it may.
+        async with connect(f"grpc://{server.server.target}") as engine:  # type: ignore[attr-defined]
+            await asyncio.gather(
+                *[
+                    engine.workflows.start(
+                        StartRun(namespace="c", run_id=IDS.run_id(), workflow_type="w", task_queue="q", input=b"[]")
+                    )
+                    for _ in range(4)
+                ]
+            )
 
 
 async def test_all_calls_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from kagzi.access.caller import Caller
+from kagzi.access.rates import StartRate
 from kagzi.access.table import ACTIONS, Rule
 from kagzi.api.keys import KeySource, LiveKeys
 from kagzi.core.audit import AuditEntry
@@ -61,7 +62,8 @@ class Auditor(Protocol):
 
 
 class Gate:
-    """`audit` hears of a sample of those who were refused. At most so many calls of one key are under way at once."""
+    """`audit` hears of a sample of those who were refused. At most so many calls of one key are under way at once, and
+    at most so many runs a second are started in one namespace (None: as many as anybody likes)."""
 
     def __init__(
         self,
@@ -70,11 +72,13 @@ class Gate:
         *,
         audit: Auditor | None = None,
         calls_per_key: int = CALLS_PER_KEY,
+        starts_per_second: int | None = None,
     ) -> None:
         self._source = keys
         self._namespaces = namespaces
         self._audit = audit
         self._calls_per_key = calls_per_key
+        self._starts = None if starts_per_second is None else StartRate(starts_per_second)
         self._live = LiveKeys(now=0, configured=True, keys={})
         self._read_at = -inf
         self._reading: asyncio.Task[None] | None = None
@@ -94,27 +98,38 @@ class Gate:
         return (await self._keys()).configured
 
     async def admit(
-        self, action: str, *, key: str | None, namespace: str | None, peer: str, request_id: Callable[[], str] = str
+        self,
+        action: str,
+        *,
+        key: str | None,
+        namespace: str | None,
+        peer: str,
+        request_id: Callable[[], str] = str,
+        runs: int = 1,
     ) -> Caller:
-        """Who calls. Raises Unauthenticated or PermissionDenied, or NotFound for a namespace that does not exist.
+        """Who calls. Raises Unauthenticated or PermissionDenied, NotFound for a namespace that does not exist, or
+        LimitExceeded if runs are being started too fast there.
 
         `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
         or empty if it names none; `Caller.confine` then says which one is meant). `request_id` is asked for what the
-        audit log shall say of a call that is refused."""
+        audit log shall say of a call that is refused; `runs` is how many one that starts runs would start."""
         rule = ACTIONS.get(action)
         try:
             if rule is None:
                 raise PermissionDenied("nobody may do this: the action is not known")
             live = await self._keys()
-            if not live.configured:
-                return Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
-            caller = _caller(rule, await self._identify(key), peer)
-            caller.confine(namespace or "")
+            if live.configured:
+                caller = _caller(rule, await self._identify(key), peer)
+            else:
+                caller = Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
+            meant = caller.confine(namespace or "") or DEFAULT_NAMESPACE
         except (Unauthenticated, PermissionDenied) as error:
             self._refused(error, action, key, namespace, peer, request_id)
             raise
-        if caller.namespace is None and namespace and not rule.everywhere:
+        if live.configured and caller.namespace is None and namespace and not rule.everywhere:
             await self._must_exist(namespace)
+        if rule.starts and self._starts is not None:
+            self._starts.take(meant, runs, asyncio.get_running_loop().time())
         return caller
 
     def call(self, caller: Caller) -> AbstractAsyncContextManager[None]:

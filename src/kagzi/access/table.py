@@ -31,11 +31,13 @@ class Rule(Struct, frozen=True):
     roles: frozenset[Role]
     everywhere: bool = False  # needs a key that is not confined to one namespace
     audited: bool = False
+    starts: bool = False  # counts against how fast runs may be started in a namespace
 
 
 _LOOK: Final = Rule(_LOOKING)
-_START: Final = Rule(_STARTING)
+_START: Final = Rule(_STARTING, starts=True)
 _CHANGE: Final = Rule(_CHANGING, audited=True)
+_REPEAT: Final = Rule(_CHANGING, audited=True, starts=True)
 _DRIVE: Final = Rule(_DRIVING)
 _MANAGE: Final = Rule(_MANAGING, audited=True)
 _MANAGE_ALL: Final = Rule(_MANAGING, everywhere=True, audited=True)
@@ -51,7 +53,7 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "WaitWorkflow": _LOOK,
         "WaitWorkflows": _LOOK,
         "CancelWorkflow": _CHANGE,
-        "RetryWorkflow": _CHANGE,
+        "RetryWorkflow": _REPEAT,
         "TerminateWorkflow": _CHANGE,
     },
     "WorkerService": {
@@ -75,7 +77,7 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "ListWorkflowSchedules": _LOOK,
         "UpdateWorkflowSchedule": _CHANGE,
         "DeleteWorkflowSchedule": _CHANGE,
-        "TriggerWorkflowSchedule": _CHANGE,
+        "TriggerWorkflowSchedule": _REPEAT,
         "PauseWorkflowSchedule": _CHANGE,
         "ResumeWorkflowSchedule": _CHANGE,
         "ListScheduleRuns": _LOOK,
@@ -111,8 +113,8 @@ _ROUTES: Final[dict[str, Rule]] = {
     "GET /api/v1/runs/{run_id}/steps": _LOOK,
     "POST /api/v1/runs/{run_id}/cancel": _CHANGE,
     "POST /api/v1/runs/{run_id}/terminate": _CHANGE,
-    "POST /api/v1/runs/{run_id}/retry": _CHANGE,
-    "POST /api/v1/runs/{run_id}/rerun": _CHANGE,
+    "POST /api/v1/runs/{run_id}/retry": _REPEAT,
+    "POST /api/v1/runs/{run_id}/rerun": _REPEAT,
     "GET /api/v1/workers": _LOOK,
     "GET /api/v1/workers/{worker_id}": _LOOK,
     "POST /api/v1/workers/{worker_id}/drain": _MANAGE,

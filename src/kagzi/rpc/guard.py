@@ -49,6 +49,7 @@ class GateGuard:
             namespace=request.namespace if method.has_namespace else None,
             peer=unquote(call.peer()),  # gRPC writes ipv6:%5B::1%5D:50312
             request_id=lambda: request_id(metadata.items(), self._ids),
+            runs=len(request.starts) if method.rpc == "StartWorkflows" else 1,
         )
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
