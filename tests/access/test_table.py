@@ -6,7 +6,7 @@ import pytest
 
 from kagzi.access import ACTIONS, Role
 from kagzi.http.routes import ROUTES
-from kagzi.rpc.methods import METHODS
+from kagzi.rpc.methods import EXCHANGE, METHODS
 
 RPCS = {action for action in ACTIONS if action.startswith("/")}
 # What changes something for others and is no part of a run's ordinary life.
@@ -26,7 +26,7 @@ CHANGES = (
 
 
 def test_every_rpc_and_every_route_is_in_the_table() -> None:
-    assert set(METHODS) == RPCS
+    assert {*METHODS, EXCHANGE.path} == RPCS
     assert {route.action for route in ROUTES if not route.public} == set(ACTIONS) - RPCS
 
 

@@ -18,6 +18,7 @@ from kagzi.api.workers import Poll, Registration
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
+from kagzi.errors import PermissionDenied
 from kagzi.ids import RandomIds
 from kagzi.rpc import channel, limits
 from kagzi.rpc.methods import METHODS
@@ -279,7 +280,7 @@ async def test_a_guard_sees_every_call_before_it_is_made() -> None:
         assert isinstance(request, method.request)
         seen.append(method.rpc)
         if request.namespace == "closed":
-            await call.abort(grpc.StatusCode.PERMISSION_DENIED, "no")
+            raise PermissionDenied("no")
         return await handle(request, call)
 
     async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:

@@ -15,7 +15,15 @@ import msgspec
 import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+from kagzi._proto.v1 import (
+    admin_pb2,
+    common_pb2,
+    exchange_pb2,
+    namespace_pb2,
+    worker_pb2,
+    workflow_pb2,
+    workflow_schedule_pb2,
+)
 from kagzi.api.operations import (
     CancelAnswer,
     CancelRun,
@@ -38,7 +46,7 @@ from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 
 PROTOS = Path(__file__).resolve().parents[2] / "proto"
-MODULES = [common_pb2, workflow_pb2, worker_pb2, workflow_schedule_pb2, namespace_pb2, admin_pb2]
+MODULES = [common_pb2, workflow_pb2, worker_pb2, workflow_schedule_pb2, namespace_pb2, admin_pb2, exchange_pb2]
 OURS_FROM = 50
 
 # What clients in the field speak.
@@ -275,6 +283,10 @@ OURS: dict[str, str] = {
     "FailRun": "1 error bytes",
     "EndCancelledRun": "1 error bytes",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",
+    "ExchangeRequest": "1 calls *ExchangedCall, 2 given_up *int64",
+    "ExchangedCall": "1 number int64, 2 method string, 3 request bytes, 4 timeout_us int64",
+    "ExchangeResponse": "1 answers *ExchangedAnswer",
+    "ExchangedAnswer": "1 number int64, 2 status int32, 3 response bytes, 4 error ErrorDetail",
     "GetStatsRequest": "50 live bool, 51 created_after ?Ts, 52 created_before ?Ts",
     "GetStatsResponse": "50 counts *RunCount, 51 at_least bool, 52 workers_by_status map<string,int64>",
     "RunCount": "1 workflow_type string, 2 task_queue string, 3 status WorkflowStatus, 4 count int64, 5 at_least bool",
@@ -376,7 +388,7 @@ def number_of(entry: str) -> int:
 def test_there_are_no_other_messages_enums_or_services() -> None:
     assert MESSAGES.keys() == THEIRS.keys() | OURS.keys()
     assert ENUMS.keys() == THEIR_ENUMS.keys() | OUR_ENUMS.keys()
-    assert SERVICES.keys() == THEIR_RPCS.keys()
+    assert SERVICES.keys() == THEIR_RPCS.keys() | {"ExchangeService"}
 
 
 @pytest.mark.parametrize("name", sorted(THEIRS.keys() | OURS.keys()))
@@ -414,11 +426,18 @@ def test_services(name: str) -> None:
         assert not method.server_streaming
 
 
+def test_what_carries_calls() -> None:
+    (exchange,) = SERVICES["ExchangeService"].method
+    assert (exchange.name, exchange.client_streaming, exchange.server_streaming) == ("Exchange", True, True)
+    assert exchange.input_type == ".kagzi.v1.ExchangeRequest"
+    assert exchange.output_type == ".kagzi.v1.ExchangeResponse"
+
+
 def test_package_and_syntax() -> None:
     assert [(file.package, file.syntax) for file in FILES] == [("kagzi.v1", "proto3")] * len(FILES)
     assert [file.name for file in FILES] == [
         f"kagzi/_proto/v1/{name}.proto"
-        for name in ("common", "workflow", "worker", "workflow_schedule", "namespace", "admin")
+        for name in ("common", "workflow", "worker", "workflow_schedule", "namespace", "admin", "exchange")
     ]
 
 

@@ -90,6 +90,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "EnableNamespace": _MANAGE_ALL,
         "DisableNamespace": _MANAGE_ALL,
     },
+    # A stream of other calls, each of which is looked at by itself.
+    "ExchangeService": {"Exchange": _LOOK},
     "AdminService": {
         "ListWorkers": _LOOK,
         "GetWorker": _LOOK,

@@ -12,13 +12,15 @@ import contextlib
 from typing import Any, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc import limits
-from kagzi.rpc.authorization import MetadataSource, nothing
+from kagzi.rpc.authorization import Metadata, MetadataSource, nothing
+from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.diagnosis import diagnose
-from kagzi.rpc.methods import METHODS, path
+from kagzi.rpc.exchange import Exchange, NotOffered
+from kagzi.rpc.methods import EXCHANGE, METHODS, path
 from kagzi.rpc.status import error_of_call
 from kagzi.rpc.tls import ClientTls
 
@@ -30,7 +32,7 @@ _DOUBT_SECONDS = 1.0  # without a connection for this long, find out why
 # everybody is at the first.
 _ANY_ADDRESS = '{"loadBalancingConfig": [{"pick_first": {"shuffleAddressList": true}}]}'
 _OPTIONS: tuple[tuple[str, int | str], ...] = (
-    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", limits.MESSAGE_BYTES + limits.ENVELOPE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_metadata_size", 4 * limits.METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 8 * limits.METADATA_BYTES),
@@ -73,9 +75,20 @@ class AioChannel:
             self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         else:
             self._channel = grpc.aio.secure_channel(target, tls.credentials(), options=_OPTIONS)
+        self._exchange: Exchange | None = Exchange(self._open_stream, metadata)
 
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
         name = path(service, rpc)
+        if self._exchange is not None and len(data := request.SerializeToString()) <= limits.EXCHANGE_BYTES:
+            try:
+                return answer.FromString(await self._exchange.call(name, data, seconds))
+            except NotOffered:
+                self._exchange = None
+            except DecodeError:
+                raise strange(f"response to {rpc}") from None
+        return await self._call_alone(name, request, answer, seconds)
+
+    async def _call_alone(self, name: str, request: Message, answer: type[M], seconds: float) -> M:
         call = self._calls.get(name)
         if call is None:
             call = self._calls[name] = _stub(self._channel, name)
@@ -110,7 +123,15 @@ class AioChannel:
 
     async def close(self) -> None:
         self._closed = True
+        if self._exchange is not None:
+            await self._exchange.close()
         await self._channel.close()
+
+    def _open_stream(self, metadata: Metadata) -> Any:
+        try:
+            return self._channel.stream_stream(EXCHANGE.path)(metadata=metadata)
+        except grpc.aio.UsageError:
+            raise Unavailable("the engine is closed") from None
 
 
 class ThreadChannel:

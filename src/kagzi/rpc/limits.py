@@ -11,6 +11,10 @@ ANSWER_BYTES: Final = 3 * 1024 * 1024
 # The same for what a client collects into one call.
 CALL_BYTES: Final = 4 * 1024 * 1024
 CALL_ITEMS: Final = 1000
+# Larger requests do not share a stream: the others would wait behind them.
+EXCHANGE_BYTES: Final = 512 * 1024
+# What a stream adds to the largest message.
+ENVELOPE_BYTES: Final = 1024
 METADATA_BYTES: Final = 16 * 1024
 ERROR_TEXT_BYTES: Final = 2000
 MAXIMUM_CALLS: Final = 20_000  # under way in one server, waiting polls included

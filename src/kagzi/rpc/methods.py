@@ -1,4 +1,7 @@
-"""Every RPC there is, from the compiled contract: for the server, for those who guard it, and for tests."""
+"""Every RPC there is, from the compiled contract: for the server, for those who guard it, and for tests.
+
+All are one request and one response, but EXCHANGE, the stream that carries any of the others.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 from msgspec import Struct
 
-from kagzi._proto.v1 import admin_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+from kagzi._proto.v1 import admin_pb2, exchange_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
 
 
 class Method(Struct, frozen=True):
@@ -41,8 +44,11 @@ METHODS: Final[dict[str, Method]] = _methods(
     namespace_pb2.DESCRIPTOR,
     admin_pb2.DESCRIPTOR,
 )
+EXCHANGE: Final[Method] = _methods(exchange_pb2.DESCRIPTOR)["/kagzi.v1.ExchangeService/Exchange"]
 PACKAGE: Final = "kagzi.v1"
-SERVICES: Final[tuple[str, ...]] = tuple(dict.fromkeys(method.service for method in METHODS.values()))
+SERVICES: Final[dict[str, list[str]]] = {}  # and their RPCs
+for _method in (*METHODS.values(), EXCHANGE):
+    SERVICES.setdefault(_method.service, []).append(_method.rpc)
 
 
 def path(service: str, rpc: str) -> str:

@@ -1,7 +1,7 @@
 """The gRPC server: hosts any Engine.
 
-Requests arrive as bytes and are read here rather than by gRPC, which would answer a malformed one with INTERNAL. Every
-call has a deadline, every answer a bound, and what goes wrong becomes a status in one place.
+A call comes by itself or on a stream with others (`services.exchange`); either way it is answered in one place
+(`rpc.respond`).
 
 >>> server = RpcServer(engine, port=50051)
 >>> await server.start()
@@ -10,37 +10,30 @@ call has a deadline, every answer a bound, and what goes wrong becomes a status 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, Protocol
 
 import grpc
-from google.protobuf.message import DecodeError, Message
 
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock, SystemClock
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.requests import request_id
 from kagzi.rpc import limits
-from kagzi.rpc.methods import METHODS, PACKAGE, SERVICES, Method
+from kagzi.rpc.methods import EXCHANGE, METHODS, PACKAGE, SERVICES, path
+from kagzi.rpc.respond import Failed, Guard, Responder, failure
 from kagzi.rpc.services.admin import AdminService
+from kagzi.rpc.services.exchange import ExchangeService
 from kagzi.rpc.services.host import Host
 from kagzi.rpc.services.namespaces import NamespaceService
-from kagzi.rpc.services.traces import Handle, traced
 from kagzi.rpc.services.workers import WorkerService
 from kagzi.rpc.services.workflows import WorkflowService
 from kagzi.rpc.standards import Health, enable_reflection
-from kagzi.rpc.status import describe, status_text, too_slow, trailer
-
-log = logging.getLogger("kagzi.rpc")
+from kagzi.rpc.status import status_text, trailer
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
-    ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MESSAGE_BYTES + limits.ENVELOPE_BYTES),
     ("grpc.max_metadata_size", limits.METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", 2 * limits.METADATA_BYTES),
     ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
@@ -52,16 +45,6 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_connection_age_ms", limits.CONNECTION_AGE_MS),
     ("grpc.max_connection_age_grace_ms", limits.CONNECTION_GRACE_MS),
 )
-
-
-_OUR_FAULT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
-
-
-class Guard(Protocol):
-    """Stands before every call, once its request is read: answers it with `handle`, or raises if the caller may not
-    make it."""
-
-    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message: ...
 
 
 class RpcServer:
@@ -107,13 +90,12 @@ class RpcServer:
         )
         self._host = host = Host(self._engine, clock=self._clock, ids=self._ids)
         self._workflows = WorkflowService(host)
-        for service, servicer in self._services(host).items():
-            handlers = {
-                method.rpc: self._handler(method, getattr(servicer, method.rpc))
-                for method in METHODS.values()
-                if method.service == service and hasattr(servicer, method.rpc)
-            }
-            server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", handlers)])
+        responders = self._responders(host)
+        handlers = {path: _handler(responder) for path, responder in responders.items()}
+        handlers[EXCHANGE.path] = _stream_handler(ExchangeService(host, responders), self._guard)
+        for service, rpcs in SERVICES.items():
+            of_service = {rpc: handlers[path(service, rpc)] for rpc in rpcs if path(service, rpc) in handlers}
+            server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", of_service)])
         self._health = Health(server, SERVICES)
         if self._reflection is not None:
             enable_reflection(server, SERVICES, self._reflection)
@@ -163,52 +145,41 @@ class RpcServer:
             "NamespaceService": NamespaceService(host),
         }
 
-    def _handler(self, method: Method, handle: Handle) -> grpc.RpcMethodHandler[bytes, bytes]:
-        guard = self._guard
-        read = method.request.FromString
-        if self._host is not None and (tracer := self._host.tracer) is not None:
-            handle = traced(tracer, method.path[1:], handle)
+    def _responders(self, host: Host) -> dict[str, Responder]:
+        services = self._services(host)
+        return {
+            method.path: Responder(method, getattr(services[method.service], method.rpc), host, self._guard)
+            for method in METHODS.values()
+            if hasattr(services.get(method.service), method.rpc)
+        }
 
-        count = partial(self._engine.metrics.rpc_answered, method.rpc)
-        time = asyncio.get_running_loop().time
 
-        async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-            error: Exception
-            begun = time()
-            try:
-                request = read(data)
-                async with asyncio.timeout(limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS):
-                    if guard is None:
-                        response = await handle(request, context)
-                    else:
-                        response = await guard(method, request, context, handle)
-                answered = response.SerializeToString()
-                count("OK", time() - begun)
-                return answered
-            except asyncio.CancelledError:
-                count("CANCELLED", time() - begun)
-                raise
-            except grpc.aio.AbortError:
-                count(_code_of(context), time() - begun)
-                raise  # a guard has answered
-            except DecodeError:
-                error = InvalidRequest(f"the request is not a readable {method.rpc}Request")
-            except TimeoutError:
-                error = too_slow()
-            except Exception as problem:
-                error = problem
-            request_name = request_id(context.invocation_metadata(), self._ids)
-            status, detail = describe(error, lambda: request_name)
-            detail.metadata["request_id"] = request_name
-            if status is not grpc.StatusCode.INTERNAL:  # which is in the log by now
-                level = logging.WARNING if status in _OUR_FAULT else logging.DEBUG
-                about = {"request_id": request_name}
-                log.log(level, "%s failed: %s: %s", method.rpc, status.name, detail.message, extra=about)
-            count(status.name, time() - begun)
-            await context.abort(status, status_text(detail), trailing_metadata=trailer(detail))
-            raise AssertionError("abort always raises")
+def _handler(responder: Responder) -> grpc.RpcMethodHandler[bytes, bytes]:
+    async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            return await responder(data, context)
+        except Failed as failed:
+            await _abort(context, failed)
+            raise AssertionError("abort always raises") from None
 
-        return grpc.unary_unary_rpc_method_handler(answer)
+    return grpc.unary_unary_rpc_method_handler(answer)
+
+
+def _stream_handler(service: ExchangeService, guard: Guard | None) -> grpc.RpcMethodHandler[bytes, bytes]:
+    async def answer(_: object, stream: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        try:
+            if guard is None:
+                await service.Exchange(None, stream)
+            else:
+                await guard(EXCHANGE, None, stream, service.Exchange)
+        except Exception as error:
+            await _abort(stream, failure(error, EXCHANGE.rpc, stream, service.host))
+
+    return grpc.stream_stream_rpc_method_handler(answer)
+
+
+async def _abort(context: grpc.aio.ServicerContext[bytes, bytes], failed: Failed) -> None:
+    await context.abort(failed.status, status_text(failed.detail), trailing_metadata=trailer(failed.detail))
 
 
 def _obstacle(host: str, port: int) -> str:
@@ -222,9 +193,3 @@ def _obstacle(host: str, port: int) -> str:
     except OSError as error:
         return error.strerror or type(error).__name__
     return "gRPC does not say why"
-
-
-def _code_of(context: Any) -> str:
-    """With which status a guard has answered."""
-    code = context.code()
-    return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -16,7 +16,7 @@ log = logging.getLogger("kagzi.rpc")
 class Health:
     """For Kubernetes probes, grpcurl and the like."""
 
-    def __init__(self, server: grpc.aio.Server, services: Sequence[str]) -> None:
+    def __init__(self, server: grpc.aio.Server, services: Iterable[str]) -> None:
         self._names = ["", *(f"{PACKAGE}.{service}" for service in services)]
         self._servicer: Any = None
         try:
@@ -35,7 +35,7 @@ class Health:
                 await self._servicer.set(name, status)
 
 
-def enable_reflection(server: grpc.aio.Server, services: Sequence[str], answers: Callable[[], Awaitable[bool]]) -> None:
+def enable_reflection(server: grpc.aio.Server, services: Iterable[str], answers: Callable[[], Awaitable[bool]]) -> None:
     """So that tools need no .proto at hand; for as long as `answers` says so."""
     try:
         from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc

@@ -98,8 +98,22 @@ def finally_failed(detail: pb.ErrorDetail, step: str) -> Refused:
     return Refused(grpc.StatusCode.FAILED_PRECONDITION, detail)
 
 
+def unknown_method(name: str) -> Refused:
+    detail = pb.ErrorDetail(
+        code=pb.ERROR_CODE_INVALID_ARGUMENT,
+        message=f"there is no method {name[:100]!r} here",
+        non_retryable=True,
+        exact_code=VersionMismatch.code,
+    )
+    return Refused(grpc.StatusCode.UNIMPLEMENTED, detail)
+
+
 def too_slow() -> Refused:
-    detail = pb.ErrorDetail(code=pb.ERROR_CODE_TIMEOUT, message="the server could not answer in time; try again")
+    detail = pb.ErrorDetail(
+        code=pb.ERROR_CODE_TIMEOUT,
+        message="the server could not answer in time; trying again is safe",
+        exact_code=Unavailable.code,
+    )
     return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, detail)
 
 

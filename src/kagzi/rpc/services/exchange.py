@@ -1,0 +1,149 @@
+"""ExchangeService: calls that share a stream.
+
+Every call on it runs in a task of its own and goes the way of any other call, guard included (`rpc.respond`). Answers
+that are ready while a message is being sent go along in the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
+from kagzi.core.instant import SECOND
+from kagzi.errors import InvalidRequest, KagziError, LimitExceeded
+from kagzi.rpc import limits
+from kagzi.rpc.methods import EXCHANGE
+from kagzi.rpc.respond import Failed, Responder, failure
+from kagzi.rpc.services.host import Call, Host
+from kagzi.rpc.status import Refused, unknown_method
+
+_MOST_UNSENT: Final = 1000  # answers; a caller that does not take them is not listened to
+
+
+class ExchangeService:
+    def __init__(self, host: Host, responders: Mapping[str, Responder]) -> None:
+        self.host = host
+        self._responders = responders
+        self.calls = 0  # under way on all streams
+
+    async def Exchange(self, _: None, stream: Any) -> ExchangeResponse:
+        """Until the caller has no more to ask, or the server is about to stop."""
+        await _Exchange(self, stream).run()
+        return ExchangeResponse()
+
+    async def answer(self, call: ExchangedCall, about: Call, place: int) -> bytes:
+        """Raises Failed, KagziError or Refused. `place` is that of the call among those under way."""
+        if place >= limits.MAXIMUM_CALLS:
+            raise LimitExceeded("more calls are under way than the server allows; trying again later is safe")
+        responder = self._responders.get(call.method)
+        if responder is None:
+            raise unknown_method(call.method)
+        return await responder(call.request, about)
+
+
+class _Exchange:
+    def __init__(self, service: ExchangeService, stream: Any) -> None:
+        self._service = service
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._calls: dict[int, asyncio.Task[None]] = {}
+        self._unsent: deque[ExchangedAnswer] = deque()
+        self._sender: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+
+    async def run(self) -> None:
+        reader = self._loop.create_task(self._read(), name="kagzi-exchange")
+        closing = self._loop.create_task(self._service.host.closing.wait())
+        try:
+            await asyncio.wait((reader, closing), return_when=asyncio.FIRST_COMPLETED)
+            if reader.done():
+                reader.result()
+            while self._calls:
+                await asyncio.wait(list(self._calls.values()))
+            while self._sender is not None:
+                await asyncio.wait((self._sender,))
+        finally:
+            for task in (reader, closing, self._sender, *self._calls.values()):
+                if task is not None:
+                    task.cancel()
+
+    async def _read(self) -> None:
+        while (data := await self._stream.read()) is not grpc.aio.EOF:
+            try:
+                request = ExchangeRequest.FromString(data)
+            except DecodeError:
+                raise InvalidRequest("the message is not a readable ExchangeRequest") from None
+            for call in request.calls:
+                self._begin(call)
+            for number in request.given_up:
+                if (task := self._calls.get(number)) is not None:
+                    task.cancel()
+            while len(self._unsent) > _MOST_UNSENT:
+                self._room.clear()
+                await self._room.wait()
+
+    def _begin(self, call: ExchangedCall) -> None:
+        if call.number in self._calls:
+            raise InvalidRequest(f"two calls on one stream have the number {call.number}")
+        task = self._loop.create_task(self._answer(call, self._service.calls), name="kagzi-call")
+        self._calls[call.number] = task
+        self._service.calls += 1
+        task.add_done_callback(lambda _: self._ended(call.number))
+
+    def _ended(self, number: int) -> None:
+        del self._calls[number]
+        self._service.calls -= 1
+
+    async def _answer(self, call: ExchangedCall, place: int) -> None:
+        about = _CallOnStream(self._stream, self._loop.time, call.timeout_us)
+        try:
+            response = await self._service.answer(call, about, place)
+            answer = ExchangedAnswer(number=call.number, response=response)
+        except (Failed, KagziError, Refused) as error:
+            failed = error if isinstance(error, Failed) else failure(error, EXCHANGE.rpc, about, self._service.host)
+            answer = ExchangedAnswer(number=call.number, status=failed.status.value[0], error=failed.detail)
+        self._unsent.append(answer)
+        if self._sender is None:
+            self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
+
+    async def _send(self) -> None:
+        try:
+            while self._unsent:
+                response = ExchangeResponse()
+                room = limits.ANSWER_BYTES
+                while self._unsent and room > 0:
+                    answer = self._unsent.popleft()
+                    room -= len(answer.response)
+                    response.answers.append(answer)
+                self._room.set()
+                await self._stream.write(response.SerializeToString())
+        finally:
+            self._sender = None
+
+
+class _CallOnStream:
+    """`services.host.Call`."""
+
+    __slots__ = ("_ends", "_stream", "_time")
+
+    def __init__(self, stream: Any, time: Any, timeout_us: int) -> None:
+        self._stream = stream
+        self._time = time
+        self._ends = time() + timeout_us / SECOND if timeout_us > 0 else None
+
+    def time_remaining(self) -> float | None:
+        return None if self._ends is None else max(0.0, self._ends - self._time())
+
+    def invocation_metadata(self) -> grpc.aio.Metadata | None:
+        metadata: grpc.aio.Metadata | None = self._stream.invocation_metadata()
+        return metadata
+
+    def peer(self) -> str:
+        peer: str = self._stream.peer()
+        return peer
