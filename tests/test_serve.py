@@ -56,8 +56,13 @@ class Running:
         self.task = asyncio.create_task(self.server.run())
 
     async def until(self, entry: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while entry not in self.log:
+                await asyncio.sleep(0.01)
+
+    async def ready(self) -> None:
+        async with asyncio.timeout(60):
+            while not self.server.ready():
                 await asyncio.sleep(0.01)
 
 
@@ -72,9 +77,7 @@ async def running() -> AsyncIterator[Running]:
 
 async def test_calls_in_flight_finish(running: Running) -> None:
     assert not running.server.ready()
-    await running.until("start")
-    await asyncio.sleep(0.05)
-    assert running.server.ready()
+    await running.ready()
     running.server.shut_down()
     await running.until("stop 20")
     assert not running.server.ready()
@@ -87,12 +90,11 @@ async def test_calls_in_flight_finish(running: Running) -> None:
 
 
 async def test_a_second_signal_does_not_wait(running: Running) -> None:
-    await running.until("start")
-    await asyncio.sleep(0.05)
+    await running.ready()
     running.server.shut_down()
     await running.until("stop 20")
     running.server.shut_down()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):  # less than its grace time
         await running.task
     assert running.log[:3] == ["start", "stop 20", "stop 0"]
 
@@ -101,14 +103,17 @@ async def test_a_signal_while_it_opens_ends_it(monkeypatch: pytest.MonkeyPatch) 
     log: list[str] = []
     server = Server(MEMORY, make_ports=lambda *_: [("fake", FakePort(log))], grace=20)
 
+    opening = asyncio.Event()
+
     async def open_for_ever() -> None:
+        opening.set()
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(server.engine, "open", open_for_ever)
     task = asyncio.create_task(server.run())
-    await asyncio.sleep(0.01)
+    await opening.wait()
     server.shut_down()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await task
     assert log == []
 
@@ -127,8 +132,7 @@ async def test_a_port_that_cannot_be_opened_closes_the_others() -> None:
 
 
 async def test_it_is_not_ready_while_the_database_is_silent(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    await running.until("start")
-    await asyncio.sleep(0.05)
+    await running.ready()
     monkeypatch.setattr(running.server.engine, "silence", lambda: 4.0)
     assert not running.server.ready()
     await running.until("serving False")
@@ -162,7 +166,7 @@ async def test_keys_are_looked_for_in_the_database(tmp_path: Path) -> None:
         await engine.keys.revoke(made.key.key_id, actor="test")
     server = Server(settings, make_ports=lambda *_: [("fake", FakePort(log))], grace=0)
     task = asyncio.create_task(server.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "start" not in log:
             await asyncio.sleep(0.01)
     server.shut_down()

@@ -213,7 +213,7 @@ async def test_the_trace_goes_on_after_a_crash(
     url = f"sqlite:///{tmp_path / 'kagzi.db'}"
     if database == "postgres":
         url = request.getfixturevalue("postgres_database")
-    engine = connect(url, lease=SECOND // 2, tick=SECOND // 10)
+    engine = connect(url, lease=3 * SECOND, tick=SECOND // 10)
     await engine.open()
     reached, release = asyncio.Event(), asyncio.Event()
 

@@ -31,7 +31,7 @@ _VALIDATORS: dict[str, Any] = {}
 
 @asynccontextmanager
 async def engine_on(url: str, **settings: Any) -> AsyncIterator[LocalEngine]:
-    engine = connect(url, **{"lease": 2 * SECOND, "tick": SECOND // 10} | settings)
+    engine = connect(url, **{"tick": SECOND // 10} | settings)
     assert isinstance(engine, LocalEngine)
     await engine.open()
     try:
@@ -50,9 +50,16 @@ async def serving(
     try:
         yield port
     finally:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await port.stop(grace=5.0)
         await gate.close()
+
+
+async def until_waited_for(engine: LocalEngine, run_id: str, count: int = 1) -> None:
+    """Until so many wait at this engine for the end of a run."""
+    async with asyncio.timeout(60):
+        while len(engine.wakeups._results.get(("default", run_id), ())) < count:
+            await asyncio.sleep(0.01)
 
 
 class Client:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import random
-import time
 from collections import Counter
 from enum import Enum
 from typing import Any, get_args
@@ -227,7 +226,6 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str) -> N
     fuzzer = Fuzzer(20_26, prepared)
     routes = [route for route in ROUTES if not route.streams]
     seen: Counter[int] = Counter()
-    began = time.monotonic()
     before = await rows(engine)
     for number in range(CALLS):
         route = routes[number % len(routes)]
@@ -250,7 +248,6 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str) -> N
     # It met with refusals of every kind, and not with them alone.
     assert {200, 400, 404, 405, 415} <= seen.keys(), seen
     assert seen[400] > CALLS / 4
-    assert time.monotonic() - began < 60
     assert (await client.get(f"/api/v1/runs/{prepared}"))["status"] == "PENDING"
     assert (await client.get("/readyz"))["ready"]
 

@@ -17,7 +17,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.http import events as module
 from kagzi.http import limits
 from tests.engine.test_events import Worker
-from tests.http.support import DOCUMENT, Client, _valid, engine_on, serving
+from tests.http.support import DOCUMENT, Client, _valid, engine_on, serving, until_waited_for
 
 SCHEMAS = {"run": "RunEvent", "queue": "QueueEvent", "resync": "ResyncEvent"}
 
@@ -31,20 +31,20 @@ class Reader:
         self._lines = response.aiter_lines()
         self.comments = 0
 
+    async def line(self) -> str:
+        async for line in self._lines:
+            self.comments += line.startswith(":")
+            return line
+        raise EOFError
+
     async def next(self, *wanted: str) -> tuple[str, str, Any]:
         """The next event of these kinds: id, kind, data."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while True:
                 fields: dict[str, str] = {}
-                async for line in self._lines:
-                    if not line:
-                        break
+                while line := await self.line():
                     name, _, value = line.partition(":")
-                    if not name:
-                        self.comments += 1
                     fields[name] = value.strip()
-                else:
-                    raise EOFError
                 if "event" in fields:
                     data = json.loads(fields["data"])
                     _valid(data, f"#/components/schemas/{SCHEMAS[fields['event']]}")
@@ -118,16 +118,17 @@ async def test_a_reader_that_comes_back_is_told_what_it_missed(quick: Client) ->
 async def test_heartbeats(quick: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.02)
     async with reading(quick) as reader:
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(60):
+            while reader.comments < 2:
+                await reader.line()
         await quick.post("/api/v1/runs", {"workflow": "w"}, status=201)
         await reader.next("run")
-        assert reader.comments >= 2
 
 
 async def test_a_reader_that_has_gone_is_forgotten(quick: Client, memory: LocalEngine) -> None:
     async with reading(quick):
         assert len(memory.events._readers) == 1
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while memory.events._readers:
             await asyncio.sleep(0.01)
 
@@ -139,7 +140,7 @@ async def test_a_reader_that_does_not_read(memory: LocalEngine, monkeypatch: pyt
         reader, writer = await asyncio.open_connection("127.0.0.1", port.port, limit=1024)
         writer.write(b"GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
         await reader.readline()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while memory.events._readers:
                 for _ in range(1000):
                     memory.events.run("default", "x" * 1000, engine_events.Change.STARTED)
@@ -155,8 +156,8 @@ async def test_streams_end_with_the_server(memory: LocalEngine) -> None:
         async with reading(client) as reader:
             loop = asyncio.get_running_loop()
             began = loop.time()
-            await port.stop(grace=30.0)
-            assert loop.time() - began < 2
+            await port.stop(grace=60.0)
+            assert loop.time() - began < 30
             with pytest.raises((EOFError, httpx.RemoteProtocolError)):
                 await reader.next("run")
     assert not memory.events._readers
@@ -183,7 +184,7 @@ async def test_a_second_server_tells_of_ends(postgres_database: str) -> None:
                 waiting = asyncio.create_task(elsewhere.get(f"/api/v1/runs/{run_id}", wait="20s"))
                 worker = Worker(there)
                 claim = await worker.claim()
-                await asyncio.sleep(0.1)
+                await until_waited_for(there, run_id)
                 await worker.commit(claim, CompleteRun(output=b"1"))
                 await waiting
                 _, _, data = await reader.next("run")
@@ -196,7 +197,9 @@ async def test_watching_costs_no_queries(postgres_database: str) -> None:
         async with Client(port.url) as client, reading(client):
             await asyncio.sleep(1.5)
             assert engine.events.on
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             asked = sum(sum(histogram.counts) for histogram in engine.metrics.store_seconds.values())
             await asyncio.sleep(3)
             more = sum(sum(histogram.counts) for histogram in engine.metrics.store_seconds.values())
-            assert more - asked <= 2 * 3
+            assert more - asked <= 2 * (loop.time() - began)

@@ -22,7 +22,7 @@ from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.http.port import HttpPort
 from kagzi.http.tls import Tls
 from tests.cli.conftest import Shell, read_until, shell
-from tests.http.support import Client, serving
+from tests.http.support import Client, serving, until_waited_for
 
 __all__ = ["shell"]  # a fixture of the commands' tests
 
@@ -149,13 +149,13 @@ async def slow_request(
 async def test_requests_in_flight_finish(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(memory) as port, Client(port.url) as client:
         async with slow_request(memory, client, monkeypatch, 0.5) as task:
-            stopping = asyncio.create_task(port.stop(grace=10))
+            stopping = asyncio.create_task(port.stop(grace=60))
             await asyncio.sleep(0.2)
             with pytest.raises(httpx.ConnectError):
                 async with httpx.AsyncClient(trust_env=False) as late:
                     await late.get(f"{port.url}/livez")
             assert (await task).status_code == 200
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(30):
                 await stopping
 
 
@@ -164,7 +164,7 @@ async def test_the_grace_time_ends(
 ) -> None:
     async with serving(memory) as port, Client(port.url) as client:
         async with slow_request(memory, client, monkeypatch, 60) as task:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(30):
                 await port.stop(grace=0.3)
             assert (await task).status_code == 503
 
@@ -174,7 +174,7 @@ async def test_told_twice(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) 
         async with slow_request(memory, client, monkeypatch, 60) as task:
             stopping = asyncio.create_task(port.stop(grace=60))
             await asyncio.sleep(0.3)
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(30):
                 await port.stop(grace=0)
                 await stopping
             assert (await task).status_code == 503
@@ -184,9 +184,9 @@ async def test_waits_end_with_the_server(memory: LocalEngine) -> None:
     async with serving(memory) as port, Client(port.url) as client:
         run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
         waiting = asyncio.create_task(client.get(f"/api/v1/runs/{run_id}", wait="60s"))
-        await asyncio.sleep(0.2)
-        async with asyncio.timeout(3):
-            await port.stop(grace=30)
+        await until_waited_for(memory, run_id, 1)
+        async with asyncio.timeout(30):
+            await port.stop(grace=60)
         assert (await waiting)["status"] == "PENDING"
 
 
@@ -215,11 +215,11 @@ def test_a_server_process(shell: Shell, tls: bool) -> None:
     port = json.loads(line)["message"].partition("HTTP on 127.0.0.1:")[2].partition(";")[0]
     url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
     context = certificates.context(certificates.clients) if tls else None
-    with urllib.request.urlopen(f"{url}/readyz", timeout=10, context=context) as response:
+    with urllib.request.urlopen(f"{url}/readyz", timeout=60, context=context) as response:
         assert json.load(response)["ready"]
-    with urllib.request.urlopen(f"{url}/api/v1/events", timeout=10, context=context):
+    with urllib.request.urlopen(f"{url}/api/v1/events", timeout=60, context=context):
         server.send_signal(signal.SIGTERM)
-        _, err = server.communicate(timeout=10)
+        _, err = server.communicate(timeout=60)
     assert server.returncode == 0, err
     # One JSON document a line, and no word of the web server's own.
     assert {json.loads(line)["logger"].partition(".")[0] for line in err.splitlines()} == {"kagzi"}

@@ -266,7 +266,7 @@ async def test_waiting_takes_as_long_as_it_takes(quick: Client, memory: LocalEng
     waiting = asyncio.create_task(quick.get(f"/api/v1/runs/{run_id}", wait="30s"))
     worker = Worker(memory)
     await worker.commit(await worker.claim(), CompleteRun(output=b"[1]"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(25):
         assert (await waiting)["output"] == [1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -40,6 +41,11 @@ class Guarded:
 
     def client(self, key: str | None) -> Keyed:
         return Keyed(self.server.target, key)
+
+    async def under_way(self, count: int) -> None:
+        """Until so many calls have been let in and wait for something."""
+        while len(self.gate._calls) < count:
+            await asyncio.sleep(0.01)
 
 
 class Keyed:

@@ -24,7 +24,8 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.rpc.server import RpcServer
 
-LEASE = SECOND
+LEASE = 30 * SECOND  # so long that no pause of a busy machine ends one
+SHORT = 3 * SECOND  # for tests that wait until one has run out
 
 
 @asynccontextmanager
@@ -100,6 +101,13 @@ class Client:
     async def poll(self, queue: str, timeout: float = 10) -> worker_pb2.PollTaskResponse:
         request = worker_pb2.PollTaskRequest(namespace=self.namespace, worker_id=self.worker_id, task_queue=queue)
         return await self.workers.PollTask(request, timeout=timeout)
+
+    async def polled_nothing(self, queue: str) -> bool:
+        """Whether a poll ends without a task, by the server's clock or, on a busy machine, by ours."""
+        try:
+            return not (await self.poll(queue, timeout=1.5)).run_id
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     async def begin(self, handle: str, name: str, kind: int = 1, **fields: Any) -> worker_pb2.BeginStepResponse:
         request = worker_pb2.BeginStepRequest(

@@ -25,7 +25,7 @@ from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services import histories
-from tests.rpc.support import Client, engine_on, serving
+from tests.rpc.support import SHORT, Client, engine_on, serving
 
 IDS = RandomIds(lambda: time.time_ns() // 1000)
 
@@ -88,10 +88,9 @@ async def test_a_restarted_server_costs_its_callers_a_retry(tmp_path: Path) -> N
 
 
 async def test_a_blocked_loop_keeps_its_leases() -> None:
-    async with serving("memory://", SECOND) as server:
+    async with serving("memory://", SHORT) as server:
         app = Kagzi(f"grpc://{server.target}")
         calls: list[int] = []
-        finished = asyncio.Event()
 
         @app.step
         async def stubborn() -> int:
@@ -101,8 +100,7 @@ async def test_a_blocked_loop_keeps_its_leases() -> None:
         @app.step
         def blocking() -> int:
             calls.append(2)
-            time.sleep(2.5)
-            finished.set()
+            time.sleep(1.5 * SHORT / SECOND)
             return 2
 
         @app.workflow
@@ -234,9 +232,9 @@ async def test_closing_answers_those_who_wait() -> None:
             waiter = asyncio.ensure_future(remote.workflows.wait("default", run_id, 30 * SECOND))
             await asyncio.sleep(0.3)
             begin = time.monotonic()
-            await server.stop(10.0)
-            assert time.monotonic() - begin < 3.0
-            await asyncio.wait(waits, timeout=3.0)
+            await server.stop(25.0)
+            assert time.monotonic() - begin < 20.0
+            await asyncio.wait(waits, timeout=20.0)
             assert all(wait.done() for wait in waits)
             await remote.close()
             with pytest.raises(Unavailable):

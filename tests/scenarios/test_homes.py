@@ -224,7 +224,7 @@ async def test_a_restarted_worker_goes_on_where_the_last_one_was(home: str) -> N
     first = Program(home)
     async with first.app as app:
         async with app.worker():
-            run = await first.sleepy.start(1.6)
+            run = await first.sleepy.start(4)  # long enough to be seen asleep
             while "double 1" not in first.calls or await run.status() is not RunStatus.SLEEPING:
                 await asyncio.sleep(0.02)
     assert first.calls == ["double 1"]

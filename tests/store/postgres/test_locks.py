@@ -22,7 +22,7 @@ pytestmark = pytest.mark.postgres
 async def until_somebody_waits(connection: asyncpg.Connection) -> None:
     """Until a transaction in this database waits for a lock of another one."""
     waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await connection.fetchval(waiting):
             await asyncio.sleep(0.01)
 

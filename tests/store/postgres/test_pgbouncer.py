@@ -142,7 +142,7 @@ async def test_wake_ups_are_heard_on_another_way(bouncer: PgBouncer, server: Pos
         asyncio.create_task(ours.listen(heard.put_nowait, lambda _, __: None, ready[0].set)),
         asyncio.create_task(theirs.listen(heard.put_nowait, lambda _, __: None, ready[1].set)),
     ]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ready[0].wait()
         await ready[1].wait()
         await ours.announce([(NAMESPACE, "orders")], [])
@@ -162,12 +162,12 @@ async def test_without_another_way_listening_says_so_and_waits(
     store = PostgresStore(bouncer.url)
     await store.open()
     task = asyncio.create_task(store.listen(lambda _: None, lambda _, __: None, lambda: None))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while "KAGZI_LISTEN_URL" not in caplog.text:
             await asyncio.sleep(0.01)
     assert not task.done()
     await store.close()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 @needs_pgbouncer

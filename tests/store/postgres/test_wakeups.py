@@ -36,7 +36,7 @@ async def test_other_processes_hear_and_we_do_not_hear_ourselves(postgres_databa
         return asyncio.create_task(store.listen(heard[name].append, on_finished, ready[name].set))
 
     tasks = [listen(ours, "ours"), listen(theirs, "theirs")]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await ready["ours"].wait()
         await ready["theirs"].wait()
         await ours.announce([("default", "a 'quoted' queue")], [("default", "run-1")])
@@ -48,7 +48,7 @@ async def test_other_processes_hear_and_we_do_not_hear_ourselves(postgres_databa
     assert heard["ours"] == [("default", "done")]
     await ours.close()
     await theirs.close()
-    await asyncio.wait_for(asyncio.gather(*tasks), 5)
+    await asyncio.wait_for(asyncio.gather(*tasks), 30)
 
 
 async def test_too_much_to_tell_means_anything_may_have_changed(postgres_database: str) -> None:
@@ -56,7 +56,7 @@ async def test_too_much_to_tell_means_anything_may_have_changed(postgres_databas
     await ours.open()
     unknown: asyncio.Queue[bool] = asyncio.Queue()
     task = asyncio.create_task(theirs.listen(lambda _: None, lambda _, __: None, lambda: unknown.put_nowait(True)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await unknown.get()
         await ours.announce([], [("default", f"{number:036}") for number in range(5_000)])
         await unknown.get()
