@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ app = Kagzi()
 async def charge(order: str, cents: int) -> str:
     if cents < 0:
         raise ValueError(f"cannot charge {cents}")
+    open(f"begun-{order}", "w").close()
     while not os.path.exists(f"go-{order}"):
         await asyncio.sleep(0.02)
     return f"{order}:{cents}"
@@ -62,7 +64,7 @@ class Shell:
         self.environ.pop("FORCE_COLOR", None)
         self._processes: list[subprocess.Popen[str]] = []
 
-    def __call__(self, *arguments: str, stdin: str = "", seconds: float = 60, **environ: str) -> Result:
+    def __call__(self, *arguments: str, stdin: str = "", seconds: float = 90, **environ: str) -> Result:
         done = subprocess.run(
             [sys.executable, "-m", "kagzi", *arguments],
             cwd=self.directory,
@@ -110,6 +112,13 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def shop(shell: Shell) -> Shell:
     (shell.directory / "shop.py").write_text(SHOP)
     return shell
+
+
+def until(look: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell, read_until
+from tests.cli.conftest import Shell, read_until, until
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -24,7 +23,7 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
 
 def stop(process: subprocess.Popen[str]) -> tuple[int, str]:
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     return process.returncode, err
 
 
@@ -76,20 +75,18 @@ def test_a_worker_drains_on_sigterm(shop: Shell) -> None:
     read_until(worker, "is up")
     waiting = shop.spawn("start", "checkout", "-i", '["7", 1]', "--wait")
     read_until(waiting, "is stored")
-    until(lambda: '"RUNNING"' in shop("runs", "list", "--json").out)
-    # A claim is no proof that the step is running; give it the moment it needs.
-    until(lambda: "charge" in shop("runs", "show", shop("runs", "list").out.split("\t")[0]).out)
+    until(lambda: (shop.directory / "begun-7").exists())
     worker.send_signal(signal.SIGTERM)
     read_until(worker, "drains: 1 runs in hand")
     assert worker.poll() is None
     (shop.directory / "go-7").touch()
-    _, err = worker.communicate(timeout=30)
+    _, err = worker.communicate(timeout=60)
     assert worker.returncode == 0, err
     for line in err.splitlines():
         assert {"at", "level", "logger", "message"} <= json.loads(line).keys()
     # Charged once, by the worker that was told to stop; shipped by the next one.
     second = shop.spawn("worker", "shop.py:app")
-    out, _ = waiting.communicate(timeout=30)
+    out, _ = waiting.communicate(timeout=60)
     assert json.loads(out) == {"paid": "7:1", "sent": "shipped"}
     assert stop(second)[0] == 0
 
@@ -105,7 +102,7 @@ def test_an_interrupted_wait(shop: Shell) -> None:
     waiting = shop.spawn("start", "checkout", "-i", '["1", 1]', "--wait")
     read_until(waiting, "is stored")
     waiting.send_signal(signal.SIGINT)
-    waiting.communicate(timeout=30)
+    waiting.communicate(timeout=60)
     assert waiting.returncode == 130
 
 
@@ -132,7 +129,7 @@ def test_runs_that_are_not_there(shop: Shell) -> None:
         assert "there is no run" in done.err
     first = shop("start", "checkout").out.strip()
     shop("start", "checkout")
-    several = shop("runs", "show", first[:6])  # four hours
+    several = shop("runs", "show", first[:4])  # two months
     assert several.code == 2, several
     assert "several runs begin with" in several.err
     assert shop("runs", "show", first).code == 0
@@ -185,14 +182,6 @@ def test_the_app_may_be_named_by_settings(shop: Shell) -> None:
     (shop.directory / "kagzi.toml").write_text("app = 'nothing:app'\n")
     assert "no module 'nothing'" in shop("worker").err
     assert "no module 'other'" in shop("worker", KAGZI_APP="other:app").err
-
-
-def until(look: object, seconds: float = 30) -> None:
-    assert callable(look)
-    deadline = time.monotonic() + seconds
-    while not look():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_a_worker_without_its_database(shop: Shell, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import Shell, read_until
+from tests.cli.conftest import Shell, read_until, until
 
 FAST = {"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS": "0.2"}
 NOBODY = "00000000-0000-4000-8000-000000000009"
@@ -34,15 +34,22 @@ def worker_of(shell: Shell, *arguments: str) -> tuple[subprocess.Popen[str], str
     return process, found[1]
 
 
+def charging(shell: Shell) -> subprocess.Popen[str]:
+    """A process that waits for a run whose first step has begun, and ends when there is a file `go-1`."""
+    waiting = shell.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
+    read_until(waiting, "is stored")
+    until(lambda: (shell.directory / "begun-1").exists())
+    return waiting
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     return process.returncode, err
 
 
 def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
     process, worker_id = worker_of(home, "-c", "7")
-    waiting = home.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
-    read_until(waiting, "is stored")
+    waiting = charging(home)
     listed = home("workers", "list", "--json")
     assert listed.code == 0, listed
     assert listed.json["next"] is None
@@ -68,14 +75,14 @@ def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
     # What comes now is for others.
     other, _ = worker_of(home)
     (home.directory / "go-2").touch()
-    second = home("start", "checkout", "-i", '["2", 6]', "--wait", "--timeout", "30")
+    second = home("start", "checkout", "-i", '["2", 6]', "--wait", "--timeout", "60")
     assert json.loads(second.out) == {"paid": "2:6", "sent": "shipped"}, second
     assert process.poll() is None
     (home.directory / "go-1").touch()
     code, err = ended(process)
     assert code == 0, err
     assert f"worker {worker_id} has stopped" in err
-    out, _ = waiting.communicate(timeout=30)
+    out, _ = waiting.communicate(timeout=60)
     assert json.loads(out) == {"paid": "1:5", "sent": "shipped"}
     assert home("workers", "show", worker_id, "--json").json["status"] == "OFFLINE"
     gone = home("workers", "drain", worker_id)
@@ -96,8 +103,7 @@ def test_waiting_until_a_worker_has_stopped(home: Shell) -> None:
 def test_waiting_no_longer_than_that(shop: Shell) -> None:
     shop.environ |= FAST
     process, worker_id = worker_of(shop)
-    waiting = shop.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
-    read_until(waiting, "is stored")
+    charging(shop)
     done = shop("workers", "drain", worker_id, "--timeout", "300ms")
     assert (done.code, done.out) == (124, ""), done
     assert "goes on draining" in done.err

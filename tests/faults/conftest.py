@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from tests.faults.processes import Site
+from tests.faults.processes import LEASE, Site
 
 MakeSite: TypeAlias = Callable[..., Site]
 
@@ -44,5 +44,5 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
 
 @pytest.fixture
 def site(url: str, make_site: MakeSite) -> Site:
-    """With leases of a second, on each store."""
-    return make_site(url, lease="1s")
+    """With leases short enough to wait for their end, and longer than a busy machine keeps a worker waiting."""
+    return make_site(url, lease=f"{LEASE:g}s")

@@ -19,6 +19,7 @@ from tests.faults.program import Program
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
+LEASE = 3.0  # of a site, unless it says otherwise
 PATIENCE = 60.0  # how long a busy machine may take for what has no bound of its own
 
 

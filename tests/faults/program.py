@@ -109,7 +109,7 @@ class Program:
                 time.sleep(0.01)
             note("exit", phase=1)
 
-        @app.step(retry=Retry.fixed("10ms", attempts=3), timeout="1s")
+        @app.step(retry=Retry.fixed("10ms", attempts=3), timeout="5s")
         async def held_at_first(tag: str) -> int:
             """Hangs at the first attempt, then answers."""
             note("enter", phase=1, tag=tag)
@@ -141,12 +141,12 @@ class Program:
             return pid
 
         @app.workflow
-        async def undoing(tag: str, seconds: float) -> None:
+        async def undoing(tag: str, seconds: float, to_undo: float = 0.2) -> None:
             await link(0, 0)
             try:
                 await hold(tag, seconds)
             finally:
-                await link(2, 0.2)
+                await link(2, to_undo)
                 await link(3, 0)
 
         @app.workflow

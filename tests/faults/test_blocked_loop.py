@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kagzi import RunStatus
-from tests.faults.processes import Site
+from tests.faults.processes import LEASE, Site
 
 
 @pytest.mark.parametrize("how", ["sleep", "burn"])
-async def test_an_async_step_that_blocks_for_three_leases_runs_once(site: Site, how: str) -> None:
+async def test_an_async_step_that_blocks_for_longer_than_its_lease_runs_once(site: Site, how: str) -> None:
     async with site.program.app:
         first = await site.worker().ready()
-        run = await site.program.blocking.start(how, 3.0)
+        run = await site.program.blocking.start(how, 1.6 * LEASE)
         await site.seen("enter")
         await site.worker().ready()  # which would take the run over
         assert await run.result(timeout=60) == "done"

@@ -33,10 +33,10 @@ async def test_a_running_step_finishes_and_is_recorded(site: Site, thread: bool)
         released = time.monotonic()
         site.program.release("a")
         assert await first.ended() == 0
-        assert await run.result(timeout=10) == first.pid  # its result counts, and was not made again
+        assert await run.result(timeout=60) == first.pid  # its result counts, and was not made again
         later = await site.seen("enter", phase=2)
         assert later["pid"] == second.pid
-        assert later["at"] - released < 5
+        assert later["at"] - released < LEASE / 2
         found = await run.get()
         assert (found.executions, found.crashes) == (2, 0)
     assert len(site.ledger.lines("enter", tag="a")) == 1
@@ -46,16 +46,18 @@ async def test_runs_between_steps_go_to_others_at_once(site: Site) -> None:
     """While one step keeps the worker from ending, its other runs do not wait for it."""
     async with site.program.app:
         first = await site.worker().ready()
+        second = await site.worker().ready()
+        await second.suspend()  # it is there as soon as it is wanted, and has nothing to do with them before
         slow = await site.program.holding.start("a", 60.0)
         others = [await site.program.chain.start(150, 0.02) for _ in range(5)]
         await site.seen("enter", tag="a")
         await until(lambda: len(site.ledger.lines("exit")) > 20, "the others are under way")
-        second = await site.worker().ready()
         at = first.send(signal.SIGTERM)
+        second.send(signal.SIGCONT)
         results = await asyncio.gather(*(run.result(timeout=60) for run in others))
         assert results == [sum(range(150))] * 5
         assert first.process.poll() is None
-        assert min(line["at"] for line in site.ledger.lines("enter", pid=second.pid)) - at < 3
+        assert min(line["at"] for line in site.ledger.lines("enter", pid=second.pid)) - at < LEASE / 2
         site.program.release("a")
         assert await first.ended() == 0
         assert await slow.result(timeout=20) == first.pid
@@ -73,9 +75,9 @@ async def test_a_step_longer_than_the_grace_time_is_handed_back(site: Site, thre
         await site.seen("enter", tag="a")
         second = await site.worker().ready()
         at = first.send(signal.SIGTERM)
-        assert await first.ended(15) == 0
+        assert await first.ended() == 0
         again = await site.seen("enter", tag="a", pid=second.pid)
-        assert 0.5 <= again["at"] - at < 5
+        assert 0.5 <= again["at"] - at < LEASE / 2
         site.program.release("a")
         assert await run.result(timeout=20) == second.pid
         found = await run.get()
@@ -95,10 +97,10 @@ async def test_a_second_signal_stops_at_once(site: Site) -> None:
         first.send(signal.SIGTERM)
         await until(lambda: "drains" in first.log, "it drains")
         at = first.send(signal.SIGTERM)
-        await first.ended(15)
-        assert time.monotonic() - at < 8
+        await first.ended()
+        assert time.monotonic() - at < 20  # long before the end of its grace time
         again = await site.seen("enter", tag="a", pid=second.pid)  # not only after the lease
-        assert again["at"] - at < 8
+        assert again["at"] - at < LEASE / 2
         site.program.release("a")
         assert await run.result(timeout=20) == second.pid
 
@@ -109,15 +111,15 @@ async def test_a_step_that_refuses_to_end_does_not_keep_the_process(site: Site) 
         await site.program.too_slow.start("stubborn")
         await site.seen("enter")
         worker.send(signal.SIGTERM)
-        assert await worker.ended(20) == 0
+        assert await worker.ended(30) == 0  # its body would take a minute
 
 
 async def test_an_idle_worker_ends_at_once_also_on_an_interrupt(site: Site) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         worker = await site.worker().ready()
         at = worker.send(number)
-        assert await worker.ended(15) == 0
-        assert time.monotonic() - at < 8
+        assert await worker.ended() == 0
+        assert time.monotonic() - at < 20
 
 
 @pytest.mark.postgres
@@ -132,6 +134,6 @@ async def test_draining_without_a_database_ends_in_bounded_time(
         await site.seen("enter", tag="a")
         await asyncio.to_thread(postgres_server.stop, "immediate")
         at = worker.send(signal.SIGTERM)
-        assert await worker.ended(40) == 0
-        assert time.monotonic() - at < 25
+        assert await worker.ended() == 0
+        assert time.monotonic() - at < 40
         await asyncio.to_thread(postgres_server.start)

@@ -7,13 +7,13 @@ import signal
 import time
 
 from kagzi import RunStatus
-from tests.faults.processes import Site, until
+from tests.faults.processes import LEASE, Site, until
 
 
 async def test_the_writes_of_a_worker_that_slept_through_its_lease_are_refused(site: Site) -> None:
     async with site.program.app:
         first = await site.worker().ready()
-        run = await site.program.two_effects.start(0.5)
+        run = await site.program.two_effects.start(0.8 * LEASE)
         await site.seen("first", pid=first.pid)
         await first.suspend()
         second = await site.worker().ready()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -30,7 +31,7 @@ async def test_a_step_past_its_timeout_fails_and_is_tried_again(site: Site, kind
         entered = site.ledger.lines("enter")
         assert [line["attempt"] for line in entered] == [1, 2]
         # A body that swallows its cancellation is given up after three seconds.
-        assert 0.3 <= entered[1]["at"] - entered[0]["at"] < (15 if kind == "stubborn" else 8)
+        assert 0.3 <= entered[1]["at"] - entered[0]["at"] < 30
         site.program.release("hanging")
 
 
@@ -41,12 +42,13 @@ async def test_the_coordinator_ends_a_step_whose_worker_is_suspended(site: Site)
         run = await site.program.second_try.start("a")
         entered = await site.seen("enter", tag="a")
         while not any(step.status is StepStatus.RUNNING for step in await run.steps()):
-            assert time.monotonic() - entered["at"] < 10
+            assert time.monotonic() - entered["at"] < 5, "its timeout came first"
+            await asyncio.sleep(0.02)
         await first.suspend()
         second = await site.worker().ready()
         assert await run.result(timeout=60) == 2
         again = await site.seen("enter", tag="a", pid=second.pid)
-        assert 1 <= again["at"] - entered["at"] < 20  # timeout, then 5 s for the worker, well before the lease
+        assert 5 <= again["at"] - entered["at"] < 28  # timeout, then 5 s for the worker, well before the lease
         found, steps = await run.get(), sorted(await run.steps(), key=lambda step: step.attempt)
         assert (found.status, found.executions, found.crashes, found.attempts) == (RunStatus.COMPLETED, 2, 0, 0)
         assert [(step.status, step.attempt) for step in steps] == [(StepStatus.FAILED, 1), (StepStatus.COMPLETED, 2)]

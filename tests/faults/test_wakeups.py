@@ -45,13 +45,16 @@ async def test_everything_works_with_notifications_dead(
     site = make_site(postgres_database)
     async with site.program.app:
         await site.worker(deaf=True).ready()
-        for number in range(4):
+        to_notice, to_return = [], []
+        for number in range(5):
             before = time.monotonic()
             run = await site.program.chain.start(1, 0)
             assert await run.result(timeout=30) == 0
             noticed = site.ledger.lines("enter")[number]["at"]
-            assert noticed - before < 2  # each process looks once a second
-            assert time.monotonic() - noticed < 3  # and for results at least every two
+            to_notice.append(noticed - before)
+            to_return.append(time.monotonic() - noticed)
+        assert median(to_notice) < 2  # each process looks once a second
+        assert median(to_return) < 3  # and for results at least every two
         # Runs that sleep and runs that are handed over by a dying worker need no notification either.
         assert await (await site.program.naps.start(2, 1.2)).result(timeout=30) == 2
 
@@ -69,7 +72,7 @@ async def test_a_listener_that_is_cut_off_listens_again(make_site: MakeSite, pos
                 " AND pid <> pg_backend_pid() AND query ILIKE 'listen%'"
             )
             assert len(cut) >= 1
-            assert max(await latencies(site, 3)) < 4  # by looking
+            assert median(await latencies(site, 3)) < 4  # by looking
             deadline = time.monotonic() + 30
             while (
                 await admin.fetchval(
