@@ -62,11 +62,11 @@ def test_a_run_that_is_being_driven_is_told(home: Shell) -> None:
     run_id = start(home, "one")
     while status(home, run_id) != "RUNNING":
         pass
-    told = home("runs", "cancel", "one", "--grace", "10s", "--json")
+    told = home("runs", "cancel", "one", "--grace", "30s", "--json")
     assert told.code == 0, told
     (found,) = told.json["runs"]
     assert found["effective"]
-    watched = home("runs", "watch", "one", "--timeout", "30s", "--json")
+    watched = home("runs", "watch", "one", "--timeout", "60s", "--json")
     assert (watched.code, watched.json["status"]) == (1, "CANCELLED"), watched
 
 
@@ -74,21 +74,21 @@ def test_finished_runs_are_run_again(home: Shell) -> None:
     worker = home.spawn("worker", "shop.py")
     read_until(worker, "is up")
     (home.directory / "go-good").touch()
-    good = home("start", "checkout", "-i", '["good", 5]', "--id", "good", "--wait", "--timeout", "30", "--json")
+    good = home("start", "checkout", "-i", '["good", 5]', "--id", "good", "--wait", "--timeout", "60", "--json")
     assert good.code == 0, good
-    failed = home("start", "checkout", "-i", '["bad", -5]', "--id", "bad", "--wait", "--timeout", "30", "--json")
+    failed = home("start", "checkout", "-i", '["bad", -5]', "--id", "bad", "--wait", "--timeout", "60", "--json")
     assert failed.code == 1, failed
     retried = home("runs", "retry", "good", "bad", "--json")
     assert retried.code == 0, retried
     first, second = retried.json["runs"]
     assert (first["run"], first["of_run_id"]) == ("good", good.json["run_id"])
     assert (second["run"], second["of_run_id"]) == ("bad", failed.json["run_id"])
-    watched = home("runs", "watch", first["run_id"], "--timeout", "30s", "--json")
+    watched = home("runs", "watch", first["run_id"], "--timeout", "60s", "--json")
     assert watched.json["output"] == {"paid": "good:5", "sent": "shipped"}
     rerun = home("runs", "rerun", "good")
     assert rerun.code == 0, rerun
     assert rerun.out.strip() not in (first["run_id"], good.json["run_id"])
-    assert home("runs", "watch", rerun.out.strip(), "--timeout", "30s").code == 0
+    assert home("runs", "watch", rerun.out.strip(), "--timeout", "60s").code == 0
     # What has finished stays finished; what has not is not repeated.
     for command in ("cancel", "terminate"):
         late = home("runs", command, "good")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections import Counter
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from kagzi import Kagzi, Unavailable
 from kagzi.rpc.failover import FailoverChannel
+from kagzi.testing.postgres import free_port
 from tests.cli.conftest import Shell, read_until
 from tests.cli.test_server import ended
 
@@ -88,13 +88,6 @@ async def test_a_server_that_is_not_there_is_passed_over(shell: Shell) -> None:
         assert listed.json["runs"] == [], listed
     server.terminate()
     assert ended(server)[0] == 0
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def server_at(shell: Shell, port: int, url: str) -> subprocess.Popen[str]:

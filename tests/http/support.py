@@ -31,7 +31,8 @@ _VALIDATORS: dict[str, Any] = {}
 
 @asynccontextmanager
 async def engine_on(url: str, **settings: Any) -> AsyncIterator[LocalEngine]:
-    engine = connect(url, **{"tick": SECOND // 10} | settings)
+    # Nobody beats for the workers of these tests, however long they take.
+    engine = connect(url, **{"tick": SECOND // 10, "worker_stale": 3600 * SECOND} | settings)
     assert isinstance(engine, LocalEngine)
     await engine.open()
     try:

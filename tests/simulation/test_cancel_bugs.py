@@ -88,7 +88,7 @@ BUGS: list[Callable[[Patch], None]] = [
 ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
     bug(monkeypatch)

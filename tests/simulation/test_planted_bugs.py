@@ -67,7 +67,7 @@ def tidy() -> Iterator[None]:
     widened.cache_clear()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant(monkeypatch)
