@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ import click
 
 from kagzi import logs
 from kagzi.api.engine import ManagedEngine
+from kagzi.cli.grpc_core import prepare_grpc
 from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
@@ -79,9 +79,7 @@ _NAMES = {"server_host": "--host", "server_port": "--port", "db_url": "--url"}
 
 def start_logging(settings: Settings, *, quiet: bool = False) -> None:
     """Commands that end by themselves only say what went wrong."""
-    if settings.log_level != "debug":
-        # gRPC's core writes to standard error past our format, for every attempt again. What matters of it we say.
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    prepare_grpc(verbose=settings.log_level == "debug")
     logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
 
 
