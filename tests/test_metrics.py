@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import kagzi
 from kagzi import Kagzi, Retry, WorkflowFailed
-from kagzi.api.operations import CancelRun, CompleteStep, StartRun, TerminateRun
+from kagzi.api.operations import CancelRun, ChunkAnswer, CompleteStep, StartRun, TerminateRun
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
-from kagzi.core.load import Load
+from kagzi.core.load import Load, WorkerLoad
 from kagzi.core.step import StepKind
+from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
@@ -38,6 +39,7 @@ from tests.engine.support import (
     new_poll,
     new_registration,
     new_start,
+    park,
     run,
 )
 from tests.rpc.support import Client
@@ -139,6 +141,41 @@ def test_a_commit_under_a_lost_lease_counts_nothing_and_a_repeated_end_counts_on
             assert seen("kagzi_step_duration_seconds_count", **step) == 1
 
     run(main)
+
+
+def test_a_step_beside_a_parking_that_was_refused_is_counted() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await engine.workflows.start(new_start(engine))
+            claim = await claim_one(engine)
+            await engine.workflows.cancel(CancelRun(namespace="default", run_id=claim.run_id))
+            assert await engine.workers.commit(chunk(claim, completed_step(), park(60))) is ChunkAnswer.NEWS
+            step = {**ORDER, "step": "step1", "status": "completed"}
+            assert (await scrape(engine))("kagzi_step_duration_seconds_count", **step) == 1
+
+    run(main)
+
+
+def test_an_end_is_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kagzi.engine.counting._MOST_ENDED", 4)
+
+    async def main() -> None:
+        async with new_engine() as engine:
+            first = await engine.workflows.start(new_start(engine))
+            for started in (first, await engine.workflows.start(new_start(engine))):
+                await engine.workflows.cancel(CancelRun(namespace="default", run_id=started.run_id))
+            await engine.workflows.start(new_start(engine))  # by now they are among the older half
+            await engine.workflows.cancel(CancelRun(namespace="default", run_id=first.run_id))
+            assert (await scrape(engine))("kagzi_runs_total", **ORDER, status="cancelled") == 2
+
+    run(main)
+
+
+def test_workers_that_are_gone_have_no_slots() -> None:
+    workers = tuple([WorkerLoad(namespace="a", status=status, workers=1, slots=10) for status in WorkerStatus])
+    families = Values(Metrics(), Load(now=0, queues=(), workers=workers, running={"a": 3})).collect()
+    (slots,) = [family for family in families if family.name == "kagzi_worker_slots"]
+    assert {sample.labels["state"]: sample.value for sample in slots.samples} == {"used": 3, "free": 17}
 
 
 def test_runs_claimed_through_another_process_are_counted_under_their_name() -> None:
@@ -408,6 +445,18 @@ async def test_refused_calls_are_counted_by_their_code() -> None:
                 await client.get("0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44")
         seen = Scraped(Values(engine.metrics, await engine.load()))
         assert seen("kagzi_rpc_requests_total", method="GetWorkflow", code="NOT_FOUND") == 1
+
+
+async def test_calls_whose_callers_went_away_are_counted_as_such() -> None:
+    async with connect("memory://") as engine, RpcServer(engine) as server:  # type: ignore[attr-defined]
+        async with Client(server.target) as client:
+            await client.register("order")
+            poll = asyncio.ensure_future(client.poll("order", timeout=60))
+            await asyncio.sleep(0.2)
+            poll.cancel()
+            async with asyncio.timeout(10):
+                while ("PollTask", "CANCELLED") not in engine.metrics.rpc_requests:
+                    await asyncio.sleep(0.02)
 
 
 async def test_workers_in_the_field_are_counted_too() -> None:

@@ -22,7 +22,7 @@ from kagzi.errors import InvalidRequest
 from kagzi.requests import current_request
 from kagzi.sdk.context import current
 
-# What a record may say of the run it is about, besides its message.
+# What a record may say of the run or the call it is about, besides its message.
 FIELDS: Final = (
     "namespace",
     "workflow",
@@ -33,6 +33,7 @@ FIELDS: Final = (
     "trace_id",
     "span_id",
     "request_id",
+    "peer",
 )
 # Too talkative below a warning for anybody who did not ask for them.
 _OTHERS: Final = ("asyncio", "grpc", "uvicorn.access")

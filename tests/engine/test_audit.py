@@ -15,6 +15,7 @@ from kagzi.engine import audit as engine_audit
 from kagzi.engine.audit import Audit
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
+from kagzi.logs import FIELDS
 from tests.engine.support import run
 
 
@@ -110,6 +111,7 @@ def test_every_entry_is_in_the_log_at_once(caplog: pytest.LogCaptureFixture) -> 
         assert line.getMessage() == "key:1 x run 1: OK"
         said = {name: getattr(line, name) for name in ("namespace", "peer", "request_id")}
         assert said == {"namespace": "a", "peer": "p", "request_id": "r"}
+        assert set(said) <= set(FIELDS), "what is not in there is not printed"
         assert store.entries == []
         await audit.close()
 

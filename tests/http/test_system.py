@@ -168,3 +168,18 @@ async def test_metrics(quick: Client) -> None:
     response = await quick.send("GET", "/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     assert 'kagzi_runs_started_total{namespace="default",workflow="w"} 1' in response.text
+
+
+async def test_requests_are_counted_by_their_route_and_never_by_their_path(quick: Client) -> None:
+    for number in range(3):
+        await quick.problem("GET", f"/api/v1/runs/{number}")
+    await quick.problem("GET", "/nowhere/in/particular")
+    await quick.problem("DELETE", "/api/v1/runs")
+    text = (await quick.send("GET", "/metrics")).text
+    counted = {line.partition("{")[2] for line in text.splitlines() if line.startswith("kagzi_http_requests_total{")}
+    assert counted == {
+        'method="GET",route="/api/v1/runs/{run_id}",status="400"} 3.0',
+        'method="GET",route="",status="404"} 1.0',
+        'method="DELETE",route="/api/v1/runs",status="405"} 1.0',
+    }
+    assert 'kagzi_http_seconds_count{method="GET",route="/api/v1/runs/{run_id}"} 3.0' in text
