@@ -141,13 +141,17 @@ async def test_it_is_not_ready_while_the_database_is_silent(running: Running, mo
     await running.until("serving True")
 
 
-async def test_whoever_can_be_reached_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_whoever_can_be_reached_is_warned_of_again_and_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kagzi.serve._WARN_SECONDS", 0.02)
     log: list[str] = []
     exposed = Settings(url="memory://", server_host="0.0.0.0")
     server = Server(exposed, make_ports=lambda *_: [("fake", FakePort(log))], grace=0, insecure=True)
     task = asyncio.create_task(server.run())
-    while "listening on 0.0.0.0 without TLS and API keys" not in caplog.text:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        while caplog.text.count("listening on 0.0.0.0 without TLS and API keys") < 3:
+            await asyncio.sleep(0.01)
     server.shut_down()
     await task
 

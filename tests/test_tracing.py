@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,18 @@ async def test_a_cancelled_step_ends_its_span(spans: Spans) -> None:
     assert spans.statuses("run waiting") == ["cancelled"]
 
 
+def test_a_step_that_does_not_end_loses_its_span_when_its_run_is_let_go_of(spans: Spans) -> None:
+    tracer = tracing.tracer()
+    assert tracer is not None
+    run = tracing.RunSpan(tracer, "order", None, {})
+    run.begin_step("s1", "deaf", {}, copy_context())
+    run.end("lost")
+    assert spans.statuses("step deaf") == ["abandoned"]
+    assert spans.statuses("run order") == ["lost"]
+    run.end_step("s1", "completed")
+    assert spans.statuses("step deaf") == ["abandoned"]
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
@@ -377,6 +390,7 @@ async def test_a_cancelled_step_ends_its_span(spans: Spans) -> None:
         ("", None),
         (None, None),
         (PARENT + "x" * 100_000, None),
+        (PARENT + "-" + "x" * 100_000, None),
     ],
 )
 def test_what_comes_from_outside_is_checked(text: str | None, kept: str | None) -> None:

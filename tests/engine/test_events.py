@@ -198,6 +198,18 @@ async def test_events_of_before_a_pause_are_not_known(monkeypatch: pytest.Monkey
     assert isinstance((await reader.next(1))[0].event, Resync)
 
 
+async def test_a_reader_of_one_run_is_told_of_that_run_only() -> None:
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default", run_id="mine")
+    hub.change(run_id="other")
+    hub.events.queue("default", "shop")
+    hub.events.progressed("default", "other")
+    hub.events.progressed("default", "mine")
+    (told,) = await reader.next(1)
+    assert isinstance(told.event, RunChanged)
+    assert (told.event.run_id, told.event.change) == ("mine", Change.PROGRESSED)
+
+
 async def test_a_reader_that_does_not_keep_up_looks_again() -> None:
     hub = Hub()
     reader = hub.events.subscribe(namespace="default")

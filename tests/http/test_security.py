@@ -22,6 +22,7 @@ from kagzi.http.app import is_local
 from kagzi.http.port import HttpPort
 from kagzi.http.reading import _inflate
 from kagzi.http.routes import ROUTES
+from tests.engine.support import WORKER, new_registration
 from tests.http.support import Client, serving, until_waited_for
 
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
@@ -94,15 +95,22 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
         assert (await a.get(f"/api/v1/runs/{run['run_id']}"))["namespace"] == "a"
         assert (await b.get("/api/v1/runs"))["runs"] == []
         assert (await b.get("/api/v1/runs", id="mine"))["runs"] == []
+        await guarded.engine.workers.register(new_registration(namespace="a"))
+        assert (await b.get("/api/v1/workers"))["workers"] == []
+        await b.post("/api/v1/runs", {"workflow": "w", "delay": "1h"}, status=201)
+        for client, ready in ((a, 1), (b, 0)):
+            (queue,) = [each for each in (await client.get("/api/v1/queues"))["queues"] if each["queue"] == "default"]
+            assert (queue["pending"], queue["ready"]) == (1, ready)
         for route in ROUTES:
-            if "{run_id}" in route.path:
+            if "{run_id}" in route.path or "{worker_id}" in route.path:
                 # A foreign id answers exactly like an unknown one.
                 answers = []
-                for run_id in (run["run_id"], UNKNOWN):
+                for run_id, worker_id in ((run["run_id"], WORKER), (UNKNOWN, UNKNOWN)):
                     more = {} if route.body is None else {"json": {}}
-                    status, problem = await b.problem(route.method, route.path.format(run_id=run_id), **more)
+                    path = route.path.format(run_id=run_id, worker_id=worker_id)
+                    status, problem = await b.problem(route.method, path, **more)
                     del problem["request_id"]
-                    answers.append((status, str(problem).replace(run_id, "ID")))
+                    answers.append((status, str(problem).replace(run_id, "ID").replace(worker_id, "ID")))
                 assert answers[0] == answers[1]
                 assert answers[0][0] == 404
             if not route.public:
@@ -111,6 +119,7 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
                     status, problem = await b.problem(method, path, **more)
                     assert (status, problem["code"]) == (403, "PERMISSION_DENIED"), route.action
         assert (await a.get(f"/api/v1/runs/{run['run_id']}"))["status"] == "PENDING"
+        assert (await a.get(f"/api/v1/workers/{WORKER}"))["status"] == "ONLINE"
         # The same id in another namespace is another run.
         other = await b.post("/api/v1/runs", {"workflow": "other", "id": "mine"}, status=201)
         assert other["run_id"] != run["run_id"]

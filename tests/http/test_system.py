@@ -50,6 +50,7 @@ async def test_workers_and_queues(client: Client, engine: LocalEngine) -> None:
 
     drained = await client.post(f"/api/v1/workers/{worker.worker_id}/drain")
     assert drained["status"] == "DRAINING"
+    assert [queue["workers"] for queue in (await client.get("/api/v1/queues"))["queues"]] == [0, 0]
     assert (await client.post(f"/api/v1/workers/{worker.worker_id}/drain"))["status"] == "DRAINING"
     await engine.workers.deregister(worker.worker_id)
     status, problem = await client.problem("POST", f"/api/v1/workers/{worker.worker_id}/drain", json={})
