@@ -7,19 +7,23 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import asyncpg
 import pytest
 
+from kagzi import serve
 from kagzi.access import Gate
 from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
 from kagzi.core.key import Role
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.guard import GateGuard
+from kagzi.rpc.tls import ServerTls
 from kagzi.serve import Server, _reflection, check_exposure, server_url
 from kagzi.settings import Settings, is_loopback
+from kagzi.store.protocol import Store
 
 MEMORY = Settings(url="memory://")
 
@@ -269,3 +273,44 @@ async def test_the_settings_reach_the_engine() -> None:
     settings = Settings(url="memory://", worker_visibility_timeout_secs=9, coordinator_batch_size=7)
     engine = Server(settings, make_ports=lambda *_: [], grace=0).engine
     assert (engine.settings.lease, engine.settings.duty_batch) == (9 * SECOND, 7)
+    peppered = Server(Settings(url="memory://", auth_pepper="salt and"), make_ports=lambda *_: [], grace=0).engine
+    assert peppered.settings.key_pepper == b"salt and"
+
+
+async def test_the_settings_reach_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def make(url: str, **options: object) -> Store:
+        given.update(options, url=url)
+        return make_store("memory://")
+
+    monkeypatch.setattr(serve, "make_store", make)
+    settings = Settings(
+        db_url="postgresql://db/shop", listen_url="postgresql://direct/shop", server_db_max_connections=9
+    )
+    Server(settings, make_ports=lambda *_: [], grace=0)
+    assert given == {
+        "url": "postgresql://db/shop",
+        "listen_url": "postgresql://direct/shop",
+        "connections": 9,
+        "retention_days": 30,
+    }
+
+
+async def test_every_port_is_guarded_and_asks_for_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"tls_cert": "cert.pem", "tls_key": "key.pem", "tls_client_ca": "ca.pem"}
+    made: list[ServerTls] = []
+    monkeypatch.setattr(ServerTls, "credentials", lambda tls: made.append(tls))
+    settings = Settings(url="memory://", **files)
+    server = Server(settings, make_ports=lambda *_: [], grace=0)
+    async with server.engine as engine:
+        server.gate = Gate(engine.keys, engine.namespaces)
+        ports: dict[str, Any] = dict(serve.make_ports(server, settings))
+        rpc, http = ports["gRPC on 127.0.0.1"], ports["HTTP on 127.0.0.1"]
+        assert isinstance(rpc._guard, GateGuard)
+        assert http._gate is server.gate
+        assert http._audit is engine.audit
+        for tls in (*made, http._tls):
+            assert (tls.cert, tls.key, tls.client_ca) == ("cert.pem", "key.pem", "ca.pem")
+        assert len(made) == 1
+        await server.gate.close()

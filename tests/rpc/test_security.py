@@ -26,10 +26,11 @@ from kagzi.api.operations import StartRun
 from kagzi.connect import Credentials, connect
 from kagzi.core.instant import SECOND
 from kagzi.core.key import write_key
-from kagzi.errors import LimitExceeded, PermissionDenied, Unauthenticated
+from kagzi.errors import LimitExceeded, PermissionDenied, Unauthenticated, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc import server as rpc_server
 from kagzi.rpc.methods import METHODS, Method
+from kagzi.rpc.server import RpcServer
 from kagzi.rpc.status import error_of_call
 from tests.rpc.guarded import IDS, Guarded, Keyed, guarded
 from tests.rpc.support import detail_of
@@ -417,6 +418,7 @@ async def test_all_calls_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_connections_are_made_anew_now_and_then_and_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     aged = {"grpc.max_connection_age_ms": 300, "grpc.max_connection_age_grace_ms": 60_000}
+    assert aged.keys() <= dict(rpc_server._OPTIONS).keys()
     options = tuple((name, aged.get(name, value)) for name, value in rpc_server._OPTIONS)
     monkeypatch.setattr(rpc_server, "_OPTIONS", options)
     async with guarded("memory://") as server, connect(f"grpc://{server.server.target}") as engine:  # type: ignore[attr-defined]
@@ -429,6 +431,24 @@ async def test_connections_are_made_anew_now_and_then_and_nobody_notices(monkeyp
                 await asyncio.sleep(0.02)
             run_id = (await client.call("StartWorkflow", workflow_type="w", task_queue="q")).run_id
             assert (await poll).run_id.startswith(run_id)
+
+
+async def test_calls_have_a_deadline_of_the_servers_own(light: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(*_: object, **__: object) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(limits, "LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "CALL_SECONDS", 0.1)
+    monkeypatch.setattr(light.engine.admin, "count_workers", never)
+    async with light.client(None) as client:
+        refused = await client.refused("GetStats", 20)
+    assert refused.code() is Code.DEADLINE_EXCEEDED
+    assert detail_of(refused).code == common_pb2.ERROR_CODE_TIMEOUT
+
+
+async def test_two_servers_on_one_port_are_a_mistake(light: Guarded) -> None:
+    with pytest.raises(Unavailable, match="is another server running there"):
+        await RpcServer(light.engine, port=light.server.port).start()
 
 
 async def test_what_unpacks_to_too_much_is_refused(light: Guarded) -> None:
