@@ -316,28 +316,30 @@ def _caller(rule: Rule, key: Key, peer: str) -> Caller:
 
 
 class _Call(AbstractAsyncContextManager[None]):
-    __slots__ = ("_ended", "_gate", "_scope", "caller")
+    """Ends like `asyncio.timeout`, of which this is the part that every call can afford."""
+
+    __slots__ = ("_cancelling", "_ended", "_gate", "_task", "caller")
 
     def __init__(self, gate: Gate, caller: Caller) -> None:
         self._gate = gate
         self.caller = caller
-        self._scope = asyncio.timeout(None)
         self._ended = False
 
     def end(self) -> None:
         if not self._ended:
             self._ended = True
-            self._scope.reschedule(asyncio.get_running_loop().time())
+            self._task.cancel()
 
     async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
         self._gate._begin(self)
-        await self._scope.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._gate._finish(self)
-        try:
-            await self._scope.__aexit__(kind, error, traceback)
-        except TimeoutError:
+        if self._ended and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise Unauthenticated(_BAD_KEY if self.caller.key_id is not None else _NO_KEY) from None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Annotated, Generic, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
 from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
+from kagzi.closing import Closing
 from kagzi.core.limits import NAME_CHARACTERS
 from kagzi.http.checkups import Checkups
 from kagzi.ids import IdSource
@@ -49,18 +49,7 @@ class Host:
         self.ids = ids
         self.tracer = tracing.tracer()
         self.checkups = Checkups(engine.health)
-        self.closing = asyncio.Event()
-
-    async def until_closing(self, work: Coroutine[Any, Any, T], otherwise: T) -> T:
-        """Do the work, unless the server closes first."""
-        task = asyncio.ensure_future(work)
-        closing = asyncio.ensure_future(self.closing.wait())
-        try:
-            await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
-            return task.result() if task.done() else otherwise
-        finally:
-            closing.cancel()
-            task.cancel()
+        self.closing = Closing()
 
 
 class Call(Generic[Q, B]):

@@ -10,7 +10,7 @@ has missed, or to read again.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -68,7 +68,7 @@ async def _parts(call: Call[EventsQuery, None], reader: Subscription) -> AsyncIt
     yield f"retry: {RECONNECT_MILLISECONDS}\n\n".encode()
     closing = call.host.closing
     while not closing.is_set():
-        told = await call.host.until_closing(reader.next(HEARTBEAT_SECONDS), ())
+        told: Sequence[Numbered] = await closing.until(lambda: reader.next(HEARTBEAT_SECONDS), ())
         if closing.is_set():
             return
         yield b"".join(_written(each) for each in told) if told else b": \n\n"

@@ -105,7 +105,7 @@ async def get_run(call: Call[RunQuery, None]) -> RunDocument:
     if not wait:
         return run_document(await workflows.get(call.namespace, run_id))
     wait = min(wait, round(LONGEST_WAIT_SECONDS * SECOND))
-    found: Run | None = await call.host.until_closing(workflows.wait(call.namespace, run_id, wait), None)
+    found: Run | None = await call.host.closing.until(lambda: workflows.wait(call.namespace, run_id, wait), None)
     return run_document(found if found is not None else await workflows.get(call.namespace, run_id))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -12,6 +12,7 @@ import grpc
 from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
+from kagzi.closing import Closing
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import KagziError
 from kagzi.ids import IdSource
@@ -40,7 +41,7 @@ class Host:
         self.clock = clock
         self.ids = ids
         self.tracer = tracing.tracer()
-        self.closing = asyncio.Event()
+        self.closing = Closing()
         self._left: set[asyncio.Task[Any]] = set()
 
     def wait_span(self, wanted: Span, call: Call) -> Span:
@@ -51,31 +52,27 @@ class Host:
             seconds = min(seconds, max(0.0, remaining - ANSWER_SECONDS))
         return max(0, min(wanted, round(seconds * SECOND)))
 
-    async def until_closing(
-        self,
-        work: Coroutine[Any, Any, T],
-        otherwise: T,
-        abandoned: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    async def hand_out(
+        self, work: Callable[[], Awaitable[T]], otherwise: T, abandoned: Callable[[], Coroutine[Any, Any, None]]
     ) -> T:
         """Do the work, unless the server closes first. If it, or the caller, goes away before the answer is there,
         `abandoned` cleans up after it."""
-        task = asyncio.ensure_future(work)
-        closing = asyncio.ensure_future(self.closing.wait())
         answered = False
-        try:
-            await asyncio.wait((task, closing), return_when=asyncio.FIRST_COMPLETED)
-            answered = task.done()
-            return task.result() if answered else otherwise
-        finally:
-            closing.cancel()
-            if not answered:
-                task.cancel()
-                if abandoned is not None:
-                    self._clean_up(task, abandoned)
 
-    def _clean_up(self, task: asyncio.Future[Any], abandoned: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        async def answering() -> T:
+            nonlocal answered
+            answer = await work()
+            answered = True
+            return answer
+
+        try:
+            return await self.closing.until(answering, otherwise)
+        finally:
+            if not answered:
+                self._clean_up(abandoned)
+
+    def _clean_up(self, abandoned: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def after() -> None:
-            await asyncio.wait((task,))
             try:
                 await abandoned()
             except KagziError as error:

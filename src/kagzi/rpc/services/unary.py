@@ -63,7 +63,9 @@ class UnaryCalls:
             wait=self._host.wait_span(round(LONGEST_WAIT_SECONDS * SECOND), call),
         )
         nothing = Polled(now=0, claims=())
-        polled = await self._host.until_closing(self._engine.workers.poll(poll), nothing, lambda: self._hand_back(poll))
+        polled = await self._host.hand_out(
+            lambda: self._engine.workers.poll(poll), nothing, lambda: self._hand_back(poll)
+        )
         for claim in polled.claims:
             handle = f"{claim.run_id}.{claim.token}"
             self._open.begin(handle)

@@ -90,7 +90,7 @@ class WorkerService(UnaryCalls):
         nothing = Polled(now=self._host.clock.now(), claims=())
 
         # Should the worker go away meanwhile, it repeats its poll, or its next heartbeat gives these runs back.
-        polled = await self._host.until_closing(self._workers.poll(poll), nothing)
+        polled = await self._host.closing.until(lambda: self._workers.poll(poll), nothing)
         return pb.PollTasksResponse(now_us=polled.now, claims=claims_to_wire(polled.claims, self._kept))
 
     async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002

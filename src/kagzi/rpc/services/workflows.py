@@ -172,8 +172,8 @@ class WorkflowService:
             raise InvalidRequest(f"wait_us must not be negative, but is {wait_us}")
 
         nothing: tuple[list[Run], list[str], KagziError | None] = ([], [], None)
-        runs, unknown, trouble = await self._host.until_closing(
-            self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing
+        runs, unknown, trouble = await self._host.closing.until(
+            lambda: self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing
         )
         if trouble is not None and not runs and not unknown:
             raise trouble
