@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import ChunkAnswer, StartStep
 from kagzi.api.workers import Heartbeat
 from kagzi.coordinator import enforce_timeouts, expire_workers, prune_history, recover_runs
 from kagzi.coordinator.recover_runs import crash_backoff
+from kagzi.core.audit import AUDIT_RETENTION, OK, AuditEntry
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
+from kagzi.store.sqlite import keys as audit_rows
 from tests.engine.support import (
     OTHER_WORKER,
     WORKER,
@@ -176,6 +179,27 @@ def test_history_is_pruned_past_its_retention(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "kagzi.coordinator"):
         run(main)
     assert sum("past their retention" in record.message for record in caplog.records) >= 1
+
+
+def test_the_audit_log_is_pruned_past_its_retention() -> None:
+    async def main() -> None:
+        settings = EngineSettings(duty_batch=2, duty_limit=2, tick=3600 * SECOND, duty_interval=3600 * SECOND)
+        async with new_engine(coordinate=True, settings=settings) as engine:
+            entry = AuditEntry(
+                actor="cli:me", action="test", namespace=None, target="", request_id="", peer="", result=OK
+            )
+            now = (await engine.store.survey()).now
+            # Written almost that long ago: to wait for it would be a long test.
+            almost = now - AUDIT_RETENTION + 86400 * SECOND
+            await engine.store._database.write(  # type: ignore[attr-defined]
+                lambda connection: audit_rows.append_audit(connection, [entry] * 5, almost)
+            )
+            await asyncio.sleep(86400 - 3600)
+            assert len((await engine.audit.list(AuditFilter())).items) == 5
+            await asyncio.sleep(2 * 3600)
+            assert (await engine.audit.list(AuditFilter())).items == ()
+
+    run(main)
 
 
 def _count(connection: Any) -> int:

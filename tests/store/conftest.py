@@ -25,7 +25,7 @@ def shared_database(postgres_url: str) -> Iterator[str]:
 
 @pytest.fixture
 def empty_database(shared_database: str) -> str:
-    """The shared database without a row in it, migrated or not."""
+    """The shared database without a row but those the migrations made, if it is migrated."""
     _in_thread(lambda: _wipe(shared_database))
     return shared_database
 
@@ -43,7 +43,7 @@ async def _wipe(url: str) -> None:
     try:
         rows = await connection.fetch(
             "SELECT tablename FROM pg_tables WHERE schemaname = 'kagzi'"
-            " AND tablename <> 'namespaces' AND tablename NOT LIKE '%migrations'"
+            " AND tablename NOT IN ('namespaces', 'secrets', 'migrations')"
         )
         # DELETE, not TRUNCATE: for a few rows it is the faster of the two.
         await connection.execute("; ".join(f'DELETE FROM kagzi."{row["tablename"]}"' for row in rows) or "SELECT")

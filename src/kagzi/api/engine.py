@@ -11,6 +11,7 @@ from kagzi.api.workers import LeaseService, WorkerService
 from kagzi.api.workflows import WorkflowService
 from kagzi.core.health import Health
 from kagzi.core.load import Load
+from kagzi.core.page import PageTokens
 from kagzi.metrics.counters import Metrics
 
 
@@ -67,3 +68,8 @@ class HostedEngine(ManagedEngine, Protocol):
 
     @property
     def events(self) -> EventService: ...
+
+    @property
+    def page_tokens(self) -> PageTokens:
+        """For listings that a port divides into pages itself."""
+        ...

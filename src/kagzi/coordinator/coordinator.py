@@ -156,7 +156,9 @@ class Coordinator:
             log.info("%d finished runs were past their retention and are deleted", deleted)
         if self._prune_from is not None:
             return True
-        return await prune_history.prune_workers(self._store, limit) >= limit
+        workers = await prune_history.prune_workers(self._store, limit)
+        entries = await prune_history.prune_audit(self._store, limit)
+        return max(workers, entries) >= limit
 
     def _changed(self, runs: list[Recovered], message: str) -> bool:
         for run in runs:

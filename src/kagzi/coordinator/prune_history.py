@@ -1,4 +1,5 @@
-"""Delete finished runs, and workers that have gone, past their namespace's retention, a few at a time."""
+"""Delete finished runs and workers that have gone, past their namespace's retention, and old entries of the audit log;
+a few at a time."""
 
 from __future__ import annotations
 
@@ -14,3 +15,8 @@ async def run_once(store: Store, limit: int, after: Cursor | None = None) -> tup
 async def prune_workers(store: Store, limit: int) -> int:
     """How many rows were deleted; as many as the limit means that there may be more."""
     return await store.prune_workers(limit)
+
+
+async def prune_audit(store: Store, limit: int) -> int:
+    """Like `prune_workers`."""
+    return await store.prune_audit(limit)

@@ -6,9 +6,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from kagzi.core.instant import Instant
+from kagzi.core.instant import SECOND, Instant, Span
 
 OK: Final = "OK"
+# More than a year, whatever the month; PostgreSQL's function `kagzi.prune_audit_log` says so, too.
+AUDIT_RETENTION: Final[Span] = 400 * 86_400 * SECOND
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):

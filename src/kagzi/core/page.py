@@ -1,8 +1,8 @@
 """Pages by keyset, in both directions.
 
 Run ids are UUIDv7, so their order is the order of creation and one key is enough. A page token says where a page
-starts and which way it goes; it is signed together with the filter it belongs to, so a token that was made up or is
-used with another filter is refused.
+starts and which way it goes; it is signed together with the filter it belongs to, by a secret of the database, so a
+token that was made up or is used with another filter is refused.
 """
 
 from __future__ import annotations
@@ -41,48 +41,46 @@ class Cursor(Struct, frozen=True):
     backward: bool = False
 
 
-def sign(cursor: Cursor, *, filter_text: str, secret: bytes) -> str:
-    body = ("b" if cursor.backward else "f") + cursor.key
-    return _write(_mac(body, filter_text, secret) + body.encode())
+class PageTokens:
+    """Makes tokens and reads them. All processes on a database have its secret, so each reads those of the others."""
 
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
 
-def verify(token: str, *, filter_text: str, secret: bytes, key: re.Pattern[str]) -> Cursor:
-    """Where a page begins. The secret is in the source for everybody to read, so a position that is signed may still be
-    nonsense: `key` is the form it must have."""
-    try:
-        raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-        mac, body = raw[:16], raw[16:].decode()
-        if _write(raw) != token:
-            raise ValueError  # base64 has several ways to write the same, and passes over what it does not know
-    except ValueError:
-        raise InvalidRequest("page token is malformed; use the token of the page before") from None
-    if len(mac) < 16 or not hmac.compare_digest(mac, _mac(body, filter_text, secret)) or body[:1] not in ("b", "f"):
-        raise InvalidRequest("page token does not belong to this listing; start again without a token")
-    if key.fullmatch(body[1:]) is None:
-        raise InvalidRequest("page token is malformed; use the token of the page before")
-    return Cursor(body[1:], body[0] == "b")
+    def sign(self, cursor: Cursor, filter_text: str) -> str:
+        body = ("b" if cursor.backward else "f") + cursor.key
+        return _write(self._mac(body, filter_text) + body.encode())
+
+    def read(self, token: str, filter_text: str, key: re.Pattern[str]) -> Cursor:
+        """Where a page begins. `key` is the form that positions have in this listing: whoever can read the database can
+        sign, and may sign nonsense."""
+        try:
+            raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+            mac, body = raw[:16], raw[16:].decode()
+            if _write(raw) != token:
+                raise ValueError  # base64 has several ways to write the same, and passes over what it does not know
+        except ValueError:
+            raise InvalidRequest("page token is malformed; use the token of the page before") from None
+        if len(mac) < 16 or not hmac.compare_digest(mac, self._mac(body, filter_text)) or body[:1] not in ("b", "f"):
+            raise InvalidRequest("page token does not belong to this listing; start again without a token")
+        if key.fullmatch(body[1:]) is None:
+            raise InvalidRequest("page token is malformed; use the token of the page before")
+        return Cursor(body[1:], body[0] == "b")
+
+    def _mac(self, body: str, filter_text: str) -> bytes:
+        return hmac.new(self._secret, f"{filter_text}\n{body}".encode(), hashlib.sha256).digest()[:16]
 
 
 def _write(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _mac(body: str, filter_text: str, secret: bytes) -> bytes:
-    return hmac.new(secret, f"{filter_text}\n{body}".encode(), hashlib.sha256).digest()[:16]
-
-
-# A token is a position and bound to its listing, no secret: see `EngineSettings.page_secret`.
-_POSITIONS = b"kagzi page tokens"
-
-
-def page_of(items: Sequence[T], size: int, token: str | None, about: str) -> Page[T]:
+def page_of(items: Sequence[T], size: int, token: str | None, about: str, tokens: PageTokens) -> Page[T]:
     """A page of what is at hand as a whole; `about` names the listing that the token must belong to."""
-    begin = 0
-    if token:
-        begin = int(verify(token, filter_text=about, secret=_POSITIONS, key=BY_NUMBER).key)
+    begin = int(tokens.read(token, about, BY_NUMBER).key) if token else 0
 
     def token_of(position: int) -> str:
-        return sign(Cursor(str(position)), filter_text=about, secret=_POSITIONS)
+        return tokens.sign(Cursor(str(position)), about)
 
     end = begin + size
     return Page(

@@ -8,10 +8,9 @@ from typing import Final
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, sign, verify
+from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_id, check_instant, check_number, check_token
-from kagzi.engine.settings import EngineSettings
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
 
@@ -22,9 +21,9 @@ _REMEMBERED: Final = 1000
 class Admin:
     """`api.admin.AdminService` over a store."""
 
-    def __init__(self, store: Store, settings: EngineSettings) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._secret = settings.page_secret
+        self._tokens = PageTokens(store.page_secret)
         self._loop = asyncio.get_running_loop()
         self._counts: dict[str | None, tuple[float, tuple[RunCount, ...]]] = {}
         self._counting = asyncio.Lock()
@@ -48,12 +47,12 @@ class Admin:
         filter_text = f"workers {filter!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_TIME)
+            cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
         rows = await self._store.find_workers(filter, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
-            token = sign(Cursor(worker_position(items[-1])), filter_text=filter_text, secret=self._secret)
+            token = self._tokens.sign(Cursor(worker_position(items[-1])), filter_text)
         return Page(items, token, None)
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:

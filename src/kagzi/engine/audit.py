@@ -15,9 +15,8 @@ from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.key import mask_keys
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
-from kagzi.core.page import BY_NUMBER, Cursor, Page, sign, verify
+from kagzi.core.page import BY_NUMBER, Cursor, Page, PageTokens
 from kagzi.engine.checks import check_number, check_token
-from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError
 from kagzi.store.protocol import Store
 
@@ -34,9 +33,9 @@ _LONGEST: Final = NAME_CHARACTERS
 class Audit:
     """`api.keys.AuditService` over a store."""
 
-    def __init__(self, store: Store, settings: EngineSettings) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._secret = settings.page_secret
+        self._tokens = PageTokens(store.page_secret)
         self._waiting: deque[AuditEntry] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -71,12 +70,12 @@ class Audit:
         filter_text = f"audit {filter!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_NUMBER)
+            cursor = self._tokens.read(check_token(page_token), filter_text, BY_NUMBER)
         rows = await self._store.list_audit(filter, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
-            token = sign(Cursor(items[-1].entry_id), filter_text=filter_text, secret=self._secret)
+            token = self._tokens.sign(Cursor(items[-1].entry_id), filter_text)
         return Page(items, token, None)
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from kagzi.core.duration import LONGEST
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import KEY_ID_BYTES, MOST_LIVE, SECRET_BYTES, Key, Role, digest, key_position, write_key
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, sign, verify
+from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens
 from kagzi.engine.checks import check_number, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
@@ -24,7 +24,7 @@ class Keys:
 
     def __init__(self, store: Store, settings: EngineSettings, entropy: Callable[[int], bytes] = fresh_secret) -> None:
         self._store = store
-        self._secret = settings.page_secret
+        self._tokens = PageTokens(store.page_secret)
         self._pepper = settings.key_pepper
         self._entropy = entropy
 
@@ -79,12 +79,12 @@ class Keys:
         filter_text = f"keys {namespace!r}"
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_TIME)
+            cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
         rows = await self._store.list_keys(namespace, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
-            token = sign(Cursor(key_position(items[-1])), filter_text=filter_text, secret=self._secret)
+            token = self._tokens.sign(Cursor(key_position(items[-1])), filter_text)
         return Page(items, token, None)
 
     async def rotate(self, key_id: str, *, overlap: Span, actor: str) -> NewKey:

@@ -10,6 +10,7 @@ from kagzi.api.events import Change
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
 from kagzi.core.load import Load
+from kagzi.core.page import PageTokens
 from kagzi.engine import health
 from kagzi.engine.admin import Admin
 from kagzi.engine.audit import Audit
@@ -110,6 +111,10 @@ class LocalEngine:
         return self._opened.audit
 
     @property
+    def page_tokens(self) -> PageTokens:
+        return PageTokens(self.store.page_secret)
+
+    @property
     def wakeups(self) -> Wakeups:
         return self._opened.wakeups
 
@@ -192,14 +197,14 @@ class _Parts:
         self._counting = Counting(metrics, driven, self.wakeups.now)
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
-        self.namespaces = namespaces = Namespaces(store, settings)
+        self.namespaces = namespaces = Namespaces(store)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self._heartbeats = Heartbeats(store, settings, released=self.wakeups.changed)
         self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, self._heartbeats, settings)
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
-        self.admin = Admin(store, settings)
+        self.admin = Admin(store)
         self.keys = Keys(store, settings)
-        self.audit = Audit(store, settings)
+        self.audit = Audit(store)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0
         if background:

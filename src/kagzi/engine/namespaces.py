@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
-from kagzi.core.page import BY_NAME, Cursor, Page, sign, verify
+from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens
 from kagzi.engine.checks import check_number, check_token
-from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
 from kagzi.store.protocol import Store
 
@@ -29,9 +28,9 @@ _FILTER: Final = "namespaces"
 class Namespaces:
     """`api.namespaces.NamespaceService` over a store, and what the engine itself asks about them."""
 
-    def __init__(self, store: Store, settings: EngineSettings) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._secret = settings.page_secret
+        self._tokens = PageTokens(store.page_secret)
         self._loop = asyncio.get_running_loop()
         self._known = {"default"}  # made by the first migration
         self._disabled: frozenset[str] = frozenset()
@@ -102,12 +101,12 @@ class Namespaces:
         check_page_size(page_size)
         after = ""
         if page_token:
-            after = verify(check_token(page_token), filter_text=_FILTER, secret=self._secret, key=BY_NAME).key
+            after = self._tokens.read(check_token(page_token), _FILTER, BY_NAME).key
         rows = await self._store.list_namespaces(after, page_size + 1)
         items = tuple([_shown(namespace) for namespace in rows[:page_size]])
         token = None
         if len(rows) > page_size:
-            token = sign(Cursor(items[-1].namespace), filter_text=_FILTER, secret=self._secret)
+            token = self._tokens.sign(Cursor(items[-1].namespace), _FILTER)
         return Page(items, token, None)
 
     async def update(

@@ -39,10 +39,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     payload_bytes: int = PAYLOAD_BYTES
     payload_warning: int = PAYLOAD_WARNING_BYTES
-    # Page tokens carry a position and are bound to their listing, not secrets: whoever makes one up sees only
-    # what the filter shows anyway. A fixed key lets every process on a database read the tokens of the
-    # others.
-    page_secret: bytes = b"kagzi page tokens"
     key_pepper: bytes = b""  # mixed into the digests of API keys; all processes on a database need the same
 
     @property
@@ -52,10 +48,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     def check(self) -> EngineSettings:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name == "page_secret":
-                if not isinstance(value, bytes) or not value:
-                    raise InvalidRequest("page_secret must be bytes and not empty")
-            elif name == "key_pepper":
+            if name == "key_pepper":
                 if not isinstance(value, bytes):
                     raise InvalidRequest("key_pepper must be bytes")
             elif value is None and name == "heartbeat":

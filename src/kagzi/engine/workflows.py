@@ -14,7 +14,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_ID, Cursor, Page, sign, verify
+from kagzi.core.page import BY_ID, Cursor, Page, PageTokens
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.engine.batcher import Lanes
@@ -55,7 +55,7 @@ class Workflows:
         self._driven = driven
         self._namespaces = namespaces
         self._check = StartCheck(settings)
-        self._secret = settings.page_secret
+        self._tokens = PageTokens(store.page_secret)
         self._payload_warning = settings.payload_warning
         self._loop = asyncio.get_running_loop()
 
@@ -99,7 +99,7 @@ class Workflows:
         filter_text = repr(filter)
         cursor = None
         if page_token:
-            cursor = verify(check_token(page_token), filter_text=filter_text, secret=self._secret, key=BY_ID)
+            cursor = self._tokens.read(check_token(page_token), filter_text, BY_ID)
         # One row more than asked for tells whether there is another page.
         rows = await self._store.list_runs(filter, cursor, page_size + 1)
         more = len(rows) > page_size
@@ -111,7 +111,7 @@ class Workflows:
             newer, older = cursor is not None, more
 
         def token(key: str, backward: bool) -> str:
-            return sign(Cursor(key, backward), filter_text=filter_text, secret=self._secret)
+            return self._tokens.sign(Cursor(key, backward), filter_text)
 
         next_key = items[-1].run_id if items else None
         prev_key = items[0].run_id if items else None

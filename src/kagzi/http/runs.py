@@ -132,7 +132,7 @@ async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
     about = f"steps {call.namespace!r} {run_id!r} {query.name!r} {query.payloads}"
     size = query.limit
     while True:
-        page = page_of(steps, size, query.page, about)
+        page = page_of(steps, size, query.page, about, call.engine.page_tokens)
         found = tuple([step_document(step, payloads=query.payloads) for step in page.items])
         answer = StepPage(steps=found, next=page.next, prev=page.prev)
         if size == 1 or not query.payloads or len(msgspec.json.encode(answer)) <= ANSWER_BYTES:

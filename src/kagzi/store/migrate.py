@@ -18,6 +18,7 @@ from msgspec import Struct
 from kagzi.errors import SchemaMismatch
 
 RETENTION_DAYS = 30  # what the first migration gives the namespace `default`
+PAGE_SECRET = "page tokens"  # the name of what these are signed with, among the database's secrets
 _FILE_NAME = re.compile(r"^(\d{4})_([a-z0-9_]+)\.sql$")
 
 
@@ -81,3 +82,13 @@ def plan_migrations(known: Sequence[Migration], applied: Iterable[Applied]) -> t
                 f"{migration.name} of this version of Kagzi. Use the version that created the database"
             )
     return tuple(known[newest:])
+
+
+def check_secret(value: bytes | None, name: str) -> bytes:
+    """A secret as it was read; there is one, unless somebody has deleted it."""
+    if not value:
+        raise SchemaMismatch(
+            f"the secret {name!r} of the database is missing: it was deleted by hand. Put 32 random bytes under this "
+            "name into the table `secrets`"
+        )
+    return value

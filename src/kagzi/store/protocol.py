@@ -99,6 +99,11 @@ class Store(Protocol):
         """The number of the newest migration this version of Kagzi knows."""
         ...
 
+    @property
+    def page_secret(self) -> bytes:
+        """What page tokens are signed with: of the database, and known once it is open."""
+        ...
+
     def lane_of(self, write: Write) -> int:
         """Which lane a write belongs to: all writes of one run under a lease go to one lane, in order."""
         ...
@@ -307,6 +312,11 @@ class Store(Protocol):
     async def prune_workers(self, limit: int) -> int:
         """Delete workers that have been OFFLINE for longer than their namespace's retention, and events of workers
         that old; returns how many rows, at most `limit`."""
+        ...
+
+    async def prune_audit(self, limit: int) -> int:
+        """Delete entries of the audit log older than AUDIT_RETENTION, looking at the oldest `limit` only; returns how
+        many."""
         ...
 
     # Wake-ups across processes. Hints only: everything works, more slowly, without them.

@@ -121,7 +121,7 @@ async def test_a_server_serves_everything(app_url: str, roles: Roles) -> None:
         rotated = await server.engine.keys.rotate(key.split("_")[1], overlap=SECOND, actor="test")
         await server.engine.keys.revoke(rotated.key.key_id, actor="test")
         store = server.engine.store
-        for duty in (store.time_out_runs, store.end_cancelled_runs, store.prune_workers):
+        for duty in (store.time_out_runs, store.end_cancelled_runs, store.prune_workers, store.prune_audit):
             await duty(10)
         await store.prune_runs(10, None)
         await store.expire_workers(10, SECOND)
@@ -146,6 +146,8 @@ async def test_a_server_serves_everything(app_url: str, roles: Roles) -> None:
         "ALTER TABLE kagzi.workflow_runs DISABLE TRIGGER ALL",
         "TRUNCATE kagzi.audit_log",
         "DELETE FROM kagzi.audit_log",
+        "DELETE FROM kagzi.secrets",
+        "UPDATE kagzi.secrets SET value = 'known'",
         "UPDATE kagzi.audit_log SET actor = 'me'",
         "SELECT * FROM kagzi.audit_log",
         "DELETE FROM kagzi.migrations",

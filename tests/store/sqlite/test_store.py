@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,8 @@ class TestMigrating:
     ) -> None:
         first = schema._known()[:1]
         monkeypatch.setattr(schema, "_known", lambda: first)
-        await _open_and_close(path)
+        with closing(sqlite3.connect(path, isolation_level=None)) as new:
+            schema.migrate(new, lambda connection: connection.execute("BEGIN IMMEDIATE"))
         with sqlite3.connect(path) as old:
             old.execute(
                 "INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, created_at,"

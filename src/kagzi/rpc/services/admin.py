@@ -9,7 +9,7 @@ from kagzi._proto.v1 import admin_pb2 as pb
 from kagzi._proto.v1.common_pb2 import ERROR_CODE_PRECONDITION_FAILED, ErrorDetail, PageInfo, PageRequest
 from kagzi.api.admin import WorkerFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_NUMBER, Cursor, sign, verify
+from kagzi.core.page import BY_NUMBER, Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import InvalidRequest, NotFound
@@ -28,7 +28,6 @@ _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = ("batches", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata")
 # As with runs: a token is a position, and bound to its listing.
-_SECRET: Final = b"kagzi page tokens"
 
 
 class AdminService:
@@ -144,7 +143,7 @@ class AdminService:
         namespace = namespace_of(request.namespace)
         size = check_page_size(page_size(request.page, DEFAULT_PAGE_SIZE))
         filter_text = f"types {namespace!r}"
-        begin = _begin(request.page, filter_text)
+        begin = self._begin(request.page, filter_text)
         types: dict[str, pb.WorkflowTypeInfo] = {}
         for run in sorted(await self._admin.count_runs(namespace), key=lambda run: (run.workflow_type, run.task_queue)):
             info = types.setdefault(run.workflow_type, pb.WorkflowTypeInfo(workflow_type=run.workflow_type))
@@ -155,7 +154,7 @@ class AdminService:
         found = list(types.values())
         return pb.ListWorkflowTypesResponse(
             workflow_types=found[begin : begin + size],
-            page=_page_info(request.page, filter_text, begin, min(begin + size, len(found)), size, len(found)),
+            page=self._page_info(request.page, filter_text, begin, min(begin + size, len(found)), size, len(found)),
         )
 
     # Steps.
@@ -177,7 +176,7 @@ class AdminService:
         namespace = namespace_of(request.namespace)
         size = check_page_size(page_size(request.page, _STEPS_PAGE))
         filter_text = f"steps {namespace!r} {request.run_id!r} {request.step_name!r} {request.HasField('step_name')}"
-        begin = _begin(request.page, filter_text)
+        begin = self._begin(request.page, filter_text)
         steps = await self._workflows.steps(namespace, request.run_id)
         if request.HasField("step_name"):
             steps = tuple([step for step in steps if step.name == request.step_name])
@@ -190,26 +189,25 @@ class AdminService:
                 break
             response.steps.append(message)
         end = begin + len(response.steps)
-        response.page.CopyFrom(_page_info(request.page, filter_text, begin, end, size, len(steps)))
+        response.page.CopyFrom(self._page_info(request.page, filter_text, begin, end, size, len(steps)))
         return response
 
+    # Pages of what is at hand as a whole.
 
-def _begin(page: PageRequest, filter_text: str) -> int:
-    if not page.page_token:
-        return 0
-    if len(page.page_token) > 1000:
-        raise InvalidRequest("page token is malformed; use the token of the page before")
-    return int(verify(page.page_token, filter_text=filter_text, secret=_SECRET, key=BY_NUMBER).key)
+    def _begin(self, page: PageRequest, filter_text: str) -> int:
+        if not page.page_token:
+            return 0
+        if len(page.page_token) > 1000:
+            raise InvalidRequest("page token is malformed; use the token of the page before")
+        return int(self._host.engine.page_tokens.read(page.page_token, filter_text, BY_NUMBER).key)
 
+    def _page_info(self, page: PageRequest, filter_text: str, begin: int, end: int, size: int, total: int) -> PageInfo:
+        return PageInfo(
+            next_page_token=self._token(end, filter_text) if end < total else None,
+            has_more=end < total,
+            total_count=total if page.include_total_count else 0,
+            prev_page_token=self._token(max(0, begin - size), filter_text) if begin else None,
+        )
 
-def _page_info(page: PageRequest, filter_text: str, begin: int, end: int, size: int, total: int) -> PageInfo:
-    return PageInfo(
-        next_page_token=_token(end, filter_text) if end < total else None,
-        has_more=end < total,
-        total_count=total if page.include_total_count else 0,
-        prev_page_token=_token(max(0, begin - size), filter_text) if begin else None,
-    )
-
-
-def _token(begin: int, filter_text: str) -> str:
-    return sign(Cursor(str(begin)), filter_text=filter_text, secret=_SECRET)
+    def _token(self, begin: int, filter_text: str) -> str:
+        return self._host.engine.page_tokens.sign(Cursor(str(begin)), filter_text)

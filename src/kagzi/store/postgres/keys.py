@@ -1,4 +1,4 @@
-"""API keys and the audit log."""
+"""API keys, the audit log, and secrets of the database."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.core.audit import AuditEntry
+from kagzi.core.audit import AUDIT_RETENTION, AuditEntry
 from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.key import MOST_LIVE, Key, Role, read_key_position
 from kagzi.core.page import Cursor
+from kagzi.store.migrate import check_secret
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _REVOKE_KEY = STATEMENTS["revoke_key"]
 _TOUCH_KEYS = STATEMENTS["touch_keys"]
 _APPEND_AUDIT = STATEMENTS["append_audit"]
 _LIST_AUDIT = STATEMENTS["list_audit"]
+_PRUNE_AUDIT = STATEMENTS["prune_audit"]
+_GET_SECRET = STATEMENTS["get_secret"]
 _LAST = 2**63 - 1
 
 
@@ -123,6 +126,15 @@ async def list_audit(
 def _said(entry: AuditEntry) -> tuple[str | None, ...]:
     """What an entry says besides its namespace, which may be that of a key the statement has yet to find."""
     return entry.actor, entry.action, entry.target, entry.request_id, entry.peer, entry.result
+
+
+async def prune_audit(connection: Connection, limit: int, now: Instant | None) -> int:
+    deleted: int = await connection.fetchval(_PRUNE_AUDIT, limit, None if now is None else now - AUDIT_RETENTION)
+    return deleted
+
+
+async def get_secret(connection: Connection, name: str) -> bytes:
+    return check_secret(await connection.fetchval(_GET_SECRET, name), name)
 
 
 def key_of(row: asyncpg.Record) -> Key:

@@ -34,7 +34,7 @@ from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
-from kagzi.store.migrate import RETENTION_DAYS, Migration
+from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.postgres import duties, keys, leases, namespaces, runs, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
@@ -79,6 +79,7 @@ class PostgresStore:
         if lanes < 2:
             raise ValueError("there is a lane for starts and at least one for chunks")
         self.lanes = lanes
+        self.page_secret = b""
         self._url = url
         self._clock = now
         self._now: Callable[[], Instant | None] = now or _nothing
@@ -104,7 +105,11 @@ class PostgresStore:
         return len(known_migrations())
 
     async def open(self) -> None:
-        await self._on_its_own(lambda connection: migrate(connection, self._retention_days))
+        async def prepare(connection: Connection) -> bytes:
+            await migrate(connection, self._retention_days)
+            return await keys.get_secret(connection, PAGE_SECRET)
+
+        self.page_secret = await self._on_its_own(prepare)
 
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return await self._on_its_own(missing_migrations)
@@ -357,6 +362,10 @@ class PostgresStore:
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         now = self._now()
         return await self._pool.run(lambda connection: duties.prune_runs(connection, limit, after, now))
+
+    async def prune_audit(self, limit: int) -> int:
+        now = self._now()
+        return await self._pool.run(lambda connection: keys.prune_audit(connection, limit, now))
 
     async def prune_workers(self, limit: int) -> int:
         now = self._now()

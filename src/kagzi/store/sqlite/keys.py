@@ -1,4 +1,4 @@
-"""API keys and the audit log."""
+"""API keys, the audit log, and secrets of the database."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.core.audit import AuditEntry
+from kagzi.core.audit import AUDIT_RETENTION, AuditEntry
 from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.key import MOST_LIVE, Key, Role, read_key_position
 from kagzi.core.page import Cursor
+from kagzi.store.migrate import check_secret
 from kagzi.store.sqlite.statements import SQL
 
 _LAST: Final = 2**63 - 1
@@ -115,6 +116,19 @@ def list_audit(
 
 def _first(rows: list[tuple[Any, ...]]) -> Key | None:
     return _key_of(rows[0]) if rows else None
+
+
+def has_old_audit(connection: sqlite3.Connection, limit: int, now: Instant) -> bool:
+    return bool(connection.execute(SQL["find_old_audit"], (limit, now - AUDIT_RETENTION)).fetchone()[0])
+
+
+def prune_audit(connection: sqlite3.Connection, limit: int, now: Instant) -> int:
+    return connection.execute(SQL["prune_audit"], (limit, now - AUDIT_RETENTION)).rowcount
+
+
+def get_secret(connection: sqlite3.Connection, name: str) -> bytes:
+    row = connection.execute(SQL["get_secret"], (name,)).fetchone()
+    return check_secret(None if row is None else row[0], name)
 
 
 def _key_of(row: tuple[Any, ...]) -> Key:

@@ -20,7 +20,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.store.migrate import RETENTION_DAYS, Migration
+from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import batch, cancels, claims, duties, keys, leases, namespaces, steps, workers
 from kagzi.store.sqlite import runs as read_runs
@@ -51,6 +51,7 @@ class SqliteStore:
         self._database = Database(path, inline=inline, retention_days=retention_days)
         self._listening: list[asyncio.Future[None]] = []
         self._opened = False
+        self.page_secret = b""
 
     def lane_of(self, write: Write) -> int:  # noqa: ARG002 (there is one)
         return 0
@@ -58,6 +59,11 @@ class SqliteStore:
     async def open(self) -> None:
         await self._database.open()
         self._opened = True
+        try:
+            self.page_secret = await self._database.read(lambda connection: keys.get_secret(connection, PAGE_SECRET))
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         for closed in self._listening:
@@ -84,6 +90,7 @@ class SqliteStore:
         other._database = self._database
         other._listening = []
         other._opened = False
+        other.page_secret = self.page_secret
         return other
 
     # Writes.
@@ -298,6 +305,13 @@ class SqliteStore:
         if not gone and not old:
             return 0
         return await self._database.write(lambda connection: workers.delete_workers(connection, gone, old))
+
+    async def prune_audit(self, limit: int) -> int:
+        now = self._now
+        # As above: there is seldom anything to delete.
+        if not await self._database.read(lambda connection: keys.has_old_audit(connection, limit, now())):
+            return 0
+        return await self._database.write(lambda connection: keys.prune_audit(connection, limit, now()))
 
     # Wake-ups.
 

@@ -161,6 +161,7 @@ class StorePort:
     """The store as one process sees it, across the network. `api.store.protocol.Store`."""
 
     lanes = 1
+    page_secret = b"simulated"
 
     def __init__(self, network: Network, process: Process) -> None:
         self._network = network
@@ -358,6 +359,10 @@ class StorePort:
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         pruned: tuple[int, Cursor | None] = await self._ask("prune_runs", limit, after)
         return pruned
+
+    async def prune_audit(self, limit: int) -> int:
+        deleted: int = await self._ask("prune_audit", limit)
+        return deleted
 
     async def prune_workers(self, limit: int) -> int:
         deleted: int = await self._ask("prune_workers", limit)

@@ -104,3 +104,11 @@ WHERE e.entry_id < $1::bigint
   AND ($3::text IS NULL OR e.actor = $3::text)
 ORDER BY e.entry_id DESC
 LIMIT $4::integer;
+
+-- name: prune_audit
+-- Delete what is past its retention among the oldest entries. Our role may not, so a function of the tables' owner does.
+SELECT kagzi.prune_audit_log($1::integer, $2::bigint) AS deleted;
+
+-- name: get_secret
+-- A secret of this database.
+SELECT s.value FROM kagzi.secrets AS s WHERE s.name = $1::text;

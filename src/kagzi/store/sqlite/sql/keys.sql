@@ -54,3 +54,16 @@ FROM audit_log
 WHERE entry_id < ?1 AND (?2 IS NULL OR namespace = ?2) AND (?3 IS NULL OR actor = ?3)
 ORDER BY entry_id DESC
 LIMIT ?4;
+
+-- name: find_old_audit
+-- Whether there is anything for prune_audit.
+SELECT EXISTS (SELECT 1 FROM (SELECT at FROM audit_log ORDER BY entry_id LIMIT ?1) WHERE at <= ?2);
+
+-- name: prune_audit
+-- Delete what is past its retention among the oldest entries.
+DELETE FROM audit_log
+WHERE entry_id IN (SELECT entry_id FROM audit_log ORDER BY entry_id LIMIT ?1) AND at <= ?2;
+
+-- name: get_secret
+-- A secret of this database.
+SELECT value FROM secrets WHERE name = ?;
