@@ -1,9 +1,15 @@
 """Kagzi's server: `kagzi server`, one worker process and the callers' process, over gRPC on this machine.
 
-The workflows, the callers and the checks are those of `kagzi_worker`; only the URL is another one.
+The workflows, the callers and the checks are those of `kagzi_worker`; only the URL is another one. All three processes
+use gRPC's poller as the `kagzi` command does (docs/server.md, Speed).
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
+
+from kagzi.cli.grpc_core import prepare_grpc
+
+prepare_grpc(verbose=False)  # before gRPC is imported; the worker inherits it
 
 import contextlib
 import os
