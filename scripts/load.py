@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import kagzi
+from benchmarks.systems.kagzi_workflows import define
 from kagzi import Kagzi
 
 LEDGER = "KAGZI_TEST_LEDGER"
@@ -28,11 +29,7 @@ SURVIVORS = 60
 LINKS = 10
 
 app = Kagzi()
-
-
-@app.step
-async def add_one(x: int) -> int:
-    return x + 1
+measured = define(app)
 
 
 @app.step
@@ -46,18 +43,6 @@ async def effect(tag: str, phase: int) -> int:
         os.close(file)
     await asyncio.sleep(0.05)
     return phase
-
-
-@app.workflow
-async def one_step(x: int) -> int:
-    return await add_one(x)
-
-
-@app.workflow
-async def ten_steps(x: int) -> int:
-    for _ in range(10):
-        x = await add_one(x)
-    return x
 
 
 @app.workflow
@@ -83,10 +68,10 @@ async def rate(callers: int, call: Callable[[int], Awaitable[int]], expected: Ca
 
 async def throughput() -> dict[str, float]:
     async def one(x: int) -> int:
-        return await (await one_step.start(x)).result()
+        return await (await measured["one_step"].start(x)).result()
 
     async def ten(x: int) -> int:
-        return await (await ten_steps.start(x)).result()
+        return await (await measured["ten_steps"].start(x)).result()
 
     async with app, app.worker(concurrency=400):
         await asyncio.gather(*(one(number) for number in range(100)))
@@ -101,7 +86,7 @@ async def latency() -> dict[str, float]:
     async with app:
         for number in range(40):
             before = time.monotonic()
-            assert await (await one_step.start(number)).result() == number + 1
+            assert await (await measured["one_step"].start(number)).result() == number + 1
             taken.append((time.monotonic() - before) * 1000)
             await asyncio.sleep(0.03)
     return {"p50": statistics.median(taken), "p95": sorted(taken)[int(len(taken) * 0.95)]}

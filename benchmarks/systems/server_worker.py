@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.systems.driver import Rows, System, main
-from benchmarks.systems.kagzi_worker import RESULT_TIMEOUT, PostgresDatabase, define
+from benchmarks.systems.kagzi_worker import RESULT_TIMEOUT, PostgresDatabase
 from benchmarks.systems.kagzi_worker import __spec__ as worker_module
+from benchmarks.systems.kagzi_workflows import define
 from benchmarks.systems.processes import Process, cpu_seconds, free_port, peak_memory_mb
 from benchmarks.systems.stopwatch import SHARED, stopwatch
 from benchmarks.workloads import Task, Values

@@ -7,7 +7,7 @@ import click
 from kagzi.api.keys import AuditFilter
 from kagzi.cli import output
 from kagzi.cli.keys import database, engine_on_database
-from kagzi.cli.options import as_json, run, settings_of, start_logging
+from kagzi.cli.options import as_json, pages, run, settings_of, start_logging
 from kagzi.core.audit import AuditEntry
 from kagzi.core.page import Page
 from kagzi.settings import Settings
@@ -16,8 +16,7 @@ from kagzi.settings import Settings
 @click.command(short_help="Tell who changed what.")
 @click.option("-n", "--namespace", metavar="NAME", help="Only what concerns this namespace. [all]")
 @click.option("--actor", metavar="WHO", help="Only what they did: key:<key id>, cli:<user>, nobody, anyone.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@pages
 @database
 @as_json
 @click.option("--jsonl", is_flag=True, help="Print a JSON document a line.")
@@ -38,14 +37,10 @@ def audit(
     settings = settings_of(db_url=url).settings
     start_logging(settings, quiet=True)
     found = run(_list(settings, AuditFilter(namespace=namespace, actor=actor), limit, page))
-    if json:
-        output.document({"entries": [summary(entry) for entry in found.items], "next": found.next})
-        return
-    if jsonl:
-        for entry in found.items:
-            output.line(summary(entry))
-        return
-    output.table(
+    output.listing(
+        "entries",
+        found,
+        [summary(entry) for entry in found.items],
         ("at", "who", "did", "to", "namespace", "result", "from"),
         [
             (
@@ -59,9 +54,9 @@ def audit(
             )
             for entry in found.items
         ],
+        json=json,
+        jsonl=jsonl,
     )
-    if found.next is not None:
-        output.note(f"there are more: --page {found.next}")
 
 
 async def _list(settings: Settings, wanted: AuditFilter, limit: int, page: str | None) -> Page[AuditEntry]:

@@ -10,7 +10,7 @@ import click
 from kagzi.api.keys import NewKey
 from kagzi.cli import output
 from kagzi.cli.audited import actor
-from kagzi.cli.options import as_json, length, run, settings_of, start_logging
+from kagzi.cli.options import as_json, length, pages, run, settings_of, start_logging
 from kagzi.clock import SystemClock
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
@@ -79,18 +79,17 @@ async def _create(settings: Settings, name: str, role: Role, namespace: str | No
 
 @keys.command("list")
 @click.option("-n", "--namespace", metavar="NAME", help="Only keys of this namespace. [all]")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@pages
 @database
 @as_json
 def list_keys(namespace: str | None, limit: int, page: str | None, url: str | None, json: bool) -> None:
     """List keys, the newest first; also those that have ended. Their secrets are not kept anywhere."""
     settings = _settings(url, None)
     found = run(_list(settings, namespace, limit, page))
-    if json:
-        output.document({"keys": [summary(key) for key in found.items], "next": found.next})
-        return
-    output.table(
+    output.listing(
+        "keys",
+        found,
+        [summary(key) for key in found.items],
         ("key", "name", "role", "namespace", "state", "created", "last used"),
         [
             (
@@ -104,9 +103,8 @@ def list_keys(namespace: str | None, limit: int, page: str | None, url: str | No
             )
             for key in found.items
         ],
+        json=json,
     )
-    if found.next is not None:
-        output.note(f"there are more: --page {found.next}")
 
 
 async def _list(settings: Settings, namespace: str | None, limit: int, page: str | None) -> Page[Key]:

@@ -8,7 +8,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, run, settings_of, start_logging
+from kagzi.cli.options import as_json, engine_of, pages, run, settings_of, start_logging
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.settings import Settings
@@ -46,25 +46,23 @@ async def _create(settings: Settings, name: str, display_name: str, description:
 
 
 @namespaces.command("list")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@pages
 @_home
 @as_json
 def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -> None:
     """List namespaces by name."""
     found = run(_list(_settings(url), limit, page))
-    if json:
-        output.document({"namespaces": [summary(item) for item in found.items], "next": found.next})
-        return
-    output.table(
+    output.listing(
+        "namespaces",
+        found,
+        [summary(item) for item in found.items],
         ("namespace", "display name", "state", "created"),
         [
             (item.namespace, item.display_name or "-", _state(item), output.when(item.created_at))
             for item in found.items
         ],
+        json=json,
     )
-    if found.next is not None:
-        output.note(f"there are more: --page {found.next}")
 
 
 async def _list(settings: Settings, limit: int, page: str | None) -> Page[Namespace]:

@@ -50,6 +50,16 @@ def where(command: F) -> F:
     )(command)
 
 
+def pages(command: F) -> F:
+    """--limit and --page."""
+    command = click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")(
+        command
+    )
+    return click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")(
+        command
+    )
+
+
 def as_json(command: F) -> F:
     return click.option("--json", "json", is_flag=True, help="Print one JSON document.")(command)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 import msgspec
 
 from kagzi.api import documents
 from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.page import Page
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
@@ -61,6 +63,29 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         drawn.add_row(*(Text(clean(cell), style=_COLOURS.get(cell, "")) for cell in row))
     Console(no_color=not wants_colour(sys.stdout), highlight=False).print(drawn)
+
+
+def listing(
+    name: str,
+    page: Page[Any],
+    documents: Sequence[object],
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    json: bool,
+    jsonl: bool = False,
+    **more: object,
+) -> None:
+    """One page of a listing, and where the next one begins. `more` is for the JSON document alone."""
+    if json:
+        document({name: documents, "next": page.next} | more)
+    elif jsonl:
+        for each in documents:
+            line(each)
+    else:
+        table(headings, rows)
+        if page.next is not None:
+            note(f"there are more: --page {page.next}")
 
 
 def clean(text: str) -> str:

@@ -12,7 +12,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
 from kagzi.cli.follow import find_run, finish, wait_for
-from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, pages, run, settings_of, start_logging, where
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
@@ -39,8 +39,7 @@ def runs() -> None:
 )
 @click.option("-w", "--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("-q", "--queue", metavar="NAME", help="Only runs of this queue.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@pages
 @where
 @as_json
 @click.option("--jsonl", is_flag=True, help="Print a JSON document a line.")
@@ -66,14 +65,10 @@ def list_runs(
     )
     found = run(_list(settings, wanted, limit, page))
     summaries = [output.run_summary(item) for item in found.items]
-    if json:
-        output.document({"runs": summaries, "next": found.next, "prev": found.prev})
-        return
-    if jsonl:
-        for summary in summaries:
-            output.line(summary)
-        return
-    output.table(
+    output.listing(
+        "runs",
+        found,
+        summaries,
         ("run", "id", "workflow", "queue", "status", "created"),
         [
             (
@@ -86,9 +81,10 @@ def list_runs(
             )
             for item in found.items
         ],
+        json=json,
+        jsonl=jsonl,
+        prev=found.prev,
     )
-    if found.next is not None:
-        output.note(f"there are more: --page {found.next}")
 
 
 async def _list(settings: Settings, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:

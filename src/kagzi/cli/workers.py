@@ -14,7 +14,7 @@ from kagzi.api.documents import worker_document
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, length, run, seconds, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, pages, run, seconds, settings_of, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
@@ -37,8 +37,7 @@ def workers() -> None:
     help="Only these.",
 )
 @click.option("-q", "--queue", metavar="NAME", help="Only workers that serve this queue.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many.")
-@click.option("--page", metavar="TOKEN", help="Where to go on; each page tells the token of the next.")
+@pages
 @where
 @as_json
 def list_workers(
@@ -59,10 +58,10 @@ def list_workers(
         task_queue=queue,
     )
     found = run(_list(settings, wanted, limit, page))
-    if json:
-        output.document({"workers": [worker_document(worker) for worker in found.items], "next": found.next})
-        return
-    output.table(
+    output.listing(
+        "workers",
+        found,
+        [worker_document(worker) for worker in found.items],
         ("worker", "status", "queues", "runs", "host", "pid", "version", "heard of"),
         [
             (
@@ -77,9 +76,8 @@ def list_workers(
             )
             for worker in found.items
         ],
+        json=json,
     )
-    if found.next is not None:
-        output.note(f"there are more: --page {found.next}")
 
 
 async def _list(settings: Settings, wanted: WorkerFilter, limit: int, page: str | None) -> Page[Worker]:

@@ -1,0 +1,66 @@
+"""The workflows that are measured, as Kagzi's users write them; the trials in scripts/ use them, too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+import kagzi
+from benchmarks.systems.driver import PARALLEL_STEPS
+from benchmarks.systems.stopwatch import stopwatch
+from kagzi import Kagzi
+
+SLEEP_SECONDS: Final = 2.0
+
+
+def define(app: Kagzi) -> dict[str, Any]:
+    """By their names."""
+
+    @app.step
+    async def add_one(x: int) -> int:
+        return x + 1
+
+    @app.workflow
+    async def one_step(x: int) -> int:
+        return await add_one(x)
+
+    @app.workflow
+    async def ten_steps(x: int) -> int:
+        for _ in range(10):
+            x = await add_one(x)
+        return x
+
+    @app.workflow
+    async def hundred_steps(x: int) -> int:
+        for _ in range(100):
+            x = await add_one(x)
+        return x
+
+    @app.workflow
+    async def many_steps(steps: int) -> int:
+        x = 0
+        for _ in range(steps):
+            x = await add_one(x)
+        return x
+
+    @app.workflow
+    async def parallel_steps(x: int) -> int:
+        return sum(await asyncio.gather(*(add_one(x + i) for i in range(PARALLEL_STEPS))))
+
+    @app.workflow
+    async def sleeper(x: int) -> int:
+        # The sleep counts from the time of the run's last event, here its claim, which lies a little before this line.
+        stopwatch.begin(x, ago=time.time() - kagzi.now().timestamp())
+        await asyncio.sleep(SLEEP_SECONDS)
+        stopwatch.end(x)
+        return x
+
+    return {
+        "one_step": one_step,
+        "ten_steps": ten_steps,
+        "hundred_steps": hundred_steps,
+        "many_steps": many_steps,
+        "parallel_steps": parallel_steps,
+        "sleeper": sleeper,
+    }
