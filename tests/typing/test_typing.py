@@ -12,14 +12,19 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 
-def mypy(file: Path) -> dict[int, str]:
-    """Line -> message of every error mypy --strict reports in this file."""
+GOOD, MISTAKES = HERE / "good.py", HERE / "mistakes.py"
+
+# Line -> message of every error in a file.
+Found = dict[int, str]
+
+
+def mypy() -> dict[Path, Found]:
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary", str(file)],
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary", GOOD, MISTAKES],
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -27,18 +32,17 @@ def mypy(file: Path) -> dict[int, str]:
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    found: dict[int, str] = {}
+    found: dict[Path, Found] = {}
     for line in done.stdout.splitlines():
         match = re.match(r"(.+?):(\d+): error: (.*)", line)
         if match:
-            assert Path(ROOT, match[1]).resolve() == file.resolve(), line
-            found[int(match[2])] = match[3]
+            found.setdefault(Path(ROOT, match[1]).resolve(), {})[int(match[2])] = match[3]
     return found
 
 
-def basedpyright(file: Path) -> dict[int, str]:
+def basedpyright() -> dict[Path, Found]:
     done = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "-p", str(ROOT), str(file)],
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "-p", ROOT, GOOD, MISTAKES],
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -46,34 +50,27 @@ def basedpyright(file: Path) -> dict[int, str]:
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    problems = json.loads(done.stdout)["generalDiagnostics"]
-    return {
-        problem["range"]["start"]["line"] + 1: problem["message"]
-        for problem in problems
-        if problem["severity"] == "error"
-    }
+    found: dict[Path, Found] = {}
+    for problem in json.loads(done.stdout)["generalDiagnostics"]:
+        if problem["severity"] == "error":
+            line = problem["range"]["start"]["line"] + 1
+            found.setdefault(Path(problem["file"]).resolve(), {})[line] = problem["message"]
+    return found
 
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "MYPYPATH": str(ROOT / "src"), "PYTHONPATH": str(ROOT / "src")}
 
 
-CHECKERS = [mypy, basedpyright]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKERS)
-def test_right_programs_get_exact_types(check: Callable[[Path], dict[int, str]]) -> None:
-    found = check(HERE / "good.py")
-    assert not found, "\n".join(f"{line}: {message}" for line, message in sorted(found.items()))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKERS)
-def test_mistakes_are_reported_where_they_are(check: Callable[[Path], dict[int, str]]) -> None:
-    file = HERE / "mistakes.py"
-    marked = {n for n, line in enumerate(file.read_text().splitlines(), 1) if "# error:" in line}
-    found = check(file)
-    missed, extra = marked - found.keys(), found.keys() - marked
+@pytest.mark.parametrize("check", [mypy, basedpyright])
+def test_right_programs_get_exact_types_and_mistakes_are_reported_where_they_are(
+    check: Callable[[], dict[Path, Found]],
+) -> None:
+    found = check()
+    assert found.keys() == {MISTAKES}, found
+    marked = {number for number, line in enumerate(MISTAKES.read_text().splitlines(), 1) if "# error:" in line}
+    assert marked
+    missed, extra = marked - found[MISTAKES].keys(), found[MISTAKES].keys() - marked
     assert not missed, f"not reported: lines {sorted(missed)}"
-    assert not extra, "\n".join(f"{line}: {found[line]}" for line in sorted(extra))
+    assert not extra, "\n".join(f"{line}: {found[MISTAKES][line]}" for line in sorted(extra))
