@@ -4,12 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,10 +43,10 @@ async def checkout(order: str, cents: int) -> dict[str, str]:
 
 
 class Result:
-    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
-        self.code = done.returncode
-        self.out = done.stdout
-        self.err = done.stderr
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
 
     @property
     def json(self) -> Any:
@@ -56,15 +59,30 @@ class Result:
 class Shell:
     """Runs real `kagzi` processes in a directory of the test's own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, warm: Warm) -> None:
         self.directory = directory
-        self.environ = {key: value for key, value in os.environ.items() if not key.startswith(("KAGZI_", "COV_"))}
-        self.environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+        self.environ = clean_environ()
         self.environ["KAGZI_HTTP_PORT"] = "0"  # many servers at once
-        self.environ.pop("FORCE_COLOR", None)
+        self._warm = warm
         self._processes: list[subprocess.Popen[str]] = []
 
     def __call__(self, *arguments: str, stdin: str = "", seconds: float = 90, **environ: str) -> Result:
+        """Run a command to its end."""
+        with tempfile.TemporaryDirectory() as directory:
+            files = [Path(directory, name) for name in ("in", "out", "err")]
+            for path, text in zip(files, (stdin, "", ""), strict=True):
+                path.write_text(text)
+            code = self._warm.run(
+                list(arguments),
+                directory=self.directory,
+                environ=self.environ | environ,
+                files=files,
+                seconds=seconds,
+            )
+            return Result(code, files[1].read_text(), files[2].read_text())
+
+    def afresh(self, *arguments: str, stdin: str = "", seconds: float = 90, **environ: str) -> Result:
+        """The same in a new interpreter."""
         done = subprocess.run(
             [sys.executable, "-m", "kagzi", *arguments],
             cwd=self.directory,
@@ -75,7 +93,7 @@ class Shell:
             timeout=seconds,
             check=False,
         )
-        return Result(done)
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def spawn(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         return self.start([sys.executable, "-m", "kagzi", *arguments], **environ)
@@ -100,10 +118,24 @@ class Shell:
             process.communicate()
 
 
+def clean_environ() -> dict[str, str]:
+    environ = {key: value for key, value in os.environ.items() if not key.startswith(("KAGZI_", "COV_"))}
+    environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
+    environ.pop("FORCE_COLOR", None)
+    return environ
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    made = Warm(clean_environ())
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[Shell]:
+def shell(tmp_path: Path, warm: Warm) -> Iterator[Shell]:
     (tmp_path / "pyproject.toml").touch()  # what lies above is not ours
-    made = Shell(tmp_path)
+    made = Shell(tmp_path, warm)
     yield made
     made.close()
 

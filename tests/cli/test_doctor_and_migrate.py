@@ -16,7 +16,7 @@ def components(done: Result) -> dict[str, str]:
 
 
 def test_a_new_project_is_well_and_is_left_alone(shell: Shell) -> None:
-    done = shell("doctor", "--json")
+    done = shell.afresh("doctor", "--json")
     assert done.code == 0, done
     assert components(done) == {"database": "healthy", "migrations": "degraded"}
     assert done.json["counts"] is None

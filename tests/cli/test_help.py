@@ -59,7 +59,7 @@ def test_every_command_and_every_option_has_help(path: tuple[str, ...]) -> None:
 
 
 def test_version_by_both_names(shell: Shell) -> None:
-    assert shell("--version").out == f"kagzi {__version__}\n"
+    assert shell.afresh("--version").out == f"kagzi {__version__}\n"
 
 
 def test_little_is_loaded_for_help(shell: Shell) -> None:

@@ -68,7 +68,7 @@ def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.Fixt
     read_until(worker, "is up")
     done = shop("start", "checkout", "-i", '["1", 5]', "--id", "one", "--wait", "--timeout", "60", KAGZI_URL=url)
     assert (done.code, json.loads(done.out or "null")) == (0, {"paid": "1:5", "sent": "shipped"}), done
-    shown = shop("runs", "show", "one", "--json", "--url", url)
+    shown = shop.afresh("runs", "show", "one", "--json", "--url", url)
     assert shown.json["status"] == "COMPLETED", shown
     doctor = shop("doctor", "--json", "--url", url)
     assert doctor.code == 0, doctor

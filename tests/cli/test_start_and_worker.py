@@ -31,7 +31,7 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     (home.directory / "go-42").touch()
     worker = home.spawn("worker", "shop.py", "-c", "5")
     read_until(worker, "is up")
-    done = home("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--wait", "--timeout", "60")
+    done = home.afresh("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--wait", "--timeout", "60")
     assert done.code == 0, done
     assert json.loads(done.out) == {"paid": "42:999", "sent": "shipped"}
     assert "is stored; waiting" in done.err
@@ -47,7 +47,7 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     assert shown.json["status"] == "COMPLETED"
     assert [step["name"] for step in shown.json["steps"]] == ["charge", "ship"]
 
-    watched = home("runs", "watch", run_id[:18])
+    watched = home.afresh("runs", "watch", run_id[:18])
     assert watched.code == 0, watched
     assert json.loads(watched.out) == {"paid": "42:999", "sent": "shipped"}
     assert "charge: COMPLETED" in watched.err
