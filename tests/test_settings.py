@@ -181,6 +181,7 @@ def test_secrets_are_not_shown(project: Path) -> None:
         ("postgresql://db/shop", "postgresql://db/shop"),
         ("postgresql://me@db/shop", "postgresql://me@db/shop"),
         ("postgresql://me:p@ss:w@db1,db2/shop", "postgresql://me:***@db1,db2/shop"),
+        ("postgresql://db/shop?sslkey=a&user=me&x_token=b", "postgresql://db/shop?sslkey=***&user=me&x_token=***"),
         ("grpc://kagzi:50051", "grpc://kagzi:50051"),
         ("hunter2", "***"),
         # Passwords that somebody forgot to write as %XX.
@@ -198,6 +199,8 @@ def test_masked_urls(url: str, shown: str) -> None:
 def test_settings_that_contradict_each_other(project: Path) -> None:
     message = refusal(project, KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS="30")
     assert "KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS (30) must be shorter than" in message
+    assert "KAGZI_TLS_CLIENT_CA needs KAGZI_TLS_CERT" in refusal(project, KAGZI_TLS_CLIENT_CA="ca.pem")
+    assert "belong together" in refusal(project, KAGZI_TLS_CERT="cert.pem")
     assert "must not be above KAGZI_PAYLOAD_MAX_SIZE_BYTES" in refusal(project, KAGZI_PAYLOAD_MAX_SIZE_BYTES="100")
 
 

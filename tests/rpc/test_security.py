@@ -258,6 +258,10 @@ async def test_a_key_of_one_namespace_neither_reads_nor_disturbs_another(server:
         finished = _ids(tenant.finished, token, tenant.worker_id, tenant.step_id, "order-1")
         for rpc in ("RetryWorkflow", "GetWorkflow", "CancelWorkflow", "TerminateWorkflow", "ListSteps"):
             assert (await mine.refused(rpc, run_id=finished["run_id"])).code() is Code.NOT_FOUND
+        # The ways of one call that lead elsewhere.
+        assert (await mine.refused("Heartbeat", worker_id=tenant.worker_id)).code() is Code.NOT_FOUND
+        draining = await mine.refused("Deregister", worker_id=tenant.worker_id, drain=True)
+        assert draining.code() is Code.NOT_FOUND
         assert await tenant.look() == before
         # The lease still holds.
         await theirs.call(
@@ -444,6 +448,22 @@ async def test_calls_have_a_deadline_of_the_servers_own(light: Guarded, monkeypa
         refused = await client.refused("GetStats", 20)
     assert refused.code() is Code.DEADLINE_EXCEEDED
     assert detail_of(refused).code == common_pb2.ERROR_CODE_TIMEOUT
+
+
+async def test_a_server_that_stops_says_so_and_answers_those_who_wait(light: Guarded) -> None:
+    async with light.client(None) as client, light.client(None) as prober:
+        worker_id = (await client.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+        poll = asyncio.ensure_future(client.call("PollTask", 60, worker_id=worker_id, task_queue="q"))
+        health: Any = health_pb2_grpc.HealthStub(prober.channel)
+        seen = aiter(health.Watch(health_pb2.HealthCheckRequest(), timeout=60))
+        assert (await anext(seen)).status == health_pb2.HealthCheckResponse.SERVING
+        await asyncio.sleep(0.2)
+        stopping = asyncio.ensure_future(light.server.stop(grace=30.0))
+        async with asyncio.timeout(10):
+            assert (await anext(seen)).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert not (await poll).run_id
+        await light.server.stop(grace=0.0)  # the probe would watch for as long as it may
+        await stopping
 
 
 async def test_two_servers_on_one_port_are_a_mistake(light: Guarded) -> None:
