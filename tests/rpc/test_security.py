@@ -24,6 +24,7 @@ from kagzi.access import gate as gates
 from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import StartRun
 from kagzi.connect import Credentials, connect
+from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.instant import SECOND
 from kagzi.core.key import write_key
 from kagzi.errors import LimitExceeded, PermissionDenied, Unauthenticated, Unavailable
@@ -278,6 +279,43 @@ async def test_what_is_inside_a_request_does_not_cross_either(light: Guarded) ->
         inner.namespace = "a"
         assert (await client.call("StartWorkflows", starts=[inner])).results[0].started.run_id
         assert (await client.call("GetStats")).total_workflows == 1
+
+
+async def test_nobody_waits_along_with_another_namespace(light: Guarded) -> None:
+    mine, theirs = light.client(await light.key(Role.CLIENT, "a")), light.client(await light.key(Role.CLIENT, "b"))
+    async with mine, theirs:
+        run_id = (await theirs.call("StartWorkflow", workflow_type="w")).run_id
+        waiting = asyncio.ensure_future(theirs.call("WaitWorkflows", run_ids=[run_id], wait_us=2 * SECOND))
+        await asyncio.sleep(0.1)
+        told = await mine.call("WaitWorkflows", run_ids=[run_id], wait_us=SECOND)
+        assert (list(told.unknown_run_ids), list(told.workflows)) == ([run_id], [])
+        await theirs.call("TerminateWorkflow", run_id=run_id)
+        assert [run.run_id for run in (await waiting).workflows] == [run_id]
+
+
+async def test_what_health_tells_of_all_namespaces_is_not_for_those_who_see_one(
+    light: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ill() -> Health:
+        return Health((ComponentHealth("workers", HealthStatus.DEGRADED, "b has none"),))
+
+    monkeypatch.setattr(light.engine, "health", ill)
+    tenant, operator = light.client(await light.key(Role.VIEWER, "a")), light.client(await light.key(Role.VIEWER))
+    async with tenant, operator:
+        assert (await tenant.call("HealthCheck")).message == "degraded"
+        assert (await operator.call("HealthCheck")).message == "degraded; workers: b has none"
+
+
+async def test_errors_nobody_foresaw_say_nothing(light: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("SELECT secret FROM /etc/passwd")
+
+    monkeypatch.setattr(light.engine.admin, "count_workers", broken)
+    async with light.client(None) as client:
+        refused = await client.refused("GetStats")
+    assert refused.code() is Code.INTERNAL
+    assert "secret" not in f"{refused.details()} {detail_of(refused)}"
+    assert detail_of(refused).metadata["request_id"] in detail_of(refused).message
 
 
 async def test_lists_and_counts_show_one_namespace_only(server: Guarded) -> None:
