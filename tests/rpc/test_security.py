@@ -562,6 +562,26 @@ async def test_changes_are_audited_and_starts_are_not(server: Guarded) -> None:
     assert "kgz_" not in str(entries)
 
 
+async def test_a_change_that_was_given_up_is_not_said_to_have_been_made(
+    light: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(light.engine.namespaces, "create", never)
+    async with light.client(None) as client:
+        asking = asyncio.ensure_future(client.call("CreateNamespace", namespace="made"))
+        await begun.wait()
+        asking.cancel()
+        async with asyncio.timeout(10):
+            while not (entries := (await light.engine.audit.list(AuditFilter())).items):
+                await asyncio.sleep(0.05)
+    assert [(entry.target, entry.result) for entry in entries] == [("namespace made", "CANCELLED")]
+
+
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
 async def test_the_audit_log_names_peers_by_readable_addresses() -> None:
     async with guarded("memory://", "::1") as server:
