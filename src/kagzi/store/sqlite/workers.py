@@ -47,17 +47,18 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
     worker_id = heartbeat.worker_id
     connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
     worker = connection.execute(SQL["find_worker"], (worker_id, heartbeat.namespace)).fetchone()
-    listed = dict(heartbeat.held)
+    held = () if heartbeat.confirmed else heartbeat.held
+    listed = set(held)
     heard = 0 if heartbeat.confirmed else heartbeat.heard
-    kept: list[str] = []
+    kept: set[str] = set()
     news: list[str] = []
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
     shortest: Span | None = None
     leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, heartbeat.namespace)).fetchall()
     for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested, length in leases:
-        if listed.get(run_id) == token or (heartbeat.confirmed and poll is None):
-            kept.append(run_id)
+        if (run_id, token) in listed or (heartbeat.confirmed and poll is None):
+            kept.add(run_id)
             shortest = length if shortest is None else min(shortest, length)
             if has_news:
                 news.append(run_id)
@@ -67,8 +68,9 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
             # Not listed under this token: listing an older lease of the run says nothing about this one.
             unheard.append((namespace, run_id, task_queue, priority))
     if kept:
-        connection.execute(SQL["renew_leases"], (worker_id, _json(kept), now))
-    lost = _lost(connection, None if worker is None else worker[0], heartbeat, set(kept))
+        connection.execute(SQL["renew_leases"], (worker_id, _json(sorted(kept)), now))
+    missing = [(run_id, token) for run_id, token in held if run_id not in kept]
+    lost = _lost(connection, None if worker is None else worker[0], worker_id, missing)
     answer = HeartbeatAnswer(
         lost=lost,
         news=tuple(news),
@@ -82,19 +84,16 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
 
 
 def _lost(
-    connection: sqlite3.Connection, namespace: str | None, heartbeat: Heartbeat, kept: set[str]
+    connection: sqlite3.Connection, namespace: str | None, worker_id: str, missing: list[tuple[str, str]]
 ) -> tuple[str, ...]:
-    """Runs listed that carry another token now. One that the worker itself let go of meanwhile carries the
-    same.
-    """
-    missing = [(run_id, token) for run_id, token in heartbeat.held if run_id not in kept]
+    """Runs listed that carry another token now, or are another worker's. One that the worker itself let go of meanwhile
+    carries the same."""
     if not missing:
         return ()
     tokens: dict[str, str | None] = {}
     if namespace is not None:
-        text = connection.execute(SQL["read_tokens"], (namespace, _json([run_id for run_id, _ in missing]))).fetchone()[
-            0
-        ]
+        run_ids = _json([run_id for run_id, _ in missing])
+        (text,) = connection.execute(SQL["read_tokens"], (namespace, run_ids, worker_id)).fetchone()
         tokens = dict(msgspec.json.decode(text, type=list[tuple[str, str | None]]))
     return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
 

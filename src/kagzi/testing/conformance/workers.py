@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kagzi.api.operations import BirthLease, CancelRun, ChunkAnswer, CompleteRun, HandBackRun
 from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
@@ -248,6 +250,34 @@ class TestHeartbeats:
         assert len(answer.lost) == 2
         bench.clock.advance(LEASE - SECOND)
         assert len(await bench.recover()) == 1
+
+    @pytest.mark.parametrize("owner_first", [True, False])
+    @pytest.mark.parametrize("owner_lists_it", [True, False])
+    async def test_the_token_of_another_worker_is_no_lease(
+        self, bench: Bench, owner_first: bool, owner_lists_it: bool
+    ) -> None:
+        """In whichever order their heartbeats stand in a batch, and whether or not the owner's gives the run back."""
+        other = bench.new_id()
+        await bench.store.register(bench.registration())
+        await bench.store.register(bench.registration(worker_id=other))
+        claim = await bench.started_claim()  # poll 1
+        owners = bench.heartbeat(*([claim] if owner_lists_it else []), heard=1)
+        others = bench.heartbeat(claim, worker_id=other)
+
+        beaten = await bench.store.heartbeats([owners, others] if owner_first else [others, owners])
+
+        by_owner, by_other = beaten if owner_first else reversed(beaten)
+        assert (by_other.answer.lost, by_other.released) == ((claim.run_id,), [])
+        assert by_owner.answer.lost == ()
+        assert [each.run_id for each in by_owner.released] == ([] if owner_lists_it else [claim.run_id])
+
+    async def test_a_run_listed_under_two_tokens_is_held_by_the_right_one(self, bench: Bench) -> None:
+        await bench.store.register(bench.registration())
+        claim = await bench.started_claim()
+        right, wrong = (claim.run_id, claim.token), (claim.run_id, bench.new_id())
+        for held in ((right, wrong), (wrong, right)):
+            answer, recovered = await bench.beat(held=held, heard=1)
+            assert (answer.lost, recovered) == ((), [])
 
     async def test_a_claim_whose_answer_was_lost_goes_back_at_once(self, bench: Bench) -> None:
         await bench.store.register(bench.registration())

@@ -81,12 +81,15 @@ WITH instant AS MATERIALIZED (
 SELECT * FROM changed;
 
 -- name: find_let_go
--- Which of these pairs are a worker's own although it does not hold them: it has just parked or finished the run.
+-- Which of these pairs are a worker's own although it does not hold them: it has just parked or finished the run. Never
+-- one that another worker is driving.
 SELECT h.worker_id, h.run_id
 FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]) AS h (worker_id, namespace, run_id, token)
 JOIN kagzi.workers AS w ON w.worker_id = h.worker_id AND (h.namespace IS NULL OR w.namespace = h.namespace)
 -- Not a join: its key comes from two tables, and the planner might look up one half of it for each of them.
-WHERE h.token = (SELECT r.token FROM kagzi.workflow_runs AS r WHERE r.namespace = w.namespace AND r.run_id = h.run_id);
+WHERE h.token = (SELECT r.token FROM kagzi.workflow_runs AS r
+                 WHERE r.namespace = w.namespace AND r.run_id = h.run_id
+                   AND (r.status <> 'RUNNING' OR r.worker_id = h.worker_id));
 
 -- name: release_runs
 -- Give back everything a worker holds, burning nothing.

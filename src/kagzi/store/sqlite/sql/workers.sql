@@ -34,10 +34,10 @@ UPDATE workflow_runs SET lease_expires_at = ?3 + lease_length
 WHERE worker_id = ?1 AND status = 'RUNNING' AND run_id IN (SELECT value FROM json_each(?2));
 
 -- name: read_tokens
--- The tokens of these runs, whatever their status.
+-- The tokens of these runs, whatever their status; but not of those that another worker is driving.
 SELECT json_group_array(json_array(run_id, token))
 FROM workflow_runs
-WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
+WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2)) AND (status <> 'RUNNING' OR worker_id = ?3);
 
 -- name: revoke_lease
 -- Take a run from its holder and make it claimable. The token goes, so that whatever the holder still sends is refused.
