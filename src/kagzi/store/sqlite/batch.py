@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from kagzi.api.operations import (
     Answer,
@@ -37,6 +38,7 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.core.step import StepKind
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.sqlite.cancels import apply_request
 from kagzi.store.sqlite.connection import begin
@@ -230,20 +232,19 @@ _step_columns = attrgetter(
 )
 
 
-class _Lease:
-    """What is known of a run while the batch is decided."""
+class _Lease(Struct, array_like=True):
+    """What is known of a run while the batch is decided: a row of `read_leases`."""
 
-    __slots__ = ("attempts", "cancel_requested", "inbox_seq", "priority", "status", "token")
+    run_id: str
+    token: str | None
+    status: str
+    inbox_seq: int
+    priority: int
+    attempts: int
+    cancel_requested: int
 
-    def __init__(
-        self, token: str | None, status: str, inbox_seq: int, priority: int, attempts: int, cancel_requested: int
-    ) -> None:
-        self.token = token
-        self.status = status
-        self.inbox_seq = inbox_seq
-        self.priority = priority
-        self.attempts = attempts
-        self.cancel_requested = cancel_requested
+
+_read_rows = msgspec.json.Decoder(list[_Lease]).decode
 
 
 class _Rows:
@@ -251,6 +252,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.steps: list[Row] = []
+        self.completed: list[Row] = []
         self.finished: list[Row] = []
         self.outputs: list[Row] = []
         self.released: list[Row] = []
@@ -263,7 +265,7 @@ def _apply_chunks(
 ) -> None:
     leases = _read_leases(connection, chunks)
     rows = _Rows()
-    steps = rows.steps
+    completed, function = rows.completed, StepKind.FUNCTION
     for position, chunk in chunks:
         namespace, run_id = chunk.namespace, chunk.run_id
         lease = leases.get((namespace, run_id))
@@ -273,10 +275,32 @@ def _apply_chunks(
         if lease.status != "RUNNING":
             continue  # applied before; the token is still ours, so nobody has touched the run since
         for operation in chunk.operations:
-            status = _STEP_STATUS.get(type(operation))
-            if status is not None:
+            if (
+                type(operation) is CompleteStep
+                and operation.kind is function
+                and (input := operation.input) is not None
+                and (output := operation.output) is not None
+            ):
+                # Nearly every operation is such a one. None and bytes are what Python's binding of SQLite is slow to
+                # take: it looks for adapters, raising and dropping an AttributeError for each. So nothing of that is
+                # among the values here (bytearray it takes at once), which saves a quarter of the whole statement.
+                completed.append(
+                    (
+                        namespace,
+                        run_id,
+                        operation.step_id,
+                        operation.attempt,
+                        operation.completed_seq,
+                        operation.started_at,
+                        operation.finished_at,
+                        bytearray(input),
+                        operation.input_hash,
+                        bytearray(output),
+                    )
+                )
+            elif (status := _STEP_STATUS.get(type(operation))) is not None:
                 assert isinstance(operation, StepOperation)
-                steps.append((namespace, run_id, status, operation.kind._value_, *_step_columns(operation)))
+                rows.steps.append((namespace, run_id, status, operation.kind._value_, *_step_columns(operation)))
             elif not _transition(rows, chunk, operation, lease, now):
                 answers[position] = ChunkAnswer.NEWS
     _write(connection, rows, now)
@@ -289,8 +313,8 @@ def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
     leases: dict[tuple[str, str], _Lease] = {}
     for namespace, run_ids in wanted.items():
         text = connection.execute(SQL["read_leases"], (namespace, msgspec.json.encode(run_ids).decode())).fetchone()[0]
-        for run_id, *lease in msgspec.json.decode(text):
-            leases[namespace, run_id] = _Lease(*lease)
+        for lease in _read_rows(text):
+            leases[namespace, lease.run_id] = lease
     return leases
 
 
@@ -301,7 +325,7 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
         case CompleteRun(output=output):
             if len(output) > INLINE_BYTES:
                 rows.outputs.append((namespace, run_id, "output", output))
-            stored = output if len(output) <= INLINE_BYTES else None
+            stored = bytearray(output) if len(output) <= INLINE_BYTES else None
             rows.finished.append((namespace, run_id, token, "COMPLETED", stored, None, now))
         case FailRun(error=error):
             rows.finished.append((namespace, run_id, token, "FAILED", None, error, now))
@@ -331,6 +355,9 @@ def _when(available_at: Instant, lease: _Lease, now: Instant) -> Instant:
 def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
     if rows.steps:
         execute_rows(connection, "write_steps", rows.steps)
+    if rows.completed:
+        # After the others: an attempt that is shown as running and has ended in one batch has ended.
+        execute_rows(connection, "complete_steps", rows.completed)
     if rows.outputs:
         execute_rows(connection, "insert_payloads", rows.outputs)
     if rows.finished:

@@ -18,12 +18,12 @@ from kagzi.store.sql import load_statements
 
 SQL: Final = load_statements("kagzi.store.sqlite")
 
-Value = str | int | bytes | None
+Value = str | int | bytes | bytearray | None
 Row = tuple[Value, ...]
 
 # Few enough to stay in the connection's statement cache, close enough that a slice is seldom a single row.
 _WIDTHS: Final = (64, 16, 4, 1)
-_ROW: Final = re.compile(r"VALUES \((\?(?:, \?)*)\)")
+_ROW: Final = re.compile(r"VALUES \((\?(?:, (?:\?|'[A-Z]+'))*)\)")
 
 
 def execute_rows(connection: sqlite3.Connection, name: str, rows: Sequence[Row]) -> int:

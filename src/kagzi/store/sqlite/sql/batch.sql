@@ -42,6 +42,18 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
     input = CASE WHEN step_runs.status = 'RUNNING' THEN coalesce(excluded.input, input) ELSE input END
 WHERE step_runs.completed_seq IS NULL AND (excluded.status <> 'RUNNING' OR step_runs.status = 'RUNNING');
 
+-- name: complete_steps
+-- Record attempts of functions that have returned: what `write_steps` does, without the values that these do not have.
+INSERT INTO step_runs (namespace, run_id, status, kind, step_id, attempt, completed_seq, started_at, finished_at,
+    input, input_hash, output)
+VALUES (?, ?, 'COMPLETED', 'FUNCTION', ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
+    status = excluded.status, kind = excluded.kind, completed_seq = excluded.completed_seq,
+    started_at = excluded.started_at, finished_at = excluded.finished_at, retry_at = NULL, timeout_at = NULL,
+    input_hash = excluded.input_hash, output = excluded.output, error = NULL,
+    input = CASE WHEN step_runs.status = 'RUNNING' THEN excluded.input ELSE input END
+WHERE step_runs.completed_seq IS NULL;
+
 -- name: finish_runs
 -- End runs under their lease. The token stays, so that a repeat is recognised.
 WITH ended (namespace, run_id, token, status, output, error, finished_at) AS (
