@@ -86,7 +86,7 @@ async def test_bodies_that_end_in_one_turn_are_told_of_outside_of_their_tasks(bo
 
     told = Told()
     for fn in (seven, bad, leaves):
-        bodies.start(cast("Attempt", told), call_of(fn))
+        bodies.start(cast("Attempt", told), call_of(fn), 0)
     await turns()
     assert told.heard == [("returned", 7), ("raised", "bad"), ("raised", "leaves")]
     bodies.close()
@@ -99,7 +99,7 @@ async def test_a_cancelled_body_ends_once(bodies: Bodies, begun: bool) -> None:
 
     told = Told()
     call = call_of(waits)
-    bodies.start(cast("Attempt", told), call)
+    bodies.start(cast("Attempt", told), call, 0)
     if begun:
         await turns()
     bodies.cancel(call)
@@ -114,7 +114,7 @@ async def test_a_body_that_cancels_itself_has_failed(bodies: Bodies) -> None:
 
     told = Told()
     told.wanted = True
-    bodies.start(cast("Attempt", told), call_of(gives_up))
+    bodies.start(cast("Attempt", told), call_of(gives_up), 0)
     await turns()
     assert told.heard == [("raised", "step gives_up cancelled itself")]
     bodies.close()
@@ -134,12 +134,12 @@ async def test_a_body_that_was_given_up_does_not_speak_for_the_next_attempt(bodi
 
     told = Told()
     call = call_of(slow)
-    bodies.start(cast("Attempt", told), call)
+    bodies.start(cast("Attempt", told), call, 0)
     await turns()
     bodies.cancel(call)
     told.loop.call_soon(bodies._give_up, call)
     await turns(1)
-    bodies.start(cast("Attempt", told), call)
+    bodies.start(cast("Attempt", told), call, 0)
     await turns()
     doors[0].set()
     await turns()

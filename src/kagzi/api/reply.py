@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, Generic, TypeVar
 
+from msgspec import Struct
+
 from kagzi.errors import Unavailable
 
 T = TypeVar("T")
@@ -13,7 +15,7 @@ T = TypeVar("T")
 _PENDING: Final[Any] = object()
 
 
-class Reply(Awaitable[T], Generic[T]):
+class Reply(Struct, Generic[T], eq=False):
     """Await it, or have a function called with it.
 
     A future gives each callback a turn of the event loop of its own, which for a worker with a hundred runs is a good
@@ -21,12 +23,9 @@ class Reply(Awaitable[T], Generic[T]):
     callback of the loop and never from inside a task (see `sdk.replay.loop` for why).
     """
 
-    __slots__ = ("_answer", "_callback", "_future")
-
-    def __init__(self) -> None:
-        self._answer: T | Exception = _PENDING
-        self._callback: Callable[[T | Exception], None] | None = None
-        self._future: asyncio.Future[T] | None = None
+    _answer: T | Exception = _PENDING
+    _callback: Callable[[T | Exception], None] | None = None
+    _future: asyncio.Future[T] | None = None
 
     def then(self, callback: Callable[[T | Exception], None]) -> None:
         """Have one function called with the answer or the error. Never from within this call."""

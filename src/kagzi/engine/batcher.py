@@ -239,7 +239,7 @@ def _broken(writes: Sequence[Write], answers: Sequence[Answer]) -> Broken:
     return {
         (write.run_id, write.token)
         for write, answer in zip(writes, answers, strict=True)
-        if isinstance(write, Chunk) and isinstance(answer, Exception)
+        if isinstance(answer, Exception) and isinstance(write, Chunk)
     }
 
 

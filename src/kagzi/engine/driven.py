@@ -20,6 +20,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    CompleteStep,
     EndCancelledRun,
     FailRun,
     HandBackRun,
@@ -167,13 +168,13 @@ class Driven:
     def settled(self, writes: list[Write], answers: list[Answer]) -> None:
         births: list[tuple[StartRun, Started | None]] = []
         self._ended = []
-        now = self._loop.time()
+        now, done = self._loop.time(), ChunkAnswer.DONE
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, Chunk):
                 last = write.operations[-1]
-                if answer is not ChunkAnswer.DONE:
+                if answer is not done:
                     self._chunk_refused(write, answer)
-                elif isinstance(last, RunOperation):
+                elif type(last) is not CompleteStep and isinstance(last, RunOperation):
                     self._run_settled(write, last)
                 else:
                     if (driven := self._driven.get(write.run_id)) is not None:

@@ -7,7 +7,7 @@ step bodies run on other loops and in other threads, so for them there is none.
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -19,9 +19,11 @@ from kagzi.sdk.payload import Codec
 class CallCodec(Protocol):
     """How a function's arguments and result become bytes and come back (`signature.Signature`)."""
 
-    def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """The arguments as bytes, and a hash to compare them by; 0 if they were recorded by their repr and cannot be
-        decoded again."""
+    def settle_input(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
+        """The arguments as bytes, a hash to compare them by, and what `decode_input` makes of the bytes. The hash is 0
+        if they were recorded by their repr and cannot be decoded again; then the arguments are those given."""
         ...
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...

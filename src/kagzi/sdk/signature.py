@@ -73,6 +73,7 @@ class Signature:
         # Nothing fits these bounds: the first call goes the slow way, which resolves the annotations.
         self._low, self._high = 1, 0
         self._read_exact: Callable[[bytes], tuple[Any, ...]] | None = None
+        self._plain_arguments: tuple[type[Any], ...] | None = None  # their classes, if JSON changes none of them
         self._read_result: Callable[[bytes], Any] = read_plain
         self._plain_results: frozenset[type[Any]] = frozenset()
         self._check_result = False
@@ -146,6 +147,22 @@ class Signature:
             data = to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS])
             return (data if self._codec is None else self._codec.encode(data)), 0
         return (data if self._codec is None else self._codec.encode(data)), crc32(data) or 1
+
+    def settle_input(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
+        """`encode_input` and what `decode_input` makes of it, in one step; cheap for plain values."""
+        if not kwargs and tuple(map(type, args)) == self._plain_arguments and self._codec is None:
+            try:
+                data = to_json(args)
+            except Exception:
+                pass  # said below, in better words
+            else:
+                return data, crc32(data) or 1, args, kwargs
+        data, input_hash = self.encode_input(args, kwargs)
+        if input_hash:
+            args, kwargs = self.decode_input(data)
+        return data, input_hash, args, kwargs
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.decode_arguments(data)
@@ -226,6 +243,8 @@ class Signature:
                 ).decode
             if len(self._read_prefix) == 1:
                 self._read_exact = self._read_prefix[len(needed)]
+            if all([hints.get(p.name) in _PLAIN for p in positional]):
+                self._plain_arguments = tuple([hints[p.name] for p in positional])
         self._check_arguments = any(map(has_stand_in, shapes.values()))
 
         self._result_type = result

@@ -31,9 +31,9 @@ Workflow = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class JsonCodec:
-    def encode_input(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, int]:
+    def settle_input(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
         data = json.dumps([args, kwargs]).encode()
-        return data, crc32(data)
+        return data, crc32(data), *self.decode_input(data)
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = json.loads(data)

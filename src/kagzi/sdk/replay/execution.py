@@ -387,11 +387,9 @@ class Execution:
         """
         if self.loop.evicting:
             self.loop.refuse()
-        data, input_hash = codec.encode_input(args, kwargs)
-        if input_hash:
-            # The body gets copies: it must not change the workflow's state behind its back. They are made on replay
-            # too: arguments that cannot be read back raise here, every time.
-            args, kwargs = codec.decode_input(data)
+        # The body gets copies: it must not change the workflow's state behind its back. They are made on replay too:
+        # arguments that cannot be read back raise here, every time.
+        data, input_hash, args, kwargs = codec.settle_input(args, kwargs)
         call = StepCall(
             step_id=self.loop.current_scope().identity(name),
             name=name,
@@ -431,11 +429,14 @@ class Execution:
         if early is not None:
             self._see(call, early)
         elif self._live:
-            self._resume(call)
+            if self._attempts:
+                self._resume(call)
+            else:
+                self._wanted.append(call)
 
     def _resume(self, call: StepCall) -> None:
         """Go live with a call: the next attempt, when its time has come."""
-        last = self._attempts.pop(call.step_id, None) if self._attempts else None
+        last = self._attempts.pop(call.step_id, None)
         if last is None:
             self._wanted.append(call)
             return

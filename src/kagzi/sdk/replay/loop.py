@@ -34,7 +34,9 @@ from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Gen
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from types import CoroutineType, FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from msgspec import Struct
 
 from kagzi.core.instant import NEVER, SECOND, Instant
 from kagzi.errors import NonDeterminismError
@@ -60,16 +62,23 @@ class Evicted(BaseException):
     """Raised by every durable call while a run is being let go of. Never recorded, never shown."""
 
 
-class Handle:
+class _Gone:
+    """In place of an execution that was let go of: whatever is asked of it raises Evicted."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Evicted
+
+
+_GONE = _Gone()
+
+
+class Handle(Struct, eq=False):
     """A callback that is ready to run."""
 
-    __slots__ = ("_cancelled", "args", "callback", "context")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = copy_context() if context is None else context
-        self._cancelled = False
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    _cancelled: bool = False
 
     def cancel(self) -> None:
         self._cancelled = True
@@ -78,31 +87,16 @@ class Handle:
         return self._cancelled
 
 
-class Timer(Handle):
+class Timer(Handle, eq=False, kw_only=True):
     """A callback that is due at an instant. Costs nothing unless the run has nothing else to do."""
 
-    __slots__ = ("_when", "created_at", "due_at", "loop", "number", "step_id")
-
-    def __init__(
-        self,
-        loop: WorkflowLoop,
-        when: float,
-        number: int,
-        step_id: str,
-        created_at: Instant,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context | None,
-    ) -> None:
-        super().__init__(callback, args, context)
-        self._when = when
-        # Due times are compared in whole microseconds: floats near 2e9 are that coarse, and the store counts so too.
-        due_at = when * SECOND
-        self.due_at = round(due_at) if due_at < NEVER else NEVER
-        self.loop = loop
-        self.number = number
-        self.step_id = step_id
-        self.created_at = created_at
+    loop: WorkflowLoop
+    _when: float
+    # Due times are compared in whole microseconds: floats near 2e9 are that coarse, and the store counts so too.
+    due_at: Instant
+    number: int
+    step_id: str
+    created_at: Instant
 
     def when(self) -> float:
         return self._when
@@ -157,7 +151,7 @@ class WorkflowTask(asyncio.Task[Any]):
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
-        self._execution: Execution | None = execution
+        self.execution = execution
         self.now = now
         self.root = Scope(None, "")
         self.evicting = False
@@ -173,15 +167,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._salt = salt
         self._created = 0
 
-    @property
-    def execution(self) -> Execution:
-        if self._execution is None:
-            raise Evicted
-        return self._execution
-
     def release(self) -> None:
         """Forget the execution, which holds this loop."""
-        self._execution = None
+        self.execution = cast("Execution", _GONE)
 
     # Driving.
 
@@ -301,7 +289,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, context)
+        handle = Handle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -324,7 +312,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.refuse()
         self._created += 1
         step_id = self.current_scope().identity("@" + name)
-        timer = Timer(self, when, self._created, step_id, self.now, callback, args, context)
+        due_at = when * SECOND
+        timer = Timer(
+            callback,
+            args,
+            copy_context() if context is None else context,
+            loop=self,
+            _when=when,
+            due_at=round(due_at) if due_at < NEVER else NEVER,
+            number=self._created,
+            step_id=step_id,
+            created_at=self.now,
+        )
         heappush(self._timers, timer)
         return timer
 

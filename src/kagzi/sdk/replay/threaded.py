@@ -28,7 +28,12 @@ T = TypeVar("T")
 # A function that catches every BaseException is refused this many durable calls; then its thread is given up.
 _MOST_REFUSALS = 1_000
 
-_local = threading.local()
+
+class _Local(threading.local):
+    bridge: Bridge | None = None  # every durable call asks, and an attribute that is missing is slow to be missed
+
+
+_local = _Local()
 
 
 class Suspended(Evicted):
@@ -37,7 +42,7 @@ class Suspended(Evicted):
 
 def current_bridge() -> Bridge | None:
     """The bridge to its loop, for the workflow function that runs in this thread."""
-    return getattr(_local, "bridge", None)
+    return _local.bridge
 
 
 def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
@@ -45,7 +50,7 @@ def in_turn(coroutine: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
 
     A type cannot say that, so it says what nearly all workflows see; `Step.call` has the other one.
     """
-    bridge = current_bridge()
+    bridge = _local.bridge
     if bridge is not None:
         result: Any = bridge.call(coroutine)
         return result  # type: ignore[no-any-return]

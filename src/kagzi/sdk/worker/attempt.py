@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kagzi.api.operations import (
     Chunk,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kagzi.worker")
 
+_DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its class (until Python 3.12)
 # Waits up to this long stay in memory under the lease, longer ones park the run.
 SHORT_WAIT: Span = SECOND
 # When only news from outside can wake a run, it is still looked at this often, in case that news was missed.
@@ -63,16 +64,14 @@ class Attempt:
         self._safe_span = claim.lease * 5 // 6
         self._clock_offset = now - worker.monotonic()
         self._outbox: list[Operation] = []
+        self.submit = self._outbox.append
         self._in_flight = 0
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
-    # Effects, called by the execution.
-
-    def submit(self, operation: Operation) -> None:
-        self._outbox.append(operation)
+    # Effects, called by the execution, beside `submit`.
 
     def start_body(self, call: StepCall) -> None:
         worker = self._worker
@@ -80,11 +79,12 @@ class Attempt:
             # In-flight steps finish and are recorded, new ones start elsewhere.
             worker.loop.call_soon(self.drain)
             return
-        if not self.lease_is_safe():
+        at = self._monotonic()
+        if at >= self.leased_at + self._safe_span:  # as `lease_is_safe` says
             worker.loop.call_soon(self.abandon, "its lease could not be renewed in time")
             return
         self._bodies[call] = None
-        worker.bodies.start(self, call)
+        worker.bodies.start(self, call, at)
 
     def cancel_body(self, call: StepCall) -> None:
         self._worker.bodies.cancel(call)
@@ -277,7 +277,8 @@ class Attempt:
     def _flush(self) -> None:
         if self._in_flight or not self._outbox or self.gone:
             return
-        operations, self._outbox = tuple(self._outbox), []
+        operations = tuple(self._outbox)
+        self._outbox.clear()
         self._in_flight = len(operations)
         chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
         self._worker.commit(chunk).then(self._committed)
@@ -286,14 +287,8 @@ class Attempt:
         operations, self._in_flight = self._in_flight, 0
         if self.gone:
             return
-        if isinstance(answer, Exception):
-            self._refused(answer)
-        elif answer is ChunkAnswer.LEASE_LOST:
-            self.abandon("its lease was lost")
-        elif answer is ChunkAnswer.NEWS:
-            # Parking was declined because something arrived meanwhile. Claiming the run again brings the news along.
-            self._last = None
-            self._end(HandBackRun())
+        if answer is not _DONE:
+            self._declined(answer)
         elif self._last is not None and not self._outbox:
             self._worker.finished(self._last)
             self._leave()
@@ -303,6 +298,16 @@ class Attempt:
                 self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
             if self._outbox:
                 self._flush()
+
+    def _declined(self, answer: ChunkAnswer | Exception) -> None:
+        if isinstance(answer, Exception):
+            self._refused(answer)
+        elif answer is ChunkAnswer.LEASE_LOST:
+            self.abandon("its lease was lost")
+        elif answer is ChunkAnswer.NEWS:
+            # Parking was declined because something arrived meanwhile. Claiming the run again brings the news along.
+            self._last = None
+            self._end(HandBackRun())
 
     def _refused(self, error: Exception) -> None:
         if isinstance(error, KagziError):

@@ -62,7 +62,7 @@ class Bodies:
         self._sweeper: asyncio.TimerHandle | None = None
         self._context = copy_context()
 
-    def start(self, attempt: Attempt, call: StepCall) -> None:
+    def start(self, attempt: Attempt, call: StepCall, now: Span) -> None:
         is_async = _is_async(call.fn)
         info = StepInfo(
             attempt.run_id,
@@ -81,7 +81,7 @@ class Bodies:
         else:
             context.run(current_step.set, info)
             self._start_thread(loop, attempt, call, context, info)
-        self._alive[call] = (attempt, self._monotonic())
+        self._alive[call] = (attempt, now)
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_EVERY, self._sweep)
 
