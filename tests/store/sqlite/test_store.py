@@ -19,6 +19,7 @@ import pytest
 
 from kagzi.api.operations import CancelAnswer, CancelRun, ChunkAnswer, CompleteRun, Started
 from kagzi.core.run import RunStatus
+from kagzi.core.step import StepStatus
 from kagzi.errors import InvalidRequest, MissingDependency, SchemaMismatch, Unavailable
 from kagzi.store.sqlite import SqliteStore, connection, schema
 from kagzi.store.sqlite.statements import SQL, widened
@@ -151,6 +152,12 @@ class TestMigrating:
                 " 'SLEEPING', 1, 1, 9, 9, x'00')",
                 ("00000000-0000-7000-8000-000000000001",),
             )
+            old.execute(
+                "INSERT INTO step_runs (namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at,"
+                " finished_at, input, input_hash, output)"
+                " VALUES ('default', ?, 'charge', 1, 'FUNCTION', 'COMPLETED', 1, 2, 3, x'5b5d', 4, x'37')",
+                ("00000000-0000-7000-8000-000000000001",),
+            )
         old.close()
         monkeypatch.undo()
 
@@ -162,8 +169,22 @@ class TestMigrating:
             assert isinstance(answer, CancelAnswer)
             assert answer.effective
             assert (await store.horizon([])).cancel == 7
+            (step,) = await store.get_steps("default", "00000000-0000-7000-8000-000000000001")
+            assert (step.step_id, step.status, step.completed_seq) == ("charge", StepStatus.COMPLETED, 1)
+            assert (step.started_at, step.finished_at) == (2, 3)
+            assert (step.input, step.input_hash, step.output) == (b"[]", 4, b"7")
         finally:
             await store.close()
+
+    @pytest.mark.parametrize(("column", "value"), [("kind", "DREAM"), ("status", "LOST")])
+    async def test_a_step_is_of_a_known_kind_and_status(self, bench: Bench, column: str, value: str) -> None:
+        row = {"kind": "FUNCTION", "status": "FAILED", column: value}
+        with pytest.raises(sqlite3.IntegrityError, match=f"step_runs_{column}"):
+            raw(bench.store).execute(
+                "INSERT INTO step_runs (namespace, run_id, step_id, attempt, started_at, kind, status)"
+                " VALUES ('default', 'x', 'a', 1, 1, :kind, :status)",
+                row,
+            )
 
     async def test_tables_are_made_without_strict_where_sqlite_does_not_know_it(
         self, monkeypatch: pytest.MonkeyPatch
