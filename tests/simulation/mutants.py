@@ -45,6 +45,7 @@ def drop_the_fence(patch: Patch) -> None:
                 lease.token = chunk.token
         return leases
 
+    patch.setattr(batch, "_all_held", lambda *_: False)
     patch.setattr(batch, "_read_leases", blind)
     say_instead(patch, "finish_runs", "AND r.token = ended.token ", "")
     say_instead(patch, "release_runs", "AND r.token = released.token", "")

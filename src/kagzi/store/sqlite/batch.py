@@ -217,6 +217,7 @@ _STEP_STATUS: Final[dict[type[Operation], str]] = {
     FailStep: "FAILED",
     CancelStep: "CANCELLED",
 }
+_RELEASES: Final[frozenset[type[Operation]]] = frozenset({ParkRun, HandBackRun, RetryRun})
 _step_columns = attrgetter(
     "step_id",
     "attempt",
@@ -251,8 +252,8 @@ class _Rows:
     """What the batch will write, in the order of writing."""
 
     def __init__(self) -> None:
-        self.steps: list[Row] = []
         self.completed: list[Row] = []
+        self.steps: list[Row] = []
         self.finished: list[Row] = []
         self.outputs: list[Row] = []
         self.released: list[Row] = []
@@ -263,20 +264,24 @@ class _Rows:
 def _apply_chunks(
     connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]], answers: list[Answer], now: Instant
 ) -> None:
-    leases = _read_leases(connection, chunks)
+    leases = None if _all_held(connection, chunks) else _read_leases(connection, chunks)
+    lease: _Lease | None = None
     rows = _Rows()
     completed, function = rows.completed, StepKind.FUNCTION
     for position, chunk in chunks:
         namespace, run_id = chunk.namespace, chunk.run_id
-        lease = leases.get((namespace, run_id))
-        if lease is None or lease.token != chunk.token:
-            answers[position] = ChunkAnswer.LEASE_LOST
-            continue
-        if lease.status != "RUNNING":
-            continue  # applied before; the token is still ours, so nobody has touched the run since
+        if leases is not None:
+            lease = leases.get((namespace, run_id))
+            if lease is None or lease.token != chunk.token:
+                answers[position] = ChunkAnswer.LEASE_LOST
+                continue
+            if lease.status != "RUNNING":
+                continue  # applied before; the token is still ours, so nobody has touched the run since
+        plain = leases is None  # then each run has one chunk only
         for operation in chunk.operations:
             if (
-                type(operation) is CompleteStep
+                plain
+                and type(operation) is CompleteStep
                 and operation.kind is function
                 and (input := operation.input) is not None
                 and (output := operation.output) is not None
@@ -300,10 +305,26 @@ def _apply_chunks(
                 )
             elif (status := _STEP_STATUS.get(type(operation))) is not None:
                 assert isinstance(operation, StepOperation)
+                plain = False  # what follows in this chunk is written after this one
                 rows.steps.append((namespace, run_id, status, operation.kind._value_, *_step_columns(operation)))
             elif not _transition(rows, chunk, operation, lease, now):
                 answers[position] = ChunkAnswer.NEWS
     _write(connection, rows, now)
+
+
+def _all_held(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> bool:
+    """Whether all these runs are held under the tokens of their chunks, and nothing else need be known of them: as a
+    rule it is so, and counting them costs half of what reading them does."""
+    tokens: dict[str, dict[str, str]] = {}
+    for _, chunk in chunks:
+        if not chunk.operations or type(chunk.operations[-1]) in _RELEASES:
+            return False
+        tokens.setdefault(chunk.namespace, {})[chunk.run_id] = chunk.token
+    held = 0
+    for namespace, wanted in tokens.items():
+        values = (namespace, msgspec.json.encode(wanted).decode())
+        held += connection.execute(SQL["count_held_runs"], values).fetchone()[0]
+    return held == len(chunks)  # with two chunks of one run there are fewer: the second depends on the first
 
 
 def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> dict[tuple[str, str], _Lease]:
@@ -318,8 +339,12 @@ def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
     return leases
 
 
-def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, now: Instant) -> bool:
-    """Note what happens to the run; False if it is not parked because there is news."""
+def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease | None, now: Instant) -> bool:
+    """Note what happens to the run; False if it is not parked because there is news. Without a lease it has ended."""
+    if lease is not None:
+        if type(operation) in _RELEASES:
+            return _release(rows, chunk, operation, lease, now)
+        lease.status = operation.status._value_
     namespace, run_id, token = chunk.namespace, chunk.run_id, chunk.token
     match operation:
         case CompleteRun(output=output):
@@ -331,6 +356,14 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
             rows.finished.append((namespace, run_id, token, "FAILED", None, error, now))
         case EndCancelledRun(error=error):
             rows.finished.append((namespace, run_id, token, "CANCELLED", None, error, now))
+        case _:
+            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
+    return True
+
+
+def _release(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, now: Instant) -> bool:
+    namespace, run_id, token = chunk.namespace, chunk.run_id, chunk.token
+    match operation:
         case ParkRun(available_at=at):
             if lease.inbox_seq > operation.inbox_seq:
                 return False
@@ -341,8 +374,6 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, 
             rows.handed_back.append((namespace, run_id))
         case RetryRun():
             rows.retried.append((chunk, operation, lease))
-        case _:
-            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
     lease.status = operation.status._value_
     return True
 
@@ -353,11 +384,10 @@ def _when(available_at: Instant, lease: _Lease, now: Instant) -> Instant:
 
 
 def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
+    if rows.completed:
+        execute_rows(connection, "complete_steps", rows.completed)
     if rows.steps:
         execute_rows(connection, "write_steps", rows.steps)
-    if rows.completed:
-        # After the others: an attempt that is shown as running and has ended in one batch has ended.
-        execute_rows(connection, "complete_steps", rows.completed)
     if rows.outputs:
         execute_rows(connection, "insert_payloads", rows.outputs)
     if rows.finished:

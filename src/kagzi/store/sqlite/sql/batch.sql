@@ -22,6 +22,13 @@ INSERT INTO workflow_payloads (namespace, run_id, kind, data)
 VALUES (?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
+-- name: count_held_runs
+-- How many of these runs are held under these tokens. The runs to look for lead (CROSS JOIN), whatever the planner thinks.
+SELECT count(*)
+FROM json_each(?2) AS wanted
+CROSS JOIN workflow_runs AS r
+WHERE r.namespace = ?1 AND r.run_id = wanted.key AND r.token = wanted.value AND r.status = 'RUNNING';
+
 -- name: read_leases
 -- Who holds these runs, all in one row: every row that Python fetches gives the interpreter away and has to wait for it.
 SELECT json_group_array(json_array(run_id, token, status, inbox_seq, priority, attempts, cancel_requested))
