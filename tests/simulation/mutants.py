@@ -178,7 +178,7 @@ def record_after_the_end(patch: Patch) -> None:
 
 
 def trust_every_lease(patch: Patch) -> None:
-    patch.setattr(Attempt, "lease_is_safe", lambda _: True)
+    patch.setattr(Attempt, "lease_is_safe", lambda *_: True)
 
 
 def count_leases_from_their_arrival(patch: Patch) -> None:

@@ -80,7 +80,7 @@ class Attempt:
             worker.loop.call_soon(self.drain)
             return
         at = self._monotonic()
-        if at >= self.leased_at + self._safe_span:  # as `lease_is_safe` says
+        if not self.lease_is_safe(at):
             worker.loop.call_soon(self.abandon, "its lease could not be renewed in time")
             return
         self._bodies[call] = None
@@ -145,9 +145,9 @@ class Attempt:
         """The workflow could not even be called."""
         self._end(FailRun(error=failure.encode()))
 
-    def lease_is_safe(self) -> bool:
-        """Whether the lease surely still holds: a margin of a sixth is left for what is under way."""
-        return self._monotonic() < self.leased_at + self._safe_span
+    def lease_is_safe(self, at: Span) -> bool:
+        """Whether the lease surely still holds by then: a margin of a sixth is left for what is under way."""
+        return at < self.leased_at + self._safe_span
 
     def lease_holds(self) -> bool:
         """Whether the lease can still be ours, as far as this worker knows."""

@@ -321,7 +321,7 @@ class Worker:
         for attempt in attempts:
             if attempt.gone:
                 continue
-            if attempt.lease_is_safe():
+            if attempt.lease_is_safe(self.monotonic()):
                 self._begin(attempt)
             else:
                 doubtful.append(attempt)
@@ -342,7 +342,7 @@ class Worker:
         for attempt in attempts:
             if attempt.gone:
                 continue
-            if attempt.lease_is_safe():
+            if attempt.lease_is_safe(self.monotonic()):
                 self._begin(attempt)
             else:
                 attempt.abandon("its claim arrived too late")
