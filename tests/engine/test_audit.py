@@ -13,7 +13,6 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.key import write_key
 from kagzi.engine import audit as engine_audit
 from kagzi.engine.audit import Audit
-from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
 from kagzi.logs import FIELDS
 from tests.engine.support import run
@@ -25,6 +24,9 @@ class FakeStore:
         self.entries: list[AuditEntry] = []
         self.batches: list[int] = []
 
+    async def page_secret(self) -> bytes:
+        return bytes(32)
+
     async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         await asyncio.sleep(0.01)
         if self.failures:
@@ -35,7 +37,7 @@ class FakeStore:
 
 
 def audit_on(store: FakeStore) -> Audit:
-    return Audit(cast("Any", store), EngineSettings())
+    return Audit(cast("Any", store))
 
 
 def entry(target: str = "run 1", **fields: Any) -> AuditEntry:

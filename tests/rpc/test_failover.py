@@ -12,6 +12,7 @@ from kagzi import InvalidRequest, Unavailable
 from kagzi._proto.v1 import admin_pb2
 from kagzi.connect import connect
 from kagzi.errors import LimitExceeded, Unauthenticated
+from kagzi.rpc import failover
 from kagzi.rpc.channel import AioChannel, Channel, ThreadChannel
 from kagzi.rpc.failover import FailoverChannel
 from kagzi.rpc.remote import RemoteEngine
@@ -58,7 +59,7 @@ async def ask(channel: FailoverChannel) -> object:
 
 async def test_the_next_one_is_used_after_one_has_failed_and_until_that_fails() -> None:
     first, second = Server(None, Unavailable()), Server(None, None, Unavailable())
-    channel = FailoverChannel([first, second], "a:1,b:1")
+    channel = FailoverChannel([lambda: first, lambda: second], "a:1,b:1")
     assert await ask(channel) is first
     with pytest.raises(Unavailable):
         await ask(channel)
@@ -71,16 +72,66 @@ async def test_the_next_one_is_used_after_one_has_failed_and_until_that_fails() 
 
 async def test_callers_whose_calls_failed_together_go_on_together() -> None:
     first, second, third = Server(*[Unavailable()] * 3), Server(), Server()
-    channel = FailoverChannel([first, second, third], "a:1,b:1,c:1")
+    channel = FailoverChannel([lambda: first, lambda: second, lambda: third], "a:1,b:1,c:1")
     failed = await asyncio.gather(*[ask(channel) for _ in range(3)], return_exceptions=True)
     assert [type(error) for error in failed] == [Unavailable] * 3
     assert await ask(channel) is second
 
 
+async def test_who_comes_back_to_a_server_comes_by_a_new_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old one may be waiting before it tries to connect again."""
+    monkeypatch.setattr(failover, "_NEW_CHANNEL_SECONDS", 0.0)
+    made: list[Server] = []
+
+    def make() -> Server:
+        made.append(Server(Unavailable()) if len(made) < 2 else Server())
+        return made[-1]
+
+    channel = FailoverChannel([make, make], "a:1,b:1")
+    old = list(made)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await ask(channel)
+    assert await ask(channel) is made[2]
+    assert [server.closed for server in old] == [True, True]
+    await channel.close()
+    assert all(server.closed for server in made)
+
+
+async def test_a_channel_that_was_left_stays_open_for_the_calls_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "_NEW_CHANNEL_SECONDS", 0.0)
+    answered = asyncio.Event()
+
+    class Slow(Server):
+        calls = 0
+
+        async def call(self, *_: object) -> Any:
+            self.calls += 1
+            if self.calls == 1:
+                await asyncio.sleep(0)  # until the other call has begun
+                raise Unavailable
+            await answered.wait()
+            return self
+
+    slow = Slow()
+    makes = iter([slow, Server()])
+    channel = FailoverChannel([lambda: next(makes), Server], "a:1,b:1")
+    failing, waiting = asyncio.create_task(ask(channel)), asyncio.create_task(ask(channel))
+    with pytest.raises(Unavailable):
+        await failing
+    await asyncio.sleep(0)
+    assert not slow.closed
+    answered.set()
+    assert await waiting is slow
+    await asyncio.sleep(0)
+    assert slow.closed
+    await channel.close()
+
+
 @pytest.mark.parametrize("error", [LimitExceeded("too much"), Unauthenticated("no key"), InvalidRequest("no sense")])
 async def test_a_server_that_refuses_is_not_left(error: Exception) -> None:
     first, second = Server(error), Server()
-    channel = FailoverChannel([first, second], "a:1,b:1")
+    channel = FailoverChannel([lambda: first, lambda: second], "a:1,b:1")
     with pytest.raises(type(error)):
         await ask(channel)
     assert await ask(channel) is first
@@ -88,7 +139,7 @@ async def test_a_server_that_refuses_is_not_left(error: Exception) -> None:
 
 async def test_connecting_takes_turns() -> None:
     first, second = Server(Unavailable(), Unavailable()), Server(Unavailable())
-    channel = FailoverChannel([first, second], "a:1,b:1")
+    channel = FailoverChannel([lambda: first, lambda: second], "a:1,b:1")
     await channel.connect(10.0)
     assert (first.connects, second.connects) == ([0.25, 0.5], [0.25, 0.5])
     assert await ask(channel) is second
@@ -99,13 +150,15 @@ async def test_connecting_takes_turns() -> None:
 
 async def test_what_is_wrong_with_one_is_said_if_no_other_can_be_used() -> None:
     untrusted = Unauthenticated("the certificate is not trusted")
-    await FailoverChannel([Server(untrusted), Server()], "a:1,b:1").connect(10.0)
+    await FailoverChannel([lambda: Server(untrusted), lambda: Server()], "a:1,b:1").connect(10.0)
     with pytest.raises(Unauthenticated):
-        await FailoverChannel([Server(untrusted), Server(Unavailable())], "a:1,b:1").connect(10.0)
+        await FailoverChannel([lambda: Server(untrusted), lambda: Server(Unavailable())], "a:1,b:1").connect(10.0)
 
 
 async def test_nobody_is_there() -> None:
-    channel = FailoverChannel([AioChannel("127.0.0.1:1"), ThreadChannel("127.0.0.1:2")], "127.0.0.1:1,127.0.0.1:2")
+    channel = FailoverChannel(
+        [lambda: AioChannel("127.0.0.1:1"), lambda: ThreadChannel("127.0.0.1:2")], "127.0.0.1:1,127.0.0.1:2"
+    )
     with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1, 127\.0\.0\.1:2\. "):
         await channel.connect(0.3)
     await channel.close()
