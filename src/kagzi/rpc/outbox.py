@@ -2,6 +2,9 @@
 
 While a call is under way the next one fills; there is no timer and no added delay. A single item goes out at once: with
 whatever else is submitted in the same turn of the event loop.
+
+Many items at once go out in two calls, so that this process works on the answers to the first while the server works on
+the second. Beside a large call a small one waits: it would cost almost as much as the large one.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ A = TypeVar("A")
 Send = Callable[[str, list[T]], Awaitable["list[A | KagziError]"]]
 
 _MOST_WAITING = 100_000
+_WORTH_TWO_CALLS = 32  # items
+_WORTH_A_CALL = 0.5  # of the items of the largest under way
 
 
 class Outbox(Generic[T, A]):
@@ -42,7 +47,7 @@ class Outbox(Generic[T, A]):
             return settled(Unavailable(f"{reason}; nothing was written"))
         reply: Reply[A] = Reply()
         lane.waiting.append((item, weight, reply))
-        if lane.calls < self._parallel and not lane.scheduled:
+        if len(lane.calls) < self._parallel and not lane.scheduled:
             lane.scheduled = True
             self._loop.call_soon(self._flush, lane)
         return reply
@@ -50,17 +55,21 @@ class Outbox(Generic[T, A]):
     async def close(self) -> None:
         """Refuse new items and wait for those already here."""
         self._closed = True
-        while tasks := [task for lane in self._lanes.values() for task in lane.tasks]:
+        while tasks := [task for lane in self._lanes.values() for task in lane.calls]:
             await asyncio.wait(tasks)
             await asyncio.sleep(0)
 
     def _flush(self, lane: _Lane[T, A]) -> None:
         lane.scheduled = False
-        while lane.waiting and lane.calls < self._parallel:
+        while lane.waiting and len(lane.calls) < self._parallel:
+            waiting = len(lane.waiting)
+            if lane.calls and waiting < max(lane.calls.values()) * _WORTH_A_CALL:
+                break
+            most = CALL_ITEMS if lane.calls or waiting < _WORTH_TWO_CALLS else min(CALL_ITEMS, (waiting + 1) // 2)
             items: list[T] = []
             replies: list[Reply[A]] = []
             room = CALL_BYTES
-            while lane.waiting and len(items) < CALL_ITEMS:
+            while lane.waiting and len(items) < most:
                 item, weight, reply = lane.waiting[0]
                 if items and weight > room:
                     break
@@ -68,22 +77,22 @@ class Outbox(Generic[T, A]):
                 room -= weight
                 items.append(item)
                 replies.append(reply)
-            lane.calls += 1
             task = self._loop.create_task(self._carry(lane, items, replies), name="kagzi-send")
-            lane.tasks.add(task)
-            task.add_done_callback(lane.tasks.discard)
+            lane.calls[task] = len(items)
         if not lane.waiting and not lane.calls:
             self._lanes.pop(lane.namespace, None)
 
     async def _carry(self, lane: _Lane[T, A], items: list[T], replies: list[Reply[A]]) -> None:
         answers: list[A | KagziError] | None = None
+        task = asyncio.current_task()
+        assert task is not None
         try:
             answers = await self._send(lane.namespace, items)
         except KagziError as error:
             # One of its own for each caller, since one that many raise collects all their tracebacks.
             answers = [type(error)(str(error)) for _ in items]
         finally:
-            lane.calls -= 1
+            lane.calls.pop(task, None)
             if answers is None:
                 answers = [Unavailable("the call to the server was given up; trying again is safe") for _ in items]
             # Not here: what follows from an answer must not happen inside a task.
@@ -92,13 +101,12 @@ class Outbox(Generic[T, A]):
 
 
 class _Lane(Generic[T, A]):
-    __slots__ = ("calls", "namespace", "scheduled", "tasks", "waiting")
+    __slots__ = ("calls", "namespace", "scheduled", "waiting")
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.waiting: deque[tuple[T, int, Reply[A]]] = deque()
-        self.tasks: set[asyncio.Task[None]] = set()
-        self.calls = 0
+        self.calls: dict[asyncio.Task[None], int] = {}  # under way, and how many items each carries
         self.scheduled = False
 
 

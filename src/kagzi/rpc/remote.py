@@ -324,7 +324,7 @@ class RemoteWorkers:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._loop = asyncio.get_running_loop()
-        self._chunks: Outbox[worker_pb2.Chunk, ChunkAnswer] = Outbox(self._send_chunks, parallel=4)
+        self._chunks: Outbox[worker_pb2.Chunk, ChunkAnswer] = Outbox(self._send_chunks, parallel=2)
 
     async def close(self) -> None:
         await self._chunks.close()
