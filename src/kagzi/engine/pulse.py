@@ -23,7 +23,7 @@ from kagzi.store.protocol import Horizon, Store
 
 log = logging.getLogger("kagzi.engine")
 
-_CLOSEST: Final = 0.005  # two looks are at least this far apart
+_CLOSEST: Final = 0.002  # two looks are at least this far apart
 _LONGEST_PAUSE: Final = 2.5  # a database that is back is noticed within 5 seconds, whatever the jitter
 _MOST_CHECKED: Final = 1000
 # After so many checks in vain, half as many will do: an idle process stays below two queries a second.
