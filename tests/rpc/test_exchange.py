@@ -17,6 +17,7 @@ from kagzi.access import Role
 from kagzi.core.instant import SECOND
 from kagzi.errors import NotFound, Unavailable
 from kagzi.rpc import exchange, limits
+from kagzi.rpc.channel import AioChannel
 from kagzi.rpc.methods import EXCHANGE, METHODS, SERVICES, Method
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
@@ -256,6 +257,46 @@ async def test_a_server_that_is_older_than_exchanges_is_called_one_by_one(monkey
         with pytest.raises(NotFound):
             await remote.workflows.get("default", UNKNOWN)
         await asyncio.gather(*[remote.admin.count_workers("default") for _ in range(20)])
+
+
+class Broken:
+    """A stream that went away under the first message."""
+
+    async def write(self, _: bytes) -> None:
+        raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error")
+
+    async def read(self) -> bytes:
+        await asyncio.sleep(0)
+        raise grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "Internal error")
+
+    def cancel(self) -> None:
+        pass
+
+
+async def test_a_call_whose_stream_went_away_at_once_is_made_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be that the server has refused the stream: while a message is written, gRPC does not tell."""
+    async with serving("memory://") as server:
+        channel = AioChannel(server.target)
+        real = channel._open_stream
+        opened: list[object] = []
+
+        def open_stream(metadata: Any) -> Any:
+            opened.append(Broken() if not opened else real(metadata))
+            return opened[-1]
+
+        assert channel._exchange is not None
+        monkeypatch.setattr(channel._exchange, "_open", open_stream)
+        for _ in range(2):
+            info = await channel.call(
+                "AdminService",
+                "GetServerInfo",
+                admin_pb2.GetServerInfoRequest(),
+                admin_pb2.GetServerInfoResponse,
+                5.0,
+            )
+            assert info.api_version == "v1"
+        assert len(opened) == 2
+        await channel.close()
 
 
 async def test_large_requests_do_not_hold_up_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from kagzi.rpc import limits
 from kagzi.rpc.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.diagnosis import diagnose
-from kagzi.rpc.exchange import Exchange, NotOffered
+from kagzi.rpc.exchange import Exchange, NotOffered, Unheard
 from kagzi.rpc.methods import EXCHANGE, METHODS, path
 from kagzi.rpc.status import error_of_call
 from kagzi.rpc.tls import ClientTls
@@ -82,8 +82,9 @@ class AioChannel:
         if self._exchange is not None and len(data := request.SerializeToString()) <= limits.EXCHANGE_BYTES:
             try:
                 return answer.FromString(await self._exchange.call(name, data, seconds))
-            except NotOffered:
-                self._exchange = None
+            except Unheard as reason:
+                if isinstance(reason, NotOffered):
+                    self._exchange = None
             except DecodeError:
                 raise strange(f"response to {rpc}") from None
         return await self._call_alone(name, request, answer, seconds)

@@ -25,8 +25,12 @@ from kagzi.rpc.status import error_of, error_of_call
 _OLD_SECONDS: Final = 600.0  # long before the server ends the connection
 
 
-class NotOffered(Exception):
-    """The server is older than exchanges. Nothing of the call was carried out."""
+class Unheard(Exception):
+    """The stream ended before it carried anything: make the call by itself."""
+
+
+class NotOffered(Unheard):
+    """The server is older than exchanges, and will be at the next call, too."""
 
 
 class Exchange:
@@ -40,7 +44,7 @@ class Exchange:
         self._streams: set[_Stream] = set()  # those with answers to come
 
     async def call(self, method: str, request: bytes, seconds: float) -> bytes:
-        """The response. Raises what the server's engine raised, Unavailable, or NotOffered."""
+        """The response. Raises what the server's engine raised, Unavailable, or Unheard."""
         stream, metadata = self._stream, self._metadata()
         if stream is None or stream.ended or stream.metadata != metadata or stream.age() > _OLD_SECONDS:
             if stream is not None:
@@ -67,6 +71,7 @@ class _Stream:
         self._unsent: deque[ExchangedCall] = deque()
         self._given_up: list[int] = []
         self._left = False
+        self._heard = False  # anything from the server
         self._sender: asyncio.Task[None] | None = None
         self._reader = loop.create_task(self._read(), name="kagzi-exchange")
         self._begun = loop.time()
@@ -130,6 +135,7 @@ class _Stream:
         problem: Exception = Unavailable("the engine was closed during the call")
         try:
             while (data := await self._call.read()) is not grpc.aio.EOF:
+                self._heard = True
                 for answer in ExchangeResponse.FromString(data).answers:
                     waiting = self._waiting.pop(answer.number, None)
                     if waiting is None or waiting.done():
@@ -140,7 +146,7 @@ class _Stream:
                         waiting.set_result(answer.response)
             problem = Unavailable("the server is about to stop; trying again is safe")
         except grpc.aio.AioRpcError as error:
-            problem = _why(error)
+            problem = _why(error, self._heard)
         except DecodeError:
             problem = KagziError("the server sent something that is no ExchangeResponse")
         finally:
@@ -154,14 +160,16 @@ class _Stream:
                     waiting.set_exception(type(problem)(*problem.args))
 
 
-def _why(error: grpc.aio.AioRpcError) -> Exception:
+def _why(error: grpc.aio.AioRpcError, heard: bool) -> Exception:
     """Why a stream has ended before its time."""
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return NotOffered()
     problem = error_of_call(error)
     if type(problem) is KagziError:
-        # gRPC calls it INTERNAL when a connection goes away under a message. Of a call we would not know what it means;
-        # those on a stream simply have no answer.
+        # gRPC calls it INTERNAL when a stream goes away under a message that is being written, whatever the reason: the
+        # connection broke, or the server has just said that it does not offer this.
+        if not heard:
+            return Unheard()
         return Unavailable(f"the connection to the server broke ({error.code().name}); trying again is safe")
     return problem
 
