@@ -198,13 +198,16 @@ async def test_the_audit_log_says_which_namespace_and_worker_was_changed(memory:
 async def test_a_change_that_was_cut_off_is_not_said_to_have_been_made(
     memory: LocalEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    begun = asyncio.Event()
+
     async def never(*_: object, **__: object) -> None:
+        begun.set()
         await asyncio.sleep(60)
 
     async with serving(memory) as port, Client(port.url) as client:
         monkeypatch.setattr(memory.namespaces, "create", never)
         asking = asyncio.create_task(client.problem("POST", "/api/v1/namespaces", json={"namespace": "shop"}))
-        await asyncio.sleep(0.2)
+        await begun.wait()
         await port.stop(grace=0.0)
         assert (await asking)[0] == 503
     assert await written(memory) == {("POST /api/v1/namespaces", "shop", "namespace shop", "CANCELLED")}
@@ -349,7 +352,7 @@ async def test_requests_of_one_key_are_bounded_and_end_with_it(memory: LocalEngi
         async with Client(port.url, made.text) as client:
             run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
             waiting = asyncio.create_task(client.problem("GET", f"/api/v1/runs/{run_id}?wait=60s"))
-            await asyncio.sleep(0.2)
+            await until_waited_for(memory, run_id)
             for path in ("/api/v1/runs", "/api/v1/events"):
                 status, problem = await client.problem("GET", path)
                 assert (status, problem["code"]) == (429, "LIMIT_EXCEEDED")
@@ -400,13 +403,14 @@ async def test_a_server_with_its_hands_full_still_says_that_it_lives(
     monkeypatch.setattr(limits, "STREAMS", 1)
     async with serving(memory) as port, Client(port.url) as client:
         run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
-        waiting = asyncio.create_task(client.get(f"/api/v1/runs/{run_id}", wait="1s"))
+        waiting = asyncio.create_task(client.get(f"/api/v1/runs/{run_id}", wait="60s"))
+        await until_waited_for(memory, run_id)
         async with client.http.stream("GET", "/api/v1/events"):
-            await asyncio.sleep(0.2)
             status, problem = await client.problem("GET", "/api/v1/stats")
             assert (status, problem["code"]) == (429, "LIMIT_EXCEEDED")
             assert await client.get("/livez")
             assert await client.get("/readyz")
+        await memory.workflows.terminate(TerminateRun(namespace="default", run_id=run_id))
         await waiting
 
 

@@ -285,8 +285,8 @@ async def test_nobody_waits_along_with_another_namespace(light: Guarded) -> None
     mine, theirs = light.client(await light.key(Role.CLIENT, "a")), light.client(await light.key(Role.CLIENT, "b"))
     async with mine, theirs:
         run_id = (await theirs.call("StartWorkflow", workflow_type="w")).run_id
-        waiting = asyncio.ensure_future(theirs.call("WaitWorkflows", run_ids=[run_id], wait_us=2 * SECOND))
-        await asyncio.sleep(0.1)
+        waiting = asyncio.ensure_future(theirs.call("WaitWorkflows", 60, run_ids=[run_id], wait_us=30 * SECOND))
+        await light.under_way(1)
         told = await mine.call("WaitWorkflows", run_ids=[run_id], wait_us=SECOND)
         assert (list(told.unknown_run_ids), list(told.workflows)) == ([run_id], [])
         await theirs.call("TerminateWorkflow", run_id=run_id)
@@ -422,7 +422,8 @@ async def test_calls_of_one_key_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_starts_in_one_namespace_are_bounded() -> None:
     async with guarded("memory://", starts_per_second=3) as server, server.client(None) as client:
-        starts = [workflow_pb2.StartWorkflowRequest(workflow_type="w")] * 5
+        # So many that their time has not passed when the next one comes, however slow the machine is.
+        starts = [workflow_pb2.StartWorkflowRequest(workflow_type="w")] * 300
         await client.call("StartWorkflows", namespace="a", starts=starts)
         refused = await client.refused("StartWorkflow", namespace="a", workflow_type="w")
         assert refused.code() is Code.RESOURCE_EXHAUSTED
@@ -495,7 +496,7 @@ async def test_a_server_that_stops_says_so_and_answers_those_who_wait(light: Gua
         health: Any = health_pb2_grpc.HealthStub(prober.channel)
         seen = aiter(health.Watch(health_pb2.HealthCheckRequest(), timeout=60))
         assert (await anext(seen)).status == health_pb2.HealthCheckResponse.SERVING
-        await asyncio.sleep(0.2)
+        await light.under_way(1)
         stopping = asyncio.ensure_future(light.server.stop(grace=30.0))
         async with asyncio.timeout(10):
             assert (await anext(seen)).status == health_pb2.HealthCheckResponse.NOT_SERVING
