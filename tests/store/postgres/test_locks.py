@@ -20,8 +20,12 @@ pytestmark = pytest.mark.postgres
 
 
 async def until_somebody_waits(connection: asyncpg.Connection) -> None:
-    """Until a transaction in this database waits for a lock of another one."""
-    waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+    """Until a statement of a store waits for a lock of another transaction: in this database, as pg_locks shows those
+    of the whole server, and tests that run beside this one have theirs there."""
+    waiting = (
+        "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE NOT granted AND datname = current_database() AND application_name = 'kagzi')"
+    )
     async with asyncio.timeout(60):
         while not await connection.fetchval(waiting):
             await asyncio.sleep(0.01)
