@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -28,10 +29,12 @@ async def test_a_step_past_its_timeout_fails_and_is_tried_again(site: Site, kind
         steps = sorted(await run.steps(), key=lambda step: step.attempt)
         assert [(step.status, step.attempt) for step in steps] == [(StepStatus.FAILED, 1), (StepStatus.FAILED, 2)]
         assert (await run.get()).executions == 1
+        # By the worker's clock: a body notes its own beginning later than that, and not always equally late.
+        assert all(step.duration is not None and step.duration >= timedelta(seconds=0.3) for step in steps)
         entered = site.ledger.lines("enter")
         assert [line["attempt"] for line in entered] == [1, 2]
         # A body that swallows its cancellation is given up after three seconds.
-        assert 0.3 <= entered[1]["at"] - entered[0]["at"] < 30
+        assert entered[1]["at"] - entered[0]["at"] < 30
         site.program.release("hanging")
 
 
