@@ -322,6 +322,11 @@ class Execution:
         )
 
     @property
+    def events(self) -> int:
+        """How many have happened so far, those that were recorded before and replayed among them."""
+        return self._seq
+
+    @property
     def idle(self) -> bool:
         """Nothing can happen until a timer or a retry is due: the run may be parked."""
         return (

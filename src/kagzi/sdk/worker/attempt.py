@@ -153,6 +153,12 @@ class Attempt:
         """Whether the lease can still be ours, as far as this worker knows."""
         return self._worker.monotonic() < self.leased_at + self.claim.lease
 
+    def has_progressed(self) -> bool:
+        """Whether something new is recorded since the claim."""
+        if self.execution is None or self._in_flight:
+            return False
+        return self.execution.events > max((step.completed_seq or 0 for step in self.claim.history), default=0)
+
     def cancel(self) -> None:
         """Somebody has asked for the run to end. If this attempt is at its end already, the next one is told."""
         if self.cancelling or self.gone or self._last is not None:
@@ -178,13 +184,13 @@ class Attempt:
             logger.warning("run %s (%s) is let go of: %s", self.run_id, self.workflow, reason, extra=self.about())
             self._leave()
 
-    def hand_back(self) -> None:
-        """Give the run back: nothing is burned, and somebody else goes on with it at once."""
+    def hand_back(self, available_at: Instant | None = None) -> None:
+        """Give the run back: nothing is burned, and somebody else goes on with it, at once or from then on."""
         if self._last is None and not self.gone:
             # Bodies that are still running are stopped first, and whatever they say from now on is not recorded: the
             # next holder runs them again.
             self._stop_execution()
-            self._end(HandBackRun())
+            self._end(HandBackRun(available_at=available_at))
 
     def drain(self) -> None:
         """Give the run back as soon as no body is running."""

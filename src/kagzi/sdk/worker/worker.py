@@ -44,6 +44,7 @@ from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.sdk.worker.refusals import Refusals
 from kagzi.sdk.worker.slots import Slots
+from kagzi.sdk.worker.suspects import Suspects
 from kagzi.sdk.worker.traced import TracedAttempt
 from kagzi.version import __version__
 
@@ -142,6 +143,7 @@ class Worker:
         self.told_to_stop = asyncio.Event()  # by an operator or by `refusal`; whoever hosts the worker may stop it then
         self.refusal: KagziError | None = None  # why the engine does not want this worker any more
         self._refusals = Refusals(clock.monotonic)
+        self._suspects = Suspects(lambda attempt: self._begin_safe([attempt]), clock.monotonic)
         self._leaving: asyncio.Task[None] | None = None
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
@@ -317,6 +319,9 @@ class Worker:
         return attempt
 
     def _begin_all(self, attempts: list[Attempt]) -> None:
+        self._begin_safe(self._suspects.sift(attempts))
+
+    def _begin_safe(self, attempts: list[Attempt]) -> None:
         doubtful: list[Attempt] = []
         for attempt in attempts:
             if attempt.gone:
@@ -404,6 +409,7 @@ class Worker:
         if self._held.get(attempt.run_id) is attempt:
             del self._held[attempt.run_id]
         self.slots.release(attempt)
+        self._suspects.left(attempt)
         if not self._held:
             self._idle.set()
 

@@ -339,14 +339,14 @@ class Checker:
         if new.attempts != old.attempts + isinstance(last, RetryRun):
             raise self._wrong(new.run_id, f"has {new.attempts} attempts after {old.attempts}")  # (5)
         match last:
-            case RetryRun() if new.cancel_requested:
+            case HandBackRun(available_at=None):
+                sound = new.available_at is not None and new.available_at <= now
+            case RetryRun() | HandBackRun() if new.cancel_requested:
                 sound = new.available_at is not None and new.available_at <= now
             case ParkRun(inbox_seq=seen) if new.status is RunStatus.SLEEPING and seen < old.inbox_seq:
                 raise self._wrong(new.run_id, "was parked by a holder that had not heard of its cancellation")  # (12)
-            case ParkRun(available_at=at) | RetryRun(available_at=at):
+            case ParkRun(available_at=at) | RetryRun(available_at=at) | HandBackRun(available_at=at):
                 sound = new.available_at == at or new.status is RunStatus.RUNNING
-            case HandBackRun():
-                sound = new.available_at is not None and new.available_at <= now
             case CompleteRun(output=output):
                 sound = new.output == output or len(output) > 1000
             case FailRun(error=error):
