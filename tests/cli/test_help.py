@@ -71,6 +71,17 @@ def test_little_is_loaded_for_help(shell: Shell) -> None:
     assert not {"asyncpg", "grpc", "rich", "uvloop", "starlette", "pydantic"} & set(done.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [(("serve",), "server"), (("run", "list"), "runs"), (("runs", "lst"), "list"), (("namespace", "list"), "namespaces")],
+)
+def test_a_name_that_is_nearly_right_gets_a_hint(wrong: tuple[str, ...], right: str, shell: Shell) -> None:
+    done = shell(*wrong)
+    assert done.code == 2, done
+    assert "No such command" in done.err
+    assert f"'{right}'" in done.err.partition("Did you mean")[2]
+
+
 def test_unknown_commands_and_options_are_wrong_usage(shell: Shell) -> None:
     for arguments in (["fly"], ["runs", "fly"], ["doctor", "--fly"], ["start"], ["server", "--port", "many"]):
         done = shell(*arguments)

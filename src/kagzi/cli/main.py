@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NoReturn
 
@@ -61,6 +62,15 @@ class Commands(click.Group):
         module, function = COMMANDS[cmd_name]
         command: click.Command = getattr(import_module(module), function)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # click looks for similar names among the commands that are loaded, and here none is.
+        name = args[0]
+        if name not in COMMANDS and (close := get_close_matches(name, COMMANDS)):
+            ctx.fail(f"No such command {name!r}. Did you mean {' or '.join(map(repr, close))}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
