@@ -73,7 +73,7 @@ def test_little_is_loaded_for_help(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [(("serve",), "server"), (("run", "list"), "runs"), (("runs", "lst"), "list"), (("namespace", "list"), "namespaces")],
+    [(("serve",), "server"), (("run", "list"), "runs"), (("runs", "lst"), "list"), (("key", "list"), "keys")],
 )
 def test_a_name_that_is_nearly_right_gets_a_hint(wrong: tuple[str, ...], right: str, shell: Shell) -> None:
     done = shell(*wrong)

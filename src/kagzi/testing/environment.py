@@ -28,6 +28,7 @@ from kagzi.sdk.worker.heartbeat import HeartbeatTask
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
+from kagzi.testing.stillness import unless_stuck
 from kagzi.testing.virtual import VirtualLoop
 
 T = TypeVar("T")
@@ -50,7 +51,8 @@ def run_virtually(
 ) -> T:
     """Open the app on an engine in memory with a worker beside it, await `main()` on virtual time, return its result.
 
-    Ids and jitter come from `seed`, so a test that fails once fails every time. `def` steps run without threads.
+    Ids and jitter come from `seed`, so a test that fails once fails every time. `def` steps run without threads. If
+    everything waits for something that cannot happen, `Deadlock` says what is still there.
     """
     clock = VirtualClock()
     ids = RandomIds(clock.now, entropy=Random(seed).randbytes)
@@ -72,7 +74,7 @@ def run_virtually(
                     heart=HeartbeatTask,
                 )
                 async with worker:
-                    return await main()
+                    return await unless_stuck(main(), engine, namespace=app.namespace, queues=queues)
             finally:
                 await app.close()
 

@@ -31,6 +31,8 @@ class Livelock(Exception):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
+    _scheduled: list[asyncio.TimerHandle]  # asyncio's own
+
     def __init__(self, clock: VirtualClock | None = None) -> None:
         super().__init__()
         self.clock = clock or VirtualClock()
@@ -39,6 +41,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.clock.monotonic() / SECOND
+
+    def waits_for_later_than(self, seconds: float) -> bool:
+        """Whether a timer is set that is further away than this."""
+        return any(timer.when() > self.time() + seconds for timer in self._scheduled if not timer.cancelled())
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are none."""
