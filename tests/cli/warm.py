@@ -40,7 +40,8 @@ class Warm:
                 env=environ,
                 pass_fds=[theirs.fileno()],
             )
-        self._answers = self._ours.makefile("r")
+        # Without a buffer: an answer that lay in one would be waited for on the socket.
+        self._answers = self._ours.makefile("rb", buffering=0)
 
     def run(
         self, arguments: list[str], *, directory: Path, environ: dict[str, str], files: list[Path], seconds: float
