@@ -42,7 +42,7 @@ _SECRET_URL: Final = {"secret": "url"}  # the password in it is one
 _SECRET_TEXT: Final = {"secret": "text"}
 _MOST_SECONDS: Final = 86_400.0
 
-_Url = Annotated[str, Meta(min_length=1, max_length=10_000)]
+_Url = Annotated[str, Meta(min_length=1, max_length=10_000, pattern=r"^[A-Za-z][A-Za-z0-9+.-]*://")]
 _Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)]
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 _Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -305,7 +305,11 @@ def accepted(field: str) -> str:
         return f"a whole number from {least:,} to {most_:,}"
     if kind is float:
         return f"a number of seconds from {least:g} to {most_:,.0f}"
-    return "a URL" if _secret(field) == "url" else f"text of 1 to {longest} characters"
+    return (
+        "a URL such as sqlite:///orders.db or postgresql://user@host/orders"
+        if _secret(field) == "url"
+        else f"text of 1 to {longest} characters"
+    )
 
 
 def show(field: str, value: object) -> str:

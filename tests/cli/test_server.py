@@ -178,7 +178,9 @@ def test_why_it_cannot_listen_is_said_in_one_line(shop: Shell) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         busy = shop("server", "--port", str(port))
-    reason = f"({os.strerror(errno.EADDRINUSE)}); is another server running there?"
+    reason = (
+        f"({os.strerror(errno.EADDRINUSE)}); is another server running there, or is the address not of this machine?"
+    )
     assert (busy.code, busy.err) == (4, f"Error: cannot listen on 127.0.0.1:{port} {reason}\n")
     foreign = shop("server", "--host", "192.0.2.1", "--port", "0", "--insecure")
     assert foreign.code == 4

@@ -34,7 +34,8 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     done = home.afresh("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--wait", "--timeout", "60")
     assert done.code == 0, done
     assert json.loads(done.out) == {"paid": "42:999", "sent": "shipped"}
-    assert "is stored; waiting" in done.err
+    assert "is stored in namespace default of " in done.err
+    assert "no worker" not in done.err
 
     again = home("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--json")
     assert again.code == 0, again
@@ -189,3 +190,53 @@ def test_a_worker_without_its_database(shop: Shell, tmp_path: Path) -> None:
     assert done.code == 4, done
     assert "cannot reach PostgreSQL at 127.0.0.1:1" in done.err
     assert "hunter2" not in done.err + done.out
+
+
+def test_a_worker_on_another_database_is_noticed(shop: Shell) -> None:
+    """The trap of a program that names its own URL: the command looks elsewhere, and nobody comes."""
+    worker = shop.spawn("worker", "shop.py", "--url", "sqlite:///shop.db")
+    said = read_until(worker, "is up")
+    assert "runs live in namespace default of sqlite:///shop.db" in said
+    alone = shop("start", "checkout", "--wait", "--timeout", "100ms")
+    assert alone.code == 124, alone
+    assert "no worker serves queue default in namespace default of sqlite:///" in alone.err
+    assert ".kagzi/kagzi.db" in alone.err
+    (run_id,) = [row.split("\t")[0] for row in shop("runs", "list").out.splitlines()]
+    assert "no worker serves queue default" in shop("runs", "watch", run_id, "--timeout", "100ms").err
+    unknown = shop("start", "chekout", "--url", "sqlite:///shop.db")
+    assert unknown.code == 0, unknown
+    assert "has workflow chekout, version 1" in unknown.err
+    assert stop(worker)[0] == 0
+
+
+def test_who_sees_nothing_is_told_where(shop: Shell) -> None:
+    for what in ("runs", "workers"):
+        none = shop(what, "list", "--url", "sqlite:///empty.db", "-n", "shop")
+        assert (none.code, none.out, none.err) == (0, "", f"no {what} in namespace shop of sqlite:///empty.db\n")
+        assert shop(what, "list", "--url", "sqlite:///empty.db", "--json").err == ""
+    assert shop("keys", "list", "--url", "sqlite:///empty.db").err == "no keys in sqlite:///empty.db\n"
+    assert shop("audit", "--url", "sqlite:///empty.db").err == "no entries in sqlite:///empty.db\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("start", "checkout"), ("runs", "list"), ("keys", "create", "me", "-r", "admin"), ("migrate",)]
+)
+def test_commands_refuse_what_is_gone_when_they_end(arguments: tuple[str, ...], shop: Shell) -> None:
+    refused = shop(*arguments, "--url", "memory://")
+    assert (refused.code, refused.out) == (2, "")
+    assert "memory:// lives within one process" in refused.err
+
+
+def test_a_url_that_is_none_is_refused_by_its_source(shop: Shell) -> None:
+    for command in (("runs", "list"), ("doctor",), ("worker", "shop.py"), ("start", "checkout")):
+        refused = shop(*command, KAGZI_URL="orders.db")
+        assert (refused.code, refused.out) == (2, ""), refused
+        assert "KAGZI_URL must be a URL" in refused.err
+    assert "--url must be a URL" in shop("runs", "list", "--url", "orders.db").err
+
+
+def test_how_long_to_wait_is_for_those_who_wait(shop: Shell) -> None:
+    for command in (("start", "checkout"), ("workers", "drain", "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44")):
+        refused = shop(*command, "--timeout", "5s")
+        assert refused.code == 2
+        assert "--timeout is for --wait" in refused.err

@@ -104,7 +104,7 @@ def test_waiting_no_longer_than_that(shop: Shell) -> None:
     shop.environ |= FAST
     process, worker_id = worker_of(shop)
     charging(shop)
-    done = shop("workers", "drain", worker_id, "--timeout", "300ms")
+    done = shop("workers", "drain", worker_id, "--wait", "--timeout", "300ms")
     assert (done.code, done.out) == (124, ""), done
     assert "goes on draining" in done.err
     process.kill()

@@ -257,6 +257,12 @@ class Reverse:
     decode = encode
 
 
+@pytest.mark.parametrize("codec", [5, "zlib", object()])
+def test_a_codec_that_is_none_is_refused_at_once(codec: Any) -> None:
+    with pytest.raises(InvalidRequest, match="codec must be an object with encode and decode"):
+        App(codec=codec)
+
+
 def test_inline_steps_use_the_codec_of_the_app_that_runs_the_workflow() -> None:
     app = App(codec=Reverse())
     execution = Execution()

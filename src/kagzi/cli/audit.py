@@ -6,7 +6,7 @@ import click
 
 from kagzi.api.keys import AuditFilter
 from kagzi.cli import output
-from kagzi.cli.keys import database, engine_on_database
+from kagzi.cli.keys import database, database_of, engine_on_database
 from kagzi.cli.options import as_json, pages, run, settings_of, start_logging
 from kagzi.core.audit import AuditEntry
 from kagzi.core.page import Page
@@ -54,6 +54,7 @@ def audit(
             )
             for entry in found.items
         ],
+        place=database_of(settings),
         json=json,
         jsonl=jsonl,
     )

@@ -10,7 +10,7 @@ import click
 from kagzi.api.keys import NewKey
 from kagzi.cli import output
 from kagzi.cli.audited import actor
-from kagzi.cli.options import as_json, length, pages, run, settings_of, start_logging
+from kagzi.cli.options import as_json, lasting, length, pages, run, settings_of, start_logging
 from kagzi.clock import SystemClock
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
@@ -103,6 +103,7 @@ def list_keys(namespace: str | None, limit: int, page: str | None, url: str | No
             )
             for key in found.items
         ],
+        place=database_of(settings),
         json=json,
     )
 
@@ -164,16 +165,25 @@ async def _revoke(settings: Settings, key_id: str) -> Key:
 @asynccontextmanager
 async def engine_on_database(settings: Settings) -> AsyncIterator[LocalEngine]:
     """An engine without background duties, for commands about what a server does not tell."""
-    url = settings.db_url or default_url(settings)
+    url = _database_url(settings)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
             f"keys and the audit log are kept in the database, and {mask_url(url)} is a server; name the database by "
             "--url or KAGZI_DB_URL"
         )
-    store = make_store(url, retention_days=settings.retention_days)
+    store = make_store(lasting(url), retention_days=settings.retention_days)
     engine = LocalEngine(store, settings=EngineSettings(**engine_settings(settings)), background=False)
     async with engine:
         yield engine
+
+
+def database_of(settings: Settings) -> str:
+    """Which database that is, for people."""
+    return mask_url(_database_url(settings))
+
+
+def _database_url(settings: Settings) -> str:
+    return settings.db_url or default_url(settings)
 
 
 def summary(key: Key) -> dict[str, object]:

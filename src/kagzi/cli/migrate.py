@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kagzi.cli import output
-from kagzi.cli.options import as_json, run, settings_of, start_logging
+from kagzi.cli.options import as_json, lasting, run, settings_of, start_logging
 from kagzi.connect import make_store
 from kagzi.serve import server_url
 from kagzi.settings import Settings, mask_url
@@ -36,7 +36,7 @@ def migrate(url: str | None, dry_run: bool, json: bool) -> None:
 
 
 async def _migrate(settings: Settings, dry_run: bool) -> tuple[tuple[Migration, ...], int]:
-    store = make_store(server_url(settings), retention_days=settings.retention_days)
+    store = make_store(lasting(server_url(settings)), retention_days=settings.retention_days)
     missing = await store.missing_migrations()
     if missing and not dry_run:
         await store.open()

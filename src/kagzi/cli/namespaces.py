@@ -9,9 +9,10 @@ import click
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, pages, run, settings_of, start_logging
+from kagzi.connect import default_url
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
-from kagzi.settings import Settings
+from kagzi.settings import Settings, mask_url
 
 _home = click.option(
     "--url",
@@ -51,7 +52,8 @@ async def _create(settings: Settings, name: str, display_name: str, description:
 @as_json
 def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -> None:
     """List namespaces by name."""
-    found = run(_list(_settings(url), limit, page))
+    settings = _settings(url)
+    found = run(_list(settings, limit, page))
     output.listing(
         "namespaces",
         found,
@@ -61,6 +63,7 @@ def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -
             (item.namespace, item.display_name or "-", _state(item), output.when(item.created_at))
             for item in found.items
         ],
+        place=mask_url(default_url(settings)),
         json=json,
     )
 

@@ -17,7 +17,7 @@ from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest
-from kagzi.settings import Flag, Loaded, Settings, load
+from kagzi.settings import Flag, Loaded, Settings, load, mask_url
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -93,11 +93,26 @@ def start_logging(settings: Settings, *, quiet: bool = False) -> None:
     logs.configure(settings.log_format, "warning" if quiet and settings.log_level == "info" else settings.log_level)
 
 
+def place_of(settings: Settings) -> str:
+    """Where a command looks, for people."""
+    return f"namespace {settings.namespace} of {mask_url(default_url(settings))}"
+
+
+def lasting(url: str) -> str:
+    """The URL, unless what it names is gone when the command ends."""
+    if url.lower().startswith("memory:"):
+        raise InvalidRequest(
+            "memory:// lives within one process: a command would find nothing there and leave nothing behind. "
+            "Name an SQLite file, a PostgreSQL or a server by --url or KAGZI_URL"
+        )
+    return url
+
+
 @asynccontextmanager
 async def engine_of(settings: Settings) -> AsyncIterator[ManagedEngine]:
     check_name(settings.namespace, "namespace")
     engine = connect(
-        default_url(settings),
+        lasting(default_url(settings)),
         retention_days=settings.retention_days,
         listen_url=settings.listen_url,
         credentials=credentials_of(settings),

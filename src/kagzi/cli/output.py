@@ -72,11 +72,13 @@ def listing(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     *,
+    place: str,
     json: bool,
     jsonl: bool = False,
     **more: object,
 ) -> None:
-    """One page of a listing, and where the next one begins. `more` is for the JSON document alone."""
+    """One page of a listing, and where the next one begins. Who sees nothing is told where, because it may be the wrong
+    place. `more` is for the JSON document alone."""
     if json:
         document({name: documents, "next": page.next} | more)
     elif jsonl:
@@ -84,6 +86,8 @@ def listing(
             line(each)
     else:
         table(headings, rows)
+        if not rows:
+            note(f"no {name} in {place}")
         if page.next is not None:
             note(f"there are more: --page {page.next}")
 

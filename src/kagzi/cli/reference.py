@@ -92,9 +92,9 @@ whose keys do not change. Colours heed `NO_COLOR` and `FORCE_COLOR`. [Settings](
 | 0 | done |
 | 1 | the run failed, or the command did |
 | 2 | wrong usage, or a setting that cannot be used |
-| 3 | there is no such run |
+| 3 | there is no such run, worker, namespace or key |
 | 4 | the database or server cannot be reached |
-| 5 | conflict: the id is taken by another run |
+| 5 | conflict: the id or name is taken, or what the command is about has ended already, or has not ended yet |
 | 124 | waited long enough; the run goes on |
 | 130 | interrupted |
 {commands}"""

@@ -11,13 +11,13 @@ import msgspec
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
-from kagzi.cli.follow import find_run, finish, wait_for
-from kagzi.cli.options import as_json, engine_of, length, pages, run, settings_of, start_logging, where
+from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
+from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import Step
 from kagzi.settings import Settings
 
@@ -81,6 +81,7 @@ def list_runs(
             )
             for item in found.items
         ],
+        place=place_of(settings),
         json=json,
         jsonl=jsonl,
         prev=found.prev,
@@ -161,6 +162,10 @@ def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | N
 async def _watch(settings: Settings, text: str, timeout: Span | None) -> Run:
     async with engine_of(settings) as engine:
         found = await find_run(engine, settings.namespace, text)
+        if found.status in CLAIMABLE:
+            await note_if_nobody_comes(
+                engine, place_of(settings), found.namespace, found.task_queue, found.workflow_type, found.version
+            )
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 

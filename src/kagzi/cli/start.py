@@ -11,8 +11,8 @@ import msgspec
 from kagzi.api.operations import StartRun
 from kagzi.app import DEFAULT_QUEUE
 from kagzi.cli import output
-from kagzi.cli.follow import finish, wait_for
-from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
+from kagzi.cli.options import as_json, engine_of, length, place_of, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.run import Run
@@ -93,11 +93,16 @@ def start(
 async def _start(settings: Settings, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
     async with engine_of(settings) as engine:
         started = await engine.workflows.start(request)
+        place = place_of(settings)
         if started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
+        else:
+            await note_if_nobody_comes(
+                engine, place, request.namespace, request.task_queue, request.workflow_type, request.version
+            )
         if not wait:
             return started.run_id, None
-        output.note(f"run {started.run_id} is stored; waiting for it")
+        output.note(f"run {started.run_id} is stored in {place}; waiting for it")
         return started.run_id, await wait_for(engine, settings.namespace, started.run_id, timeout)
 
 

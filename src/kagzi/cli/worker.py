@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from kagzi.cli.options import length, logging_options, seconds, settings_of, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.errors import InvalidRequest
+from kagzi.settings import mask_url
+
+log = logging.getLogger("kagzi.worker")
 
 
 @click.command(short_help="Execute the workflows of an app.")
@@ -48,6 +53,7 @@ def worker(
     exit code 0. A second SIGTERM hands back running steps, too. Exit code 1 if a server refuses the worker's key.
     """
     from kagzi.cli.application import load_app
+    from kagzi.connect import default_url
 
     settings = settings_of(url=url, namespace=namespace, app=app, log_format=log_format, log_level=log_level).settings
     start_logging(settings)
@@ -57,6 +63,8 @@ def worker(
         )
     found = load_app(settings.app)
     found.override(settings, url=url, namespace=namespace)
+    place = default_url(settings) if found.url is None else found.url
+    log.info("runs live in namespace %s of %s", found.namespace, mask_url(place))
     found.run_worker(
         queues=queues or ("default",),
         concurrency=concurrency,

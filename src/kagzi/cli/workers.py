@@ -14,7 +14,18 @@ from kagzi.api.documents import worker_document
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, length, pages, run, seconds, settings_of, start_logging, where
+from kagzi.cli.options import (
+    as_json,
+    engine_of,
+    length,
+    pages,
+    place_of,
+    run,
+    seconds,
+    settings_of,
+    start_logging,
+    where,
+)
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
@@ -76,6 +87,7 @@ def list_workers(
             )
             for worker in found.items
         ],
+        place=place_of(settings),
         json=json,
     )
 
@@ -104,7 +116,7 @@ async def _show(settings: Settings, worker_id: str) -> Worker:
 @workers.command()
 @click.argument("worker_id", metavar="WORKER")
 @click.option("--wait", is_flag=True, help="Until the worker has stopped.")
-@click.option("--timeout", type=length, metavar="DURATION", help="Wait no longer than this, exit code 124.")
+@click.option("--timeout", type=length, metavar="DURATION", help="With --wait: give up after this long, exit code 124.")
 @where
 @as_json
 def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
@@ -113,9 +125,11 @@ def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, nam
     It is told with its next heartbeat. Then it takes nothing new, lets running steps finish, hands everything else to
     other workers, and `kagzi worker` ends with exit code 0. Exit code 5 if the worker has gone already.
     """
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait")
     settings = settings_of(url=url, namespace=namespace).settings
     start_logging(settings, quiet=True)
-    worker = run(_drain(settings, worker_id, wait or timeout is not None, timeout))
+    worker = run(_drain(settings, worker_id, wait, timeout))
     _print(worker, json)
     if worker.status is WorkerStatus.DRAINING:
         output.note(f"worker {worker.worker_id} is told with its next heartbeat; it holds {worker.active} runs")

@@ -160,7 +160,10 @@ class HttpPort:
                 raise
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise Unavailable(f"cannot listen on {self.url} ({reason}); is another server running there?") from None
+            raise Unavailable(
+                f"cannot listen on {self.url} ({reason}); is another server running there, or is the address not of "
+                "this machine?"
+            ) from None
         listening.setblocking(False)
         return listening
 

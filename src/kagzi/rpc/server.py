@@ -106,7 +106,10 @@ class RpcServer:
                 self.port = server.add_secure_port(self.target, self._tls)
         except RuntimeError:
             reason = _obstacle(self._address, self.port)
-            raise Unavailable(f"cannot listen on {self.target} ({reason}); is another server running there?") from None
+            raise Unavailable(
+                f"cannot listen on {self.target} ({reason}); is another server running there, or is the address not of "
+                "this machine?"
+            ) from None
         await server.start()
         self._server = server
         await self._health.serving(True)

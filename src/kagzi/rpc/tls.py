@@ -106,6 +106,8 @@ def _stat(path: str) -> os.stat_result:
 
 
 def _check_pair(cert: str, key: str) -> None:
+    _read(cert, "KAGZI_TLS_CERT")
+    _read(key, "KAGZI_TLS_KEY")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _use(lambda: context.load_cert_chain(cert, key, password=_no_password), "KAGZI_TLS_CERT and KAGZI_TLS_KEY")
 
@@ -131,7 +133,7 @@ def _read(path: str, variable: str) -> bytes:
         with open(path, "rb") as file:
             return file.read(_MOST_BYTES)
     except OSError as error:
-        raise InvalidRequest(f"{variable} cannot be read: {error.strerror or type(error).__name__}") from None
+        raise InvalidRequest(f"{variable} names {path}: {error.strerror or type(error).__name__}") from None
 
 
 def _no_password() -> str:

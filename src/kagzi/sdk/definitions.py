@@ -338,6 +338,8 @@ class Registrar:
     """The half of an app that collects definitions; the other half starts runs of them."""
 
     def __init__(self, *, codec: Codec | None = None) -> None:
+        if codec is not None and not all(callable(getattr(codec, way, None)) for way in ("encode", "decode")):
+            raise InvalidRequest(f"codec must be an object with encode and decode, not {codec!r:.100}")
         self._codec = codec
         self._steps: dict[str, Step[Any, Any]] = {}
         self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
