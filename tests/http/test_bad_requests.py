@@ -372,3 +372,11 @@ async def test_page_tokens_that_were_made_up(client: Client, engine: LocalEngine
             status, problem = await client.problem("GET", path, params={"page": token})
             assert status == 400
             assert "does not belong to this listing; start again without a token" in problem["detail"]
+
+
+async def test_what_is_known_is_listed_for_those_who_say_something_else(quick: Client) -> None:
+    _, problem = await quick.problem("GET", "/api/v1/runs?queu=x")
+    assert "queu is not known here; there are" in problem["detail"]
+    assert " queue," in problem["detail"]
+    _, problem = await quick.problem("POST", "/api/v1/runs", json={"workflow": "w", "retry": {"tries": 3}})
+    assert problem["detail"] == "tries is not known here"

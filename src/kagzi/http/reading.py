@@ -115,9 +115,11 @@ def _convert(read: Callable[[], T], kind: type[T]) -> T:
         return read()
     except msgspec.ValidationError as error:
         text = str(error)
-        if unknown := _UNKNOWN.search(text):
-            raise BadField(unknown[1], f"{unknown[1][:100]} is not known here") from None
         where = _PATH.search(text)
+        if unknown := _UNKNOWN.search(text):
+            # What there is within a field, the OpenAPI document tells.
+            known = "" if where else f"; there are {', '.join(kind.__struct_encode_fields__) or 'none'}"
+            raise BadField(unknown[1], f"{unknown[1][:100]} is not known here{known}") from None
         field = where[1] if where else ""
         message = text[: where.start()] if where else text
         if choices := _choices(kind, field):
