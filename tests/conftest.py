@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.postgres_server"]
@@ -7,3 +10,12 @@ pytest_plugins = ["tests.postgres_server"]
 # The same examples every time, and as much time for each as the machine needs: what passes today passes tomorrow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of the test's own, empty: the test runs on each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'kagzi.db'}"
+    found: str = request.getfixturevalue("postgres_database")
+    return found

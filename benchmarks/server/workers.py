@@ -14,18 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import kagzi
+from benchmarks.systems.kagzi_workflows import define_one_step
 from benchmarks.systems.stopwatch import stopwatch
 from kagzi import Kagzi
 
 
 def define(app: Kagzi) -> dict[str, Any]:
-    @app.step
-    async def add_one(x: int) -> int:
-        return x + 1
-
-    @app.workflow
-    async def one_step(x: int) -> int:
-        return await add_one(x)
+    _, one_step = define_one_step(app)
 
     @app.workflow
     async def due(number: int, at: float) -> int:

@@ -14,8 +14,8 @@ from kagzi import Kagzi
 SLEEP_SECONDS: Final = 2.0
 
 
-def define(app: Kagzi) -> dict[str, Any]:
-    """By their names."""
+def define_one_step(app: Kagzi) -> tuple[Any, Any]:
+    """The smallest step, and the workflow that is nothing else."""
 
     @app.step
     async def add_one(x: int) -> int:
@@ -24,6 +24,13 @@ def define(app: Kagzi) -> dict[str, Any]:
     @app.workflow
     async def one_step(x: int) -> int:
         return await add_one(x)
+
+    return add_one, one_step
+
+
+def define(app: Kagzi) -> dict[str, Any]:
+    """By their names."""
+    add_one, one_step = define_one_step(app)
 
     @app.workflow
     async def ten_steps(x: int) -> int:

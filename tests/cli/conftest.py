@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -151,6 +152,14 @@ def until(look: Callable[[], object], seconds: float = 60) -> None:
     while not look():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.05)
+
+
+def served(shell: Shell) -> str:
+    """The URL of a server of the shell's own, on the database of its settings."""
+    server = shell.spawn("server", "--port", "0")
+    found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
+    assert found is not None
+    return f"grpc://127.0.0.1:{found[1]}"
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:

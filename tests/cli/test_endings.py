@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.cli.conftest import Result, Shell, read_until
+from tests.cli.conftest import Result, Shell, read_until, served
 
 NOBODY = "01890000-0000-7000-8000-000000000009"
 
@@ -17,10 +15,7 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
     if request.param == "postgres":
         shop.environ["KAGZI_URL"] = request.getfixturevalue("postgres_database")
     if request.param == "grpc":
-        server = shop.spawn("server", "--port", "0")
-        found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
-        assert found is not None
-        shop.environ["KAGZI_URL"] = f"grpc://127.0.0.1:{found[1]}"
+        shop.environ["KAGZI_URL"] = served(shop)
     return shop
 
 

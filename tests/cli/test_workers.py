@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from tests.cli.conftest import Shell, read_until, until
+from tests.cli.conftest import Shell, read_until, served, until
 
 FAST = {"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS": "0.2"}
 NOBODY = "00000000-0000-4000-8000-000000000009"
@@ -20,10 +20,7 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
     """A shop whose settings say where its runs live."""
     shop.environ |= FAST
     if request.param == "grpc":
-        server = shop.spawn("server", "--port", "0")
-        found = re.search(r"gRPC on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
-        assert found is not None
-        shop.environ["KAGZI_URL"] = f"grpc://127.0.0.1:{found[1]}"
+        shop.environ["KAGZI_URL"] = served(shop)
     return shop
 
 

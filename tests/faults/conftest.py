@@ -18,14 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.faults)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'kagzi.db'}"
-    found: str = request.getfixturevalue("postgres_database")
-    return found
-
-
 @pytest.fixture
 def make_site(tmp_path: Path) -> Iterator[MakeSite]:
     """Sites whose worker processes end with the test; their logs are shown if it fails."""

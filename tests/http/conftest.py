@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -9,17 +8,9 @@ from kagzi.engine.local import LocalEngine
 from tests.http.support import Client, engine_on, serving
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/kagzi.db"
-    url: str = request.getfixturevalue("postgres_database")
-    return url
-
-
 @pytest.fixture
-async def engine(database: str) -> AsyncIterator[LocalEngine]:
-    async with engine_on(database) as made:
+async def engine(url: str) -> AsyncIterator[LocalEngine]:
+    async with engine_on(url) as made:
         yield made
 
 

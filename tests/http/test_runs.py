@@ -40,8 +40,8 @@ def make_app(url: str) -> Kagzi:
     return app
 
 
-async def test_a_run_from_start_to_end(client: Client, database: str) -> None:
-    app = make_app(database)
+async def test_a_run_from_start_to_end(client: Client, url: str) -> None:
+    app = make_app(url)
     async with app, app.worker():
         started = await client.post("/api/v1/runs", {"workflow": "weigh_twice", "input": [21]}, status=201)
         assert not started["already_exists"]
@@ -191,8 +191,8 @@ async def test_pages_go_both_ways(client: Client) -> None:
     assert len((await client.get("/api/v1/runs", created_before="2199-01-01T00:00:00Z"))["runs"]) == 7
 
 
-async def test_pages_of_steps(client: Client, database: str) -> None:
-    app = Kagzi(database)
+async def test_pages_of_steps(client: Client, url: str) -> None:
+    app = Kagzi(url)
 
     @app.step
     async def one(number: int) -> int:

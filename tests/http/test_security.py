@@ -334,16 +334,22 @@ def test_a_bomb_is_not_unpacked() -> None:
     assert len(_inflate(zlib.decompressobj(wbits=31), bomb, 1000)) == 1000
 
 
+async def answer_to_a_body_cut_short(port: int, promised: int, *, seconds: float) -> bytes:
+    """The first line of the answer to a body that says how long it is and of which one byte comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(
+        b"POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        + f"content-length: {promised}\r\n\r\n{{".encode()
+    )
+    async with asyncio.timeout(seconds):
+        line = await reader.readline()
+    writer.close()
+    return line
+
+
 async def test_a_body_that_says_it_is_too_large_is_not_waited_for(memory: LocalEngine) -> None:
     async with serving(memory) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-        writer.write(
-            b"POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            b"content-length: 999999999\r\n\r\n{"
-        )
-        async with asyncio.timeout(5):
-            assert b"413" in await reader.readline()
-        writer.close()
+        assert b"413" in await answer_to_a_body_cut_short(port.port, 999999999, seconds=5)
 
 
 async def test_requests_of_one_key_are_bounded_and_end_with_it(memory: LocalEngine) -> None:
@@ -429,14 +435,7 @@ async def test_requests_have_a_deadline(memory: LocalEngine, monkeypatch: pytest
 async def test_a_body_that_never_comes(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REQUEST_SECONDS", 0.2)
     async with serving(memory) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port.port)
-        writer.write(
-            b"POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-            b"content-length: 100\r\n\r\n{"
-        )
-        async with asyncio.timeout(30):
-            assert b"504" in await reader.readline()
-        writer.close()
+        assert b"504" in await answer_to_a_body_cut_short(port.port, 100, seconds=30)
 
 
 async def test_a_request_that_never_comes(memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:

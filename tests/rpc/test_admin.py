@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -13,11 +12,8 @@ from kagzi.version import __version__
 from tests.rpc.support import Client, detail_of, serving
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-async def client(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Client]:
-    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_database")
+@pytest.fixture
+async def client(url: str) -> AsyncIterator[Client]:
     async with serving(url) as server, Client(server.target) as client:
         yield client
 

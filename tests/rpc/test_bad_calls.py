@@ -192,28 +192,20 @@ class Prober:
         return code
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture
 async def prober(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Prober]:
     caplog.set_level(logging.ERROR)
     # Calls that wait do so until this long before their caller gives up, which is now; and whoever gave one up would
     # not know when it changes something.
     monkeypatch.setattr("kagzi.rpc.services.host.ANSWER_SECONDS", SECONDS)
     dump: SqliteDump | PostgresDump
-    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_database")
     # Without background duties: what changes, a call has changed.
     engine = LocalEngine(make_store(url), settings=EngineSettings(lease=LEASE))
     await engine.open()
     async with RpcServer(engine) as server, Client(server.target) as client:
-        dump = (
-            await PostgresDump.connect(url) if request.param == "postgres" else SqliteDump(str(tmp_path / "kagzi.db"))
-        )
+        dump = await PostgresDump.connect(url) if url.startswith("postgres") else SqliteDump(str(tmp_path / "kagzi.db"))
         theirs = Client(server.target, "tenant")
         await theirs.start("w")
         made = Prober(client, dump, World(client))

@@ -20,6 +20,7 @@ from kagzi.rpc import exchange, limits
 from kagzi.rpc.channel import AioChannel
 from kagzi.rpc.methods import EXCHANGE, METHODS, SERVICES, Method
 from kagzi.rpc.remote import RemoteEngine
+from kagzi.rpc.respond import Guard
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services import exchange as server_side
 from tests.rpc.guarded import Keyed, guarded
@@ -235,14 +236,19 @@ async def test_a_revoked_key_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -
 # The client.
 
 
-async def test_what_is_asked_together_travels_together_and_over_one_stream() -> None:
-    opened: list[str] = []
+def noting(names: list[str]) -> Guard:
+    """Lets everybody in, and notes who called what."""
 
     async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
-        opened.append(method.rpc)
+        names.append(method.rpc)
         return await handle(request, call)
 
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    return guard
+
+
+async def test_what_is_asked_together_travels_together_and_over_one_stream() -> None:
+    opened: list[str] = []
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=noting(opened)) as server:
         async with RemoteEngine(server.target) as remote:
             with pytest.raises(NotFound):
                 await remote.workflows.get("default", UNKNOWN)
@@ -302,12 +308,7 @@ async def test_a_call_whose_stream_went_away_at_once_is_made_by_itself(monkeypat
 async def test_large_requests_do_not_hold_up_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EXCHANGE_BYTES", 0)
     seen: list[str] = []
-
-    async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
-        seen.append(method.rpc)
-        return await handle(request, call)
-
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=noting(seen)) as server:
         async with RemoteEngine(server.target) as remote:
             with pytest.raises(NotFound):
                 await remote.workflows.get("default", UNKNOWN)

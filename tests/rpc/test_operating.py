@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -70,14 +69,6 @@ class Home:
         await self.seen.workers.commit(
             Chunk(namespace="default", run_id=claim.run_id, token=claim.token, operations=(CompleteRun(output=b"1"),))
         )
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'kagzi.db'}"
-    found: str = request.getfixturevalue("postgres_database")
-    return found
 
 
 @pytest.fixture(params=["in process", "grpc"])

@@ -11,8 +11,7 @@ import pytest
 from kagzi.access import ACTIONS, Role
 from kagzi.api.keys import AuditFilter
 from kagzi.core.key import write_key
-from kagzi.rpc.methods import METHODS
-from tests.rpc.guarded import guarded
+from tests.rpc.guarded import IMPLEMENTED, guarded
 
 Code = grpc.StatusCode
 TEXTS = [
@@ -36,7 +35,6 @@ ALLOWED = {
     Code.ABORTED,
     Code.PERMISSION_DENIED,
 }
-IMPLEMENTED = [method for method in METHODS.values() if method.service != "WorkflowScheduleService"]
 
 
 @pytest.mark.parametrize("url", ["memory://", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -18,14 +17,6 @@ FUNCTION, SLEEP = worker_pb2.STEP_KIND_FUNCTION, worker_pb2.STEP_KIND_SLEEP
 COMPLETED, FAILED = workflow_pb2.WORKFLOW_STATUS_COMPLETED, workflow_pb2.WORKFLOW_STATUS_FAILED
 PENDING, SLEEPING = workflow_pb2.WORKFLOW_STATUS_PENDING, workflow_pb2.WORKFLOW_STATUS_SLEEPING
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'kagzi.db'}"
-    found: str = request.getfixturevalue("postgres_database")
-    return found
 
 
 @pytest.fixture
