@@ -176,6 +176,30 @@ def test_what_has_no_json_form_is_named() -> None:
         signature.encode_result(endless)
 
 
+def test_a_call_that_was_not_awaited_is_named_and_no_argument_either() -> None:
+    async def look_up() -> str:
+        return "Ada"
+
+    def greet(name: str, client: Any = None) -> str:
+        return name
+
+    class Client:
+        def __init__(self) -> None:
+            self.answer = call  # its own business
+
+    signature = Signature(greet)
+    call = look_up()
+    try:
+        for forgotten in (call, [1, call], {"who": (call,)}):
+            with pytest.raises(NotSerializable, match=r"'name' of .*greet holds the call of an async .*write `await`"):
+                signature.encode_input((forgotten,), {})
+            with pytest.raises(NotSerializable, match=r"the result of .*greet holds the call of an async function"):
+                signature.encode_result(forgotten)
+        assert b"Client" in signature.encode_input(("Ada", Client()), {})[0]
+    finally:
+        call.close()
+
+
 def test_members_of_a_union_that_look_alike_are_refused_when_they_matter() -> None:
     def choose(value: Left | Right) -> Left | Right: ...
 

@@ -14,8 +14,9 @@ import math
 import re
 import types
 import typing
+from asyncio import Future
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, NoReturn, Protocol
 
@@ -24,6 +25,7 @@ import msgspec
 from kagzi.errors import InvalidRequest, NotSerializable
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_DEEPEST_LOOK = 10
 
 
 class Codec(Protocol):
@@ -186,11 +188,30 @@ def _walk(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
 def refuse(value: Any, what: str, error: Exception) -> NoReturn:
     if isinstance(error, RecursionError):
         raise NotSerializable(f"{what} is nested too deeply for JSON, or contains itself") from None
+    refuse_unawaited(value, what)
     path, culprit, reason = _culprit(value, "$", error)
     raise NotSerializable(
         f"{what} cannot be written as JSON: at {path} is {safe_repr(culprit):.100} of type "
         f"{_class_name(type(culprit))} ({reason}). Use plain data, a dataclass or another type JSON can hold"
     ) from None
+
+
+def refuse_unawaited(value: Any, what: str) -> None:
+    """A call without `await` in front of it is a mistake wherever it turns up."""
+    if _holds_coroutine(value, _DEEPEST_LOOK):
+        raise NotSerializable(
+            f"{what} holds the call of an async function and not its result; write `await` before the call"
+        )
+
+
+def _holds_coroutine(value: Any, depth: int) -> bool:
+    # Not in attributes of objects, which are nobody's concern: a client may well have a future in it.
+    if isinstance(value, (Coroutine, Future)):
+        return True
+    if depth == 0 or not isinstance(value, (Mapping, list, tuple, set, frozenset)):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(_holds_coroutine(item, depth - 1) for item in items)
 
 
 def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, str]:

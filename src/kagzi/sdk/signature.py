@@ -33,6 +33,7 @@ from kagzi.sdk.payload import (
     reason_of,
     refuse,
     refuse_nan,
+    refuse_unawaited,
     safe_repr,
     show_type,
     supported,
@@ -134,7 +135,7 @@ class Signature:
         return self._decode_any_form(data)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Like `encode_arguments`, but what cannot be encoded is recorded by its repr.
+        """Like `encode_arguments`, but what cannot be encoded is recorded by its repr, unless it should be awaited.
 
         With the bytes comes a hash of their JSON, made before the codec, which may give other bytes every time. It is 0
         if and only if they cannot be decoded; then the body gets the arguments as they are.
@@ -142,6 +143,8 @@ class Signature:
         try:
             data = self._write_arguments(args, kwargs)
         except NotSerializable:
+            for what, value in self._named(args, kwargs):
+                refuse_unawaited(value, what)
             shown = [safe_repr(arg) for arg in args]
             shown += [f"{key}={safe_repr(value)}" for key, value in kwargs.items()]
             data = to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS])
