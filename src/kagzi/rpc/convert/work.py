@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kagzi._proto.v1 import worker_pb2
@@ -107,15 +107,18 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         concurrency=registration.concurrency,
         labels=registration.labels,
         queue_concurrency_limit=registration.queue_limit,
-        workflow_type_concurrency=[
-            pb.WorkflowTypeConcurrency(workflow_type=name, max_concurrent=limit)
-            for name, limit in registration.type_limits.items()
-        ],
+        workflow_type_concurrency=type_limits_to_wire(registration.type_limits),
     )
 
 
 def types_to_wire(types: Iterable[WorkflowType]) -> list[pb.WorkflowType]:
     return [pb.WorkflowType(name=offered.name, version=offered.version) for offered in types]
+
+
+def type_limits_to_wire(limits: Mapping[str, int]) -> list[pb.WorkflowTypeConcurrency]:
+    return [
+        pb.WorkflowTypeConcurrency(workflow_type=name, max_concurrent=limit) for name, limit in sorted(limits.items())
+    ]
 
 
 def types_from_wire(types: Iterable[pb.WorkflowType]) -> tuple[WorkflowType, ...]:

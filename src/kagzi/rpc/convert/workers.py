@@ -12,7 +12,7 @@ from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import timestamp
 from kagzi.rpc.convert.strange import strange
-from kagzi.rpc.convert.work import types_from_wire, types_to_wire
+from kagzi.rpc.convert.work import type_limits_to_wire, types_from_wire, types_to_wire
 
 _STATUSES: Final[dict[WorkerStatus, pb.WorkerStatus]] = {
     WorkerStatus.ONLINE: pb.WORKER_STATUS_ONLINE,
@@ -77,10 +77,7 @@ def worker_to_wire(worker: Worker) -> pb.Worker:
         hostname=worker.hostname,
         pid=worker.pid,
         queue_concurrency_limit=worker.queue_limit,
-        workflow_type_concurrency=[
-            pb.WorkflowTypeConcurrency(workflow_type=name, max_concurrent=limit)
-            for name, limit in sorted(worker.type_limits.items())
-        ],
+        workflow_type_concurrency=type_limits_to_wire(worker.type_limits),
         active_workflow_count=worker.active,
         registered_at=timestamp(worker.registered_at),
         last_heartbeat_at=timestamp(worker.last_heartbeat_at),
