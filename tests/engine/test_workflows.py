@@ -258,6 +258,26 @@ def test_a_result_reaches_a_waiter_in_the_process_without_a_query() -> None:
     run(main)
 
 
+def test_many_who_wait_for_runs_of_other_processes_share_their_looks() -> None:
+    async def main() -> None:
+        async with new_engine() as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]
+            started = [await engine.workflows.start(new_start(engine)) for _ in range(50)]
+            calls = count_calls(engine.store)  # type: ignore[arg-type]
+            waiting = [
+                asyncio.create_task(engine.workflows.wait("default", each.run_id, 60 * SECOND)) for each in started
+            ]
+            claims = (await other.workers.poll(new_poll(limit=50, worker_id=UNKNOWN))).claims
+            assert len(claims) == 50
+            for claim in claims:
+                await other.workers.commit(chunk(claim, complete(claim.run_id.encode())))
+            outputs = [(await each).output for each in waiting]
+            assert outputs == [each.run_id.encode() for each in started]
+            # One look each before waiting and after would have been a hundred.
+            assert calls["get_run"] + calls["get_runs"] <= 20
+
+    run(main)
+
+
 def test_waiting_for_a_run_just_started_beside_a_worker_asks_nothing_and_misses_nothing() -> None:
     async def main() -> None:
         async with new_engine() as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]

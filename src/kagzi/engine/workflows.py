@@ -29,6 +29,7 @@ from kagzi.engine.checks import (
 )
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.reads import Reads
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import KagziError, NotFound, Unavailable
@@ -50,6 +51,7 @@ class Workflows:
         settings: EngineSettings,
     ) -> None:
         self._store = store
+        self._reads = Reads(store)
         self._submit = lanes.submit
         self._wakeups = wakeups
         self._driven = driven
@@ -77,7 +79,7 @@ class Workflows:
     async def get(self, namespace: str, run_id: str) -> Run:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        run = await self._store.get_run(namespace, run_id)
+        run = await self._reads.get(namespace, run_id)
         if run is None:
             raise NotFound(f"there is no run {run_id} in namespace {namespace}")
         return run

@@ -149,6 +149,10 @@ class Store(Protocol):
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None: ...
 
+    async def get_runs(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
+        """Those of these (namespace, run_id) that exist, in any order."""
+        ...
+
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
 
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:

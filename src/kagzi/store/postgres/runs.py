@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _CLAIM_RUNS = STATEMENTS["claim_runs"]
 _READ_INPUTS = STATEMENTS["read_inputs"]
 _GET_RUN = STATEMENTS["get_run"]
+_GET_RUNS = STATEMENTS["get_runs"]
 _GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
 _COUNT_LIVE_RUNS = STATEMENTS["count_live_runs"]
 _COUNT_NEWEST_RUNS = STATEMENTS["count_newest_runs"]
@@ -98,6 +99,11 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
 async def get_run(connection: Connection, namespace: str, run_id: str) -> Run | None:
     row = await connection.fetchrow(_GET_RUN, namespace, run_id)
     return None if row is None else run_of(row)
+
+
+async def get_runs(connection: Connection, runs: Sequence[tuple[str, str]]) -> list[Run]:
+    rows = await connection.fetch(_GET_RUNS, [namespace for namespace, _ in runs], [run_id for _, run_id in runs])
+    return [run_of(row) for row in rows]
 
 
 async def get_run_by_external_id(connection: Connection, namespace: str, external_id: str) -> Run | None:

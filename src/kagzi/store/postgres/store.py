@@ -191,6 +191,10 @@ class PostgresStore:
             return None
         return await self._pool.run(lambda connection: runs.get_run(connection, namespace, run_id))
 
+    async def get_runs(self, runs_asked: Sequence[tuple[str, str]]) -> list[Run]:
+        asked = [pair for pair in runs_asked if runs.is_id(pair[1])]
+        return await self._pool.run(lambda connection: runs.get_runs(connection, asked))
+
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
         return await self._pool.run(lambda connection: runs.get_run_by_external_id(connection, namespace, external_id))
 

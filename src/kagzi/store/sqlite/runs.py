@@ -61,6 +61,11 @@ def get_run(connection: sqlite3.Connection, namespace: str, run_id: str) -> Run 
     return None if row is None else run_of(row)
 
 
+def get_runs(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> list[Run]:
+    found = (get_run(connection, namespace, run_id) for namespace, run_id in runs)
+    return [run for run in found if run is not None]
+
+
 def get_run_by_external_id(connection: sqlite3.Connection, namespace: str, external_id: str) -> Run | None:
     row = connection.execute(SQL["get_run_by_external_id"], (namespace, external_id)).fetchone()
     return None if row is None else run_of(row)

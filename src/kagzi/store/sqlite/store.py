@@ -119,6 +119,9 @@ class SqliteStore:
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         return await self._database.read(lambda connection: read_runs.get_run(connection, namespace, run_id))
 
+    async def get_runs(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
+        return await self._database.read(lambda connection: read_runs.get_runs(connection, runs))
+
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
         return await self._database.read(
             lambda connection: read_runs.get_run_by_external_id(connection, namespace, external_id)

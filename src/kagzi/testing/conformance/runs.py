@@ -163,6 +163,22 @@ class TestRuns:
         assert (run.external_id, run.error) == (text, text.encode())
         assert [step.step_id for step in await bench.steps(claim.run_id, text)] == [text]
 
+    async def test_several_runs_are_read_at_once_with_large_payloads_and_small(self, bench: Bench) -> None:
+        large, small = EVERY_BYTE * 8, b"[1]"
+        done = await bench.started_claim(input=large)
+        await bench.done(done, CompleteRun(output=large[::-1]))
+        failed = await bench.started_claim(input=small)
+        await bench.done(failed, FailRun(error=b"oh"))
+        live = await bench.start(input=small, task_queue="later")
+        there = [(NAMESPACE, run_id) for run_id in (done.run_id, failed.run_id, live)]
+
+        found = await bench.store.get_runs([*there, (NAMESPACE, bench.new_id()), ("elsewhere", live)])
+
+        one_by_one = [await bench.run(run_id) for _, run_id in there]
+        assert sorted(found, key=lambda run: run.run_id) == sorted(one_by_one, key=lambda run: run.run_id)
+        assert (one_by_one[0].input, one_by_one[0].output) == (large, large[::-1])
+        assert await bench.store.get_runs([]) == []
+
     async def test_finished_of_names_what_has_ended_or_is_not_there(self, bench: Bench) -> None:
         live = await bench.start(task_queue="later")
         done = await bench.started_claim()

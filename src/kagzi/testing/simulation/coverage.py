@@ -40,6 +40,7 @@ _TRANSACTIONS = (
     "horizon",
     "finished_of",
     "get_run",
+    "get_runs",
 )
 _TRANSITIONS = (
     "born PENDING",

@@ -205,6 +205,10 @@ class StorePort:
         run: Run | None = await self._ask("get_run", namespace, run_id)
         return run
 
+    async def get_runs(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
+        found: list[Run] = await self._ask("get_runs", tuple(runs))
+        return found
+
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
         run: Run | None = await self._ask("get_run_by_external_id", namespace, external_id)
         return run

@@ -74,6 +74,19 @@ LEFT JOIN kagzi.workflow_payloads AS o
        AND r.status = 'COMPLETED'
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
 
+-- name: get_runs
+-- Several runs with their payloads.
+SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
+JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED';
+
 -- name: get_run_by_external_id
 -- The run that has this id.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
