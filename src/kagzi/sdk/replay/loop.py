@@ -238,25 +238,29 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def evict(self) -> None:
         """End every coroutine of the run without running any of its effects, and break all reference cycles."""
         self.evicting = True
-        with self:
-            sys.set_asyncgen_hooks(_discard, _discard)
-            for generator in self._generators:
-                _close_unstarted(generator)
-            for task in self._tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
-                    asyncio.tasks._enter_task(self, task)
-                    try:
-                        _unwind(task.get_coro())
-                    finally:
-                        asyncio.tasks._leave_task(self, task)
-            for generator in self._generators:
-                _unwind_generator(generator)
-            self._ready.clear()
-            self._timers.clear()
-            self._tasks.clear()
-            self._generators.clear()
+        if self._generators or not all(task.done() for task in self._tasks):
+            with self:
+                self._unwind()
+        self._ready.clear()
+        self._timers.clear()
+        self._tasks.clear()
+        self._generators.clear()
+
+    def _unwind(self) -> None:
+        sys.set_asyncgen_hooks(_discard, _discard)
+        for generator in self._generators:
+            _close_unstarted(generator)
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
+                asyncio.tasks._enter_task(self, task)
+                try:
+                    _unwind(task.get_coro())
+                finally:
+                    asyncio.tasks._leave_task(self, task)
+        for generator in self._generators:
+            _unwind_generator(generator)
 
     def refuse(self) -> None:
         """A durable call was made while the run is let go of."""
