@@ -15,7 +15,7 @@ from tests.faults.processes import Site
 
 @pytest.fixture
 def site(url: str, make_site: MakeSite) -> Site:
-    return make_site(url, lease="1s", max_crashes=4)
+    return make_site(url, lease="2s", max_crashes=4)
 
 
 @contextlib.asynccontextmanager

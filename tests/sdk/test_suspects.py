@@ -48,6 +48,9 @@ class Bench:
         """What begins at once."""
         return [cast(Any, attempt).name for attempt in self._suspects.sift(cast(list[Attempt], list(attempts)))]
 
+    def claims_nothing(self) -> bool:
+        return self._suspects.trial_goes_on()
+
     def leave(self, attempt: Held) -> None:
         attempt.gone = True
         self._suspects.left(cast(Attempt, attempt))
@@ -62,6 +65,7 @@ def test_runs_that_crashed_once_are_no_suspects(bench: Bench) -> None:
     runs = [Held("new", 0), Held("once", 1), Held("once too", 1)]
     assert bench.claim(*runs) == ["new", "once", "once too"]
     assert [run.handed_back for run in runs] == [[], [], []]
+    assert not bench.claims_nothing()
 
 
 def test_of_several_suspects_the_least_suspicious_begins_when_the_others_are_handed_back(bench: Bench) -> None:
@@ -73,8 +77,10 @@ def test_of_several_suspects_the_least_suspicious_begins_when_the_others_are_han
     assert (least.handed_back, innocent.handed_back) == ([], [])
     bench.leave(worst)
     assert bench.begun == []  # it may kill the worker before the other one is safe
+    assert bench.claims_nothing()
     bench.leave(other)
     assert bench.begun == ["least"]
+    assert bench.claims_nothing()
     bench.leave(innocent)
     assert bench.begun == ["least"]
 
@@ -104,12 +110,14 @@ def test_suspects_that_come_while_one_waits_to_begin_are_waited_for_too(bench: B
 def test_a_trial_ends(bench: Bench, end: str) -> None:
     first = Held("first", 2)
     assert bench.claim(first) == ["first"]
+    assert bench.claims_nothing()
     if end == "it leaves":
         bench.leave(first)
     elif end == "it records something":
         first.progress = True
     else:
         bench.now += TRIAL
+    assert not bench.claims_nothing()
     assert bench.claim(Held("second", 2)) == ["second"]
 
 

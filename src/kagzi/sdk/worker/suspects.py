@@ -3,8 +3,9 @@
 One of them may be what kills workers, and a worker that dies takes all its runs along. If they were driven together
 again, the guilty one would take the others down with it each time, until all count as poison; and they do meet again,
 in the first claim of a worker that was slow to come back. So a worker drives one suspect at a time. The others are
-handed back for a moment later, which burns nothing, and the one that is kept begins when that is stored. It is no
-suspect any more once it has recorded something new, or has lived for a while.
+handed back for a moment later, which burns nothing, and the one that is kept begins when that is stored. While it is on
+trial nothing is claimed, since what is claimed may be a suspect: until it has recorded something new, or has lived for
+a while.
 
 A first crash makes no suspects: it is nearly always the worker's own, and all its runs should go on at once.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kagzi.sdk.worker.attempt import Attempt
 
 CRASHES: Final = 2  # in a row, that make a run a suspect
-TRIAL: Final[Span] = 10 * SECOND  # others do not wait longer: a step may take hours
+TRIAL: Final[Span] = 5 * SECOND  # others do not wait longer: a step may take hours
 APART: Final[Span] = SECOND // 5  # between the moments for which suspects are handed back
 
 
@@ -34,12 +35,12 @@ class Suspects:
         self._leaving: dict[Attempt, None] = {}  # those that were handed back are known to be
 
     def sift(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Those that may begin now. Called in a callback of the worker's loop, as `begin` is."""
+        """Those of a claim that may begin now."""
         suspects = [attempt for attempt in attempts if attempt.claim.crashes >= CRASHES and not attempt.gone]
         if not suspects:
             return attempts
         begin = [attempt for attempt in attempts if attempt.claim.crashes < CRASHES]
-        if not self._trial_goes_on():
+        if not self.trial_goes_on():
             # The least suspicious first: it is soon done, and then out of reach of the one that kills.
             suspects.sort(key=lambda attempt: attempt.claim.crashes)
             self._on_trial, self._since, self._begun = suspects.pop(0), self._monotonic(), not suspects
@@ -59,7 +60,8 @@ class Suspects:
             self._begun = True
             self._begin(self._on_trial)
 
-    def _trial_goes_on(self) -> bool:
+    def trial_goes_on(self) -> bool:
+        """Whether nothing may be claimed."""
         attempt = self._on_trial
         if attempt is None or not self._begun:
             return attempt is not None

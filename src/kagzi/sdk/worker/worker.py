@@ -55,6 +55,7 @@ DEFAULT_STEP_RETRY = Retry()
 # How long a worker that stops waits for its last words to be stored, if the engine is out of reach.
 _HAND_BACK: Span = 2 * SECOND
 _LEAVE_SECONDS = 3.0
+_TRIAL_LOOK_SECONDS = 0.02
 
 
 class Definition(Protocol):
@@ -143,7 +144,7 @@ class Worker:
         self.told_to_stop = asyncio.Event()  # by an operator or by `refusal`; whoever hosts the worker may stop it then
         self.refusal: KagziError | None = None  # why the engine does not want this worker any more
         self._refusals = Refusals(clock.monotonic)
-        self._suspects = Suspects(lambda attempt: self._begin_safe([attempt]), clock.monotonic)
+        self._suspects = Suspects(lambda attempt: self._begin_all([attempt]), clock.monotonic)
         self._leaving: asyncio.Task[None] | None = None
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
@@ -261,9 +262,12 @@ class Worker:
 
     async def _poll_for_ever(self) -> None:
         while True:
-            while self.slots.free <= 0:
-                self._slot_free.clear()
-                await self._slot_free.wait()
+            while (full := self.slots.free <= 0) or self._suspects.trial_goes_on():
+                if full:
+                    self._slot_free.clear()
+                    await self._slot_free.wait()
+                else:
+                    await asyncio.sleep(_TRIAL_LOOK_SECONDS)
             self._polls += 1
             poll = Poll(
                 namespace=self._namespace,
@@ -304,7 +308,7 @@ class Worker:
         # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
         self._heard = poll.number
         if attempts:
-            self.loop.call_soon(self._begin_all, attempts)
+            self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
 
     def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
         old = self._held.pop(claim.run_id, None)
@@ -319,9 +323,6 @@ class Worker:
         return attempt
 
     def _begin_all(self, attempts: list[Attempt]) -> None:
-        self._begin_safe(self._suspects.sift(attempts))
-
-    def _begin_safe(self, attempts: list[Attempt]) -> None:
         doubtful: list[Attempt] = []
         for attempt in attempts:
             if attempt.gone:
