@@ -20,7 +20,9 @@ Ask = Callable[[str, list[str], Span], Awaitable[tuple[list[Run], list[str]]]]
 _CALLS: Final = 8
 _RUNS: Final = 5000  # in one call
 _WAIT: Final[Span] = 50 * SECOND
-_PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+_PATIENCE: Final = 2.0  # with a server that is out of reach; one that restarts is back before that
 
 
 class Waiting:
@@ -89,18 +91,19 @@ class Waiting:
         try:
             runs, unknown = await self._ask(lane.namespace, wanted, _WAIT)
         except Unavailable as error:
-            # Those who wait decide for how long; a server that restarts is back before they are asked.
-            pause = _PAUSES[min(lane.failures, len(_PAUSES) - 1)]
-            lane.failures += 1
-            if lane.failures > len(_PAUSES):
+            # By time and not by number: when a server dies, all calls fail together.
+            if lane.failing_since is None:
+                lane.failing_since = self._loop.time()
+            failing = self._loop.time() - lane.failing_since
+            if failing >= _PATIENCE:
+                # Those who wait decide whether to go on.
                 _fail(lane, wanted, error)
-                lane.failures = 0
-            await asyncio.sleep(pause)
+            await asyncio.sleep(max(_FIRST_PAUSE, min(failing, _LONGEST_PAUSE)))
             return
         except KagziError as error:
             _fail(lane, wanted, error)
             return
-        lane.failures = 0
+        lane.failing_since = None
         for run in runs:
             for future in lane.waiters.pop(run.run_id, ()):
                 if not future.done():
@@ -124,7 +127,7 @@ class Waiting:
 
 
 class _Lane:
-    __slots__ = ("calls", "failures", "fresh", "namespace", "scheduled", "waiters")
+    __slots__ = ("calls", "failing_since", "fresh", "namespace", "scheduled", "waiters")
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -132,7 +135,7 @@ class _Lane:
         self.fresh: dict[str, None] = {}  # in no call
         self.calls: dict[asyncio.Task[None], list[str]] = {}
         self.scheduled = False
-        self.failures = 0
+        self.failing_since: float | None = None
 
 
 def _fail(lane: _Lane, run_ids: list[str], error: KagziError) -> None:
