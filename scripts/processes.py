@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from kagzi.testing.postgres import Account
+from kagzi.testing.postgres import Account, command_as
 
 T = TypeVar("T")
 
@@ -40,16 +40,13 @@ class Program:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("KAGZI_", "PG"))}
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                command,
+                command_as(account, command),
                 cwd=ROOT,
                 env={**inherited, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
-                user=account.uid if account else None,
-                group=account.gid if account else None,
-                extra_groups=[] if account else None,
             )
         self.pid = self._process.pid
 

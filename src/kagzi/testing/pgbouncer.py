@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kagzi.testing.postgres import PostgresServer, free_port, make_directory, unprivileged_account
+from kagzi.testing.postgres import PostgresServer, command_as, free_port, make_directory, unprivileged_account
 
 MISSING = "PgBouncer is not installed (Debian: apt install pgbouncer)"
 _START_SECONDS = 10
@@ -80,19 +80,18 @@ class PgBouncer:
         self._port = free_port()
         self._write(directory)
         self._guard = subprocess.Popen(
-            ["sh", "-c", _GUARD, "sh", program, str(directory)],
+            command_as(account, ["sh", "-c", _GUARD, "sh", program, str(directory)]),
             stdin=subprocess.PIPE,
             cwd="/",
             start_new_session=True,
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=[] if account else None,
         )
+        log = ""
         for _ in range(_START_SECONDS * 20):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
                 return
             time.sleep(0.05)
-        log = (directory / "log").read_text(errors="replace")
+        with contextlib.suppress(FileNotFoundError):
+            log = (directory / "log").read_text(errors="replace")
         self.close()
         raise RuntimeError(f"PgBouncer did not start:\n{log[-2_000:]}")
 

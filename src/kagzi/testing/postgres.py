@@ -30,6 +30,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -375,21 +376,40 @@ def unprivileged_account() -> Account | None:
     )
 
 
+# `warnings` is what execvp imports, and the account may not be able to read it.
+_BECOME = """
+import os, sys, warnings
+uid, gid, *command = sys.argv[1:]
+os.setgroups([])
+os.setgid(int(gid))
+os.setuid(int(uid))
+os.execvp(command[0], command)
+"""
+
+
+def command_as(account: Account | None, command: Sequence[str]) -> list[str]:
+    """The command, to be run by this account.
+
+    Not by Popen's `user`: with that Python has to use fork() where it otherwise uses vfork(), and if gRPC is at work in
+    this process, its handlers of fork() may hang the child before it becomes anything.
+    """
+    if account is None:
+        return list(command)
+    return [sys.executable, "-I", "-S", "-c", _BECOME, str(account.uid), str(account.gid), *command]
+
+
 def run_as(account: Account | None, command: Sequence[str], *, cwd: Path) -> subprocess.CompletedProcess[str]:
     # The user's own PGHOST, PGDATA or locale would change what the programs do.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     environment |= {"HOME": str(cwd), "LC_ALL": "C"}
     return subprocess.run(
-        command,
+        command_as(account, command),
         cwd=cwd,
         env=environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
-        user=account.uid if account else None,
-        group=account.gid if account else None,
-        extra_groups=[] if account else None,
     )
 
 

@@ -65,8 +65,9 @@ async def explain_again(connection: asyncpg.Connection, arguments: str) -> str:
 
 
 def pages_read(plan: str) -> int:
-    """Pages touched by the whole statement."""
-    found = re.findall(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", plan)
+    """Pages touched by the whole statement; not by planning it, which may have to read the catalog anew."""
+    executed = plan.partition("Planning:")[0]
+    found = re.findall(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", executed)
     return max(int(hit) + int(read or 0) for hit, read in found)
 
 
