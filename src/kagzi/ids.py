@@ -31,7 +31,7 @@ class RandomIds:
         self._now = now
         self._entropy = entropy
         self._last = 0
-        self._pool = b""
+        self._pool = ""
         self._at = 0
         self._random = random.Random(entropy(16))
 
@@ -40,25 +40,28 @@ class RandomIds:
         # even within a millisecond (RFC 9562, method 3); a clock that stands still or goes back is stepped over.
         tick = max(self._last + 1, (self._now() << 12) // 1000)
         self._last = tick
-        return _format((tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | self._bits() >> 66)
+        time, chance = f"{tick:015x}", self._digits()
+        return f"{time[:8]}-{time[8:12]}-7{time[12:]}-{_VARIANT[chance[0]]}{chance[1:4]}-{chance[4:16]}"
 
     def token(self) -> str:
-        return _format(self._bits() & ~(0xF << 76 | 0x3 << 62) | 0x4 << 76 | 0x2 << 62)
+        chance = self._digits()
+        return f"{chance[:8]}-{chance[8:12]}-4{chance[13:16]}-{_VARIANT[chance[16]]}{chance[17:20]}-{chance[20:]}"
 
     def jitter(self) -> float:
         return self._random.random()
 
-    def _bits(self) -> int:
+    def _digits(self) -> str:
+        """128 bits of chance as 32 hexadecimal digits."""
         # One system call for 256 ids instead of one each.
-        if self._at >= len(self._pool):
-            self._pool, self._at = self._entropy(4096), 0
-        self._at += 16
-        return int.from_bytes(self._pool[self._at - 16 : self._at], "big")
+        at = self._at
+        if at >= len(self._pool):
+            self._pool, at = self._entropy(4096).hex(), 0
+        self._at = at + 32
+        return self._pool[at : at + 32]
 
 
-def _format(value: int) -> str:
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+# The digit that holds the two bits of the variant (RFC 9562) and two of chance.
+_VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}
 
 
 def seeded_random(run_id: str) -> random.Random:

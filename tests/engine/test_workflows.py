@@ -349,6 +349,41 @@ def test_waiting_ends_with_the_timeout_and_shows_the_run_as_it_is() -> None:
     run(main)
 
 
+def test_long_waits_end_with_their_timeout_too_or_little_later() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = await engine.workflows.start(new_start(engine))
+            loop = asyncio.get_running_loop()
+            for seconds in (60, 600):
+                before = loop.time()
+                found = await engine.workflows.wait("default", started.run_id, seconds * SECOND)
+                assert found.status is RunStatus.PENDING
+                assert seconds <= loop.time() - before <= seconds + 2.5
+            assert engine.wakeups.expected_runs() == []
+
+    run(main)
+
+
+def test_a_long_wait_ends_in_time_while_the_database_is_away() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = await engine.workflows.start(new_start(engine))
+            waiting = asyncio.create_task(engine.workflows.wait("default", started.run_id, 60 * SECOND))
+            await asyncio.sleep(1)
+
+            async def down(*_: Any) -> Any:
+                raise Unavailable("the database is away")
+
+            store: Any = engine.store
+            store.horizon = store.finished_of = store.get_run = down
+            before = asyncio.get_running_loop().time()
+            with pytest.raises(Unavailable, match="the database is away"):
+                await waiting
+            assert asyncio.get_running_loop().time() - before <= 63
+
+    run(main)
+
+
 def test_a_finished_run_is_returned_at_once() -> None:
     async def main() -> None:
         async with new_engine() as engine:

@@ -76,6 +76,8 @@ class Pulse:
 
     def check_soon(self, seconds: float | None = None) -> None:
         """Re-check results within this time; by default at the ordinary pace."""
+        if seconds is None and not self._quiet and self._check_at != inf:
+            return  # which it is at
         self._quiet = 0
         wanted = self._loop.time() + (self._tick if seconds is None else seconds)
         at = max(wanted, self._checked_at + _CLOSEST)
@@ -136,6 +138,7 @@ class Pulse:
             self._on_horizon(horizon)
 
     async def _check(self) -> None:
+        self._wakeups.expire()
         waiting = self._wakeups.expected_runs()
         self._check_at = inf
         if not waiting:

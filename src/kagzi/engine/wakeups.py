@@ -84,6 +84,7 @@ class Wakeups:
         self._watches: dict[str, Watch] = {}
         self._by_queue: dict[Queue, dict[str, Watch]] = {}
         self._results: dict[RunKey, list[asyncio.Future[Run | None]]] = {}
+        self._deadlines: dict[asyncio.Future[Run | None], float] = {}
         self._outgoing = Outgoing(announce, settings.announce_every)
         self._offsets: deque[int] = deque(maxlen=_CLOCK_SAMPLES)
         self._offset = 0
@@ -200,17 +201,27 @@ class Wakeups:
 
     # Results.
 
-    def expect(self, namespace: str, run_id: str) -> asyncio.Future[Run | None]:
-        """A future that is done when the run may have finished: with the run, or None for "look again"."""
+    def expect(self, namespace: str, run_id: str, deadline: float) -> asyncio.Future[Run | None]:
+        """A future that is done when the run may have finished: with the run, or None for "look again"; and soon after
+        the deadline, by the clock of the loop."""
         future: asyncio.Future[Run | None] = self._loop.create_future()
         if self._closed:
             future.set_result(None)
             return future
         self._results.setdefault((namespace, run_id), []).append(future)
+        self._deadlines[future] = deadline
         self.check_soon()
         return future
 
+    def expire(self) -> None:
+        """Let those whose deadline has passed look at the state of things."""
+        now = self._loop.time()
+        for future, deadline in self._deadlines.items():
+            if deadline <= now and not future.done():
+                future.set_result(None)
+
     def unexpect(self, namespace: str, run_id: str, future: asyncio.Future[Run | None]) -> None:
+        self._deadlines.pop(future, None)
         waiting = self._results.get((namespace, run_id))
         if waiting is not None and future in waiting:
             waiting.remove(future)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import cast
+from typing import Final, cast
 
 from msgspec.structs import replace
 
@@ -36,6 +36,8 @@ from kagzi.errors import KagziError, NotFound, Unavailable
 from kagzi.store.protocol import Store
 
 log = logging.getLogger("kagzi.engine")
+
+_LONG: Final[Span] = 30 * SECOND  # waits for results that may end a second or two late: a timer for each is dear
 
 
 class Workflows:
@@ -144,7 +146,7 @@ class Workflows:
         look = not self._driven.alive(namespace, run_id)
         while True:
             # Subscribe before looking, so that an end in between is not missed.
-            future = self._wakeups.expect(namespace, run_id)
+            future = self._wakeups.expect(namespace, run_id, deadline)
             try:
                 if look:
                     run = await self.get(namespace, run_id)
@@ -152,11 +154,14 @@ class Workflows:
                         return run
                     if self._wakeups.is_closed():
                         raise Unavailable("the engine was closed while waiting for a run")
-                timer = self._loop.call_at(deadline, _expire, future)
-                try:
-                    finished = await future
-                finally:
-                    timer.cancel()
+                if timeout >= _LONG:
+                    finished = await future  # the pulse ends it
+                else:
+                    timer = self._loop.call_at(deadline, _expire, future)
+                    try:
+                        finished = await future
+                    finally:
+                        timer.cancel()
                 if finished is not None:
                     return finished
                 look = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.operations import Answer, Started, StartRun
 from kagzi.core.instant import Instant
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
+
+T = TypeVar("T")
 
 _START_RUN = STATEMENTS["start_run"]
 _START_RUNS = STATEMENTS["start_runs"]
@@ -41,7 +43,7 @@ async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: 
             if row is None:
                 taken.append(place)
             else:
-                answers[place] = _started(row, starts[place])
+                answers[place] = _created(row, starts[place])
         if not taken:
             break
         waiting = await _look_up(connection, starts, taken, answers)
@@ -99,7 +101,7 @@ async def _look_up(
 
 def _existing(row: asyncpg.Record, start: StartRun) -> Answer:
     if str(row["run_id"]) == start.run_id:
-        return _started(row, start)
+        return _repeated(row, start)
     if row["workflow_type"] == start.workflow_type and row["input"] == start.input:
         return Started(
             run_id=str(row["run_id"]),
@@ -113,13 +115,25 @@ def _existing(row: asyncpg.Record, start: StartRun) -> Answer:
     )
 
 
-def _started(row: asyncpg.Record, start: StartRun) -> Started:
-    born = start.lease is not None and row["token"] is not None and str(row["token"]) == start.lease.token
+def _created(row: asyncpg.Record, start: StartRun) -> Started:
     status = _STATUSES[row["status"]]
     return Started(
         run_id=start.run_id,
         status=status,
-        born=born and status is RunStatus.RUNNING,
+        born=status is RunStatus.RUNNING,  # nobody else can have claimed it yet
+        started_at=row["started_at"] or 0,
+        available_at=row["available_at"],
+    )
+
+
+def _repeated(row: asyncpg.Record, start: StartRun) -> Started:
+    """A start that was made before. Its lease may be gone by now."""
+    status = _STATUSES[row["status"]]
+    ours = start.lease is not None and row["token"] is not None and str(row["token"]) == start.lease.token
+    return Started(
+        run_id=start.run_id,
+        status=status,
+        born=ours and status is RunStatus.RUNNING,
         started_at=row["started_at"] or 0,
         available_at=row["available_at"] or 0,
     )
@@ -157,12 +171,12 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
 def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
     leases = [start.lease for start in starts]
     return (
-        [start.namespace for start in starts],
+        _alike([start.namespace for start in starts]),
         [start.run_id for start in starts],
         optional([start.external_id for start in starts]),
-        [start.task_queue for start in starts],
-        [start.workflow_type for start in starts],
-        [start.version for start in starts],
+        _alike([start.task_queue for start in starts]),
+        _alike([start.workflow_type for start in starts]),
+        _alike([start.version for start in starts]),
         optional([start.priority or None for start in starts]),
         [start.input if len(start.input) <= INLINE_BYTES else None for start in starts],
         optional([start.retry_policy for start in starts]),
@@ -171,9 +185,14 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional([start.deadline_at for start in starts]),
         optional([start.delay or None for start in starts]),
         optional([start.start_at for start in starts]),
-        optional([lease and lease.length for lease in leases]),
+        optional(_alike([lease and lease.length for lease in leases])),
         optional([lease and lease.token for lease in leases]),
-        optional([lease and lease.worker_id for lease in leases]),
+        optional(_alike([lease and lease.worker_id for lease in leases])),
         optional([start.trace_context for start in starts]),
         optional([lease and lease.poll for lease in leases]),
     )
+
+
+def _alike(column: list[T]) -> list[T]:
+    """A column that holds the same everywhere is sent once."""
+    return column[:1] if column.count(column[0]) == len(column) else column

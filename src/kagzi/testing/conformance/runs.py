@@ -296,6 +296,37 @@ class TestBirth:
         assert run.worker_id == bench.worker_id
         assert await bench.claims() == ()
 
+    @pytest.mark.parametrize("leased", [(True, True, True), (True, False, True), (False, False, False)])
+    async def test_starts_of_a_batch_keep_what_is_their_own(self, bench: Bench, leased: tuple[bool, ...]) -> None:
+        """Alike in everything, or in nothing: what a batch has in common may be written in another way."""
+        await bench.store.ensure_namespace("tenant")
+        for namespace, alike in ((NAMESPACE, True), ("tenant", False)):
+            own = [""] * 3 if alike else ["-a", "-b", "-c"]
+            starts = [
+                bench.start_run(
+                    namespace=namespace if number else NAMESPACE,
+                    task_queue=f"queue{suffix}",
+                    workflow_type=f"type{suffix}",
+                    version=f"1{suffix}",
+                    input=suffix.encode(),
+                    lease=self.lease(bench, LEASE if alike else LEASE + number) if lease else None,
+                )
+                for number, (suffix, lease) in enumerate(zip(own, leased, strict=True))
+            ]
+
+            answers = await bench.store.apply(starts, LEASE)
+
+            for start, answer, lease in zip(starts, answers, leased, strict=True):
+                assert isinstance(answer, Started)
+                run = await bench.run(start.run_id, start.namespace)
+                assert (run.task_queue, run.workflow_type) == (start.task_queue, start.workflow_type)
+                assert (run.version, run.input) == (start.version, start.input)
+                assert (answer.born, run.executions, run.worker_id is not None) == (lease, int(lease), lease)
+                if start.lease is not None:
+                    state = await bench.store.read_lease(start.namespace, start.run_id, start.lease.token, False)
+                    assert state is not None
+                    assert (state.lease, state.worker_id) == (start.lease.length, bench.worker_id)
+
     async def test_the_birth_lease_opens_the_run(self, bench: Bench) -> None:
         lease = self.lease(bench)
         start = bench.start_run(lease=lease)

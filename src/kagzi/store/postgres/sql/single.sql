@@ -99,4 +99,4 @@ SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coale
        trace_context
 FROM asked
 ON CONFLICT DO NOTHING
-RETURNING namespace, run_id, status, token, started_at, available_at;
+RETURNING namespace, run_id, status, started_at, available_at;

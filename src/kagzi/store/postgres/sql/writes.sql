@@ -134,10 +134,18 @@ WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.status = 'RUNNING'
 -- name: start_runs
 -- Insert runs. An id that is taken, by run_id or by external_id, inserts nothing; the caller looks it up then.
 -- Sorted by external id, so that two processes that start the same runs do not wait for each other in a circle.
+-- What most runs of a batch have in common is sent once if all of them have: a column with one value is that of every run.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), asked AS MATERIALIZED (
-    SELECT n.*, i.now, coalesce(n.start_at, i.now + coalesce(n.delay, 0)) AS available_at,
+    SELECT coalesce(n.namespace, ($2::text[])[1]) AS namespace, n.run_id, n.external_id,
+           coalesce(n.task_queue, ($5::text[])[1]) AS task_queue,
+           coalesce(n.workflow_type, ($6::text[])[1]) AS workflow_type, coalesce(n.version, ($7::text[])[1]) AS version,
+           n.priority, n.input, n.retry_policy, n.lease_length, n.timeout, n.deadline_at,
+           -- These two matter only to runs with a token.
+           coalesce(n.birth_length, ($16::bigint[])[1]) AS birth_length, n.token,
+           coalesce(n.worker_id, ($18::uuid[])[1]) AS worker_id,
+           n.trace_context, n.poll, i.now, coalesce(n.start_at, i.now + coalesce(n.delay, 0)) AS available_at,
            n.token IS NOT NULL AND coalesce(n.start_at, i.now + coalesce(n.delay, 0)) <= i.now AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
@@ -167,7 +175,7 @@ SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coale
        trace_context
 FROM asked
 ON CONFLICT DO NOTHING
-RETURNING namespace, run_id, status, token, started_at, available_at;
+RETURNING namespace, run_id, status, started_at, available_at;
 
 -- name: store_inputs
 -- Inputs too large for their run's row; in the transaction that inserted the runs.
