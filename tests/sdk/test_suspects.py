@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
+from kagzi import Kagzi
+from kagzi.api.engine import Engine
+from kagzi.api.operations import Chunk, ChunkAnswer, CompleteStep, HandBackRun, StartStep
+from kagzi.api.reply import Reply
+from kagzi.api.workers import Poll, Polled, Registered
 from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.ids import RandomIds
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.suspects import APART, TRIAL, Suspects
+from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from tests.engine.support import run
+from tests.sdk.test_heartbeat import new_claim
 
 
 class Held:
@@ -135,3 +146,100 @@ def test_what_is_gone_already_is_not_tried(bench: Bench) -> None:
     gone.gone = True
     assert bench.claim(gone, Held("second", 2)) == ["second"]
     assert gone.handed_back == []
+
+
+class Claims:
+    """An engine's worker service that has two suspects to give, and stores nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.polls = 0
+        self.unsettled: list[tuple[Chunk, Reply[ChunkAnswer]]] = []
+
+    async def register(self, _: object) -> Registered:
+        return Registered(lease=60 * SECOND, heartbeat=20 * SECOND)
+
+    async def poll(self, _: Poll) -> Polled:
+        self.polls += 1
+        if self.polls > 1:
+            await asyncio.get_running_loop().create_future()
+        claims = [replace(new_claim(name, 60 * SECOND), token=name, crashes=2) for name in ("first", "second")]
+        return Polled(now=0, claims=tuple(claims))
+
+    def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
+        reply: Reply[ChunkAnswer] = Reply()
+        self.unsettled.append((chunk, reply))
+        return reply
+
+    def settle(self) -> list[Chunk]:
+        settled, self.unsettled = self.unsettled, []
+        for _, reply in settled:
+            reply.settle(ChunkAnswer.DONE)
+        return [chunk for chunk, _ in settled]
+
+    async def deregister(self, _: str) -> None: ...
+
+
+class NoHeart:
+    def __init__(self, *_: object) -> None: ...
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def hurry(self) -> None: ...
+
+
+def test_a_worker_begins_one_suspect_once_the_other_is_safe_and_claims_nothing_until_it_has_progressed() -> None:
+    app = Kagzi("memory://")
+    begun: list[int] = []
+    release = [asyncio.Event(), asyncio.Event()]
+
+    @app.step
+    async def hold(number: int) -> None:
+        begun.append(number)
+        await release[number].wait()
+
+    @app.workflow(name="order")
+    async def order() -> None:
+        await hold(0)
+        await hold(1)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        clock: Any = SimpleNamespace(
+            now=lambda: round(loop.time() * SECOND), monotonic=lambda: round(loop.time() * SECOND)
+        )
+        service = Claims()
+        engine = cast("Engine", SimpleNamespace(workers=service))
+        settings = WorkerSettings(adopt=False, grace=0)
+        worker = Worker(
+            engine,
+            app,
+            namespace="default",
+            clock=clock,
+            ids=RandomIds(clock.now),
+            settings=settings,
+            heart=NoHeart,
+        )
+        await worker.start()
+        await asyncio.sleep(1)
+        assert (begun, service.polls) == ([], 1)
+        (handed_back,) = service.settle()
+        assert handed_back.run_id == "second"
+        assert isinstance(handed_back.operations[-1], HandBackRun)
+        await asyncio.sleep(1)
+        assert (begun, service.polls) == ([0], 1)
+        release[0].set()
+        await asyncio.sleep(1)
+        assert [type(operation) for chunk in service.settle() for operation in chunk.operations] == [StartStep]
+        await asyncio.sleep(1)
+        assert (begun, service.polls) == ([0], 1)  # to begin a step is no progress, and its end is not stored
+        assert [type(operation) for chunk in service.settle() for operation in chunk.operations] == [CompleteStep]
+        await asyncio.sleep(0.1)
+        assert (begun, service.polls) == ([0, 1], 2)
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0.1)
+        service.settle()
+        await stopping
+
+    run(main)
