@@ -88,6 +88,33 @@ async def test_a_claim_is_flat_with_100_000_finished_and_10_000_sleeping_runs(pl
         assert pages_read(plan) < 600, plan
 
 
+FILL_STEPS = """
+INSERT INTO kagzi.step_runs (namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, input_hash)
+SELECT 'default', ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'pay', 1, 'FUNCTION', 'COMPLETED',
+    1, 1, 0
+FROM generate_series(1, $1::integer) AS n
+"""
+
+
+async def test_histories_are_read_run_by_run(planner: asyncpg.Connection) -> None:
+    runs = ",".join(f"00000000-0000-7000-8000-{number:012x}" for number in range(1, 50_000, 1000))
+    asked = f"'default', '{{{runs}}}'"
+    # Planned while the table was empty, as in a process that has just created it.
+    await explain(planner, "read_history", asked)
+    await planner.execute(FILL, 50_000)
+    await planner.execute(FILL_STEPS, 50_000)
+
+    kept = await explain_again(planner, asked)
+    fresh = await explain(planner, "read_history", asked)
+    await planner.execute("ANALYZE kagzi.step_runs")
+    informed = await explain(planner, "read_history", asked)
+
+    for plan in (kept, fresh, informed):
+        assert "rows=50 " in plan
+        assert "Seq Scan" not in plan
+        assert pages_read(plan) < 600, plan
+
+
 async def test_the_horizon_is_flat_as_well(planner: asyncpg.Connection) -> None:
     await planner.execute(FILL, 110_000)
 

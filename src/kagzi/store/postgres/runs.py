@@ -59,14 +59,15 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     if rows[0]["run_id"] is None:
         return Polled(now=time, claims=())
     run_ids = [str(row["run_id"]) for row in rows]
-    histories = await read_histories(connection, poll.namespace, run_ids)
+    begun = [run_id for run_id, row in zip(run_ids, rows, strict=True) if not row["fresh"]]
+    histories = await read_histories(connection, poll.namespace, begun) if begun else {}
     apart = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["input"] is None]
     inputs: dict[str, bytes] = {}
     if apart:
         found = await connection.fetch(_READ_INPUTS, poll.namespace, apart)
         inputs = {str(row["run_id"]): row["data"] for row in found}
     claims = [
-        claim_of(row, run_id, poll, inputs.get(run_id), histories[run_id])
+        claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []))
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
     return Polled(now=time, claims=tuple(claims))

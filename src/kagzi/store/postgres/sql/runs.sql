@@ -4,7 +4,7 @@
 -- limit is applied inside a CTE, which runs once; under IN (SELECT … LIMIT) it may run again for every row and claim
 -- more than the limit. The token begins with how often the run was claimed: a poll that arrives twice must not revive
 -- what was written under its first lease. `lease_length` is fixed with the first claim, so that heartbeats know what
--- to renew a lease to.
+-- to renew a lease to. A `fresh` run has no history: nobody has driven it, it repeats no other, nothing was sent to it.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS (
@@ -41,7 +41,8 @@ WITH instant AS MATERIALIZED (
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
     RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
               r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
-              r.cancel_requested, r.origin_run_id, r.trace_context
+              r.cancel_requested, r.origin_run_id, r.trace_context,
+              r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh
 )
 SELECT i.now, c.*
 FROM instant AS i
@@ -50,7 +51,7 @@ LEFT JOIN (
     UNION ALL
     SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
            a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token,
-           a.cancel_requested, a.origin_run_id, a.trace_context
+           a.cancel_requested, a.origin_run_id, a.trace_context, false
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;
