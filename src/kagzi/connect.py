@@ -28,7 +28,8 @@ from kagzi.settings import DATA_DIRECTORY, Settings, is_loopback, project_direct
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol import Store
 
-_CONNECTIONS_OF_THEIR_OWN = 5  # three lanes, the announcer and the listener
+_SERVER_LANES = 2  # one for starts and one for chunks, since the calls that bring those are batches already
+_CONNECTIONS_OF_THEIR_OWN = _SERVER_LANES + 2  # and the announcer and the listener
 ACCEPTED = (
     "memory://, sqlite:///file.db, sqlite:////absolute/file.db, postgresql://user@host/database or grpc://host:50051"
 )
@@ -214,4 +215,6 @@ def _postgres(url: str, connections: int | None, retention_days: int, listen_url
     if connections is None:
         return PostgresStore(url, retention_days=retention_days, listen_url=listen_url)
     pool_size = max(1, connections - _CONNECTIONS_OF_THEIR_OWN)
-    return PostgresStore(url, pool_size=pool_size, retention_days=retention_days, listen_url=listen_url)
+    return PostgresStore(
+        url, pool_size=pool_size, lanes=_SERVER_LANES, retention_days=retention_days, listen_url=listen_url
+    )

@@ -78,6 +78,28 @@ def test_batches_are_bounded_by_count_and_by_bytes_and_keep_the_order() -> None:
     assert run(main) == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
 
 
+def test_what_came_with_one_call_is_written_apart_from_the_next_if_it_is_worth_a_batch() -> None:
+    async def main() -> list[int]:
+        database = Database()
+        batcher = Batcher(database.apply)
+
+        def call(size: int) -> list[Reply[Answer]]:
+            replies = [batcher.submit(write(f"{number}")) for number in range(size)]
+            batcher.part()
+            return replies
+
+        large = call(50) + call(50)
+        await asyncio.gather(*large)
+        small = call(10) + call(10)
+        await asyncio.gather(*small)
+        many = [reply for _ in range(6) for reply in call(50)]
+        await asyncio.gather(*many)
+        return [len(batch) for batch in database.batches]
+
+    # Of many calls at once the last are written together: nobody gains if each of them waits for all others.
+    assert run(main) == [50, 50, 20, 50, 250]
+
+
 def test_each_write_gets_its_own_answer() -> None:
     async def main() -> None:
         database = Database()

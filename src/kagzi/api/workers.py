@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -190,6 +190,15 @@ class WorkerService(Protocol):
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         """Offer free slots to runs started in this process; the returned function takes the offer back."""
+        ...
+
+
+class HostedWorkers(WorkerService, Protocol):
+    """For a server, to which workers send many chunks in one call."""
+
+    def commit_together(self, chunks: Iterable[Chunk]) -> list[Reply[ChunkAnswer]]:
+        """Apply the chunks of one call, apart from those of the next one if they are worth a batch: then the worker
+        goes on with the runs of the first call while those of the second are written."""
         ...
 
 

@@ -40,6 +40,7 @@ Broken = set[tuple[str, str]]  # (run_id, token) of leases with a chunk that fai
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 _CLOSING_PATIENCE: Final = 5.0
+_WORTH_A_BATCH: Final = 32  # writes
 _TRIES: Final = 64  # to find the culprits of a refused batch
 
 
@@ -89,6 +90,12 @@ class Batcher:
         batch.replies.append(reply)
         batch.weight += weight
         return reply
+
+    def part(self) -> None:
+        """What comes now is written apart from what came before, if that is worth a batch and little is waiting: then
+        those who sent the one go on while the other is written."""
+        if self._filling is not None and len(self._filling.writes) >= _WORTH_A_BATCH and len(self._waiting) < 2:
+            self._filling = None
 
     async def close(self) -> None:
         """Refuse new writes and wait for those already here."""
@@ -229,6 +236,10 @@ class Lanes:
 
     def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         return self._batchers[self._lane_of(write)].submit(write, weight)
+
+    def part(self) -> None:
+        for batcher in self._batchers:
+            batcher.part()
 
     async def close(self) -> None:
         for batcher in self._batchers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -37,6 +37,7 @@ class Workers:
         settings: EngineSettings,
     ) -> None:
         self._store = store
+        self._lanes = lanes
         self._submit = lanes.submit
         self._wakeups = wakeups
         self._driven = driven
@@ -92,6 +93,11 @@ class Workers:
         except KagziError as error:
             return settled(error)
         return self._submit(chunk, weight)
+
+    def commit_together(self, chunks: Iterable[Chunk]) -> list[Reply[ChunkAnswer]]:
+        replies = [self.commit(chunk) for chunk in chunks]
+        self._lanes.part()
+        return replies
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         check_heartbeat(heartbeat)

@@ -24,7 +24,7 @@ A = TypeVar("A")
 Send = Callable[[str, list[T]], Awaitable["list[A | KagziError]"]]
 
 _MOST_WAITING = 100_000
-_WORTH_TWO_CALLS = 32  # items
+_WORTH_TWO_CALLS = 64  # items
 _WORTH_A_CALL = 0.5  # of the items of the largest under way
 
 

@@ -108,8 +108,13 @@ class WorkerService(UnaryCalls):
         if len(request.chunks) > CALL_ITEMS:
             raise InvalidRequest(f"chunks has {len(request.chunks):,} items; at most {CALL_ITEMS:,} go into one call")
         namespace = namespace_of(request.namespace)
-        # All of them are in the engine's hands before the first is waited for.
-        results = await gather([self._submit(chunk, namespace) for chunk in request.chunks])
+        try:
+            chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
+            replies = self._workers.commit_together(chunks)
+        except InvalidRequest:
+            # All of them are in the engine's hands before the first is waited for.
+            replies = [self._submit(chunk, namespace) for chunk in request.chunks]
+        results = await gather(replies)
         return pb.CommitBatchResponse(results=[self._result(result) for result in results])
 
     def _submit(self, message: pb.Chunk, namespace: str) -> Reply[ChunkAnswer]:
