@@ -11,9 +11,7 @@ import contextlib
 import gc
 import logging
 import signal
-import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from msgspec.structs import replace
@@ -33,6 +31,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest
+from kagzi.event_loop import new_event_loop
 from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
@@ -456,13 +455,9 @@ async def _start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Star
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
-    """asyncio.run, on uvloop where it is installed (pip install "kagzi[speed]"); but a step that will not end, as a
-    task that swallows its cancellation or in a thread, does not keep the process alive."""
-    factory = None
-    if sys.platform != "win32":
-        with contextlib.suppress(ImportError):
-            factory = import_module("uvloop").new_event_loop
-    runner = asyncio.Runner(loop_factory=factory)
+    """asyncio.run, on our event loop; but a step that will not end, as a task that swallows its cancellation or in a
+    thread, does not keep the process alive."""
+    runner = asyncio.Runner(loop_factory=new_event_loop)
     loop = runner.get_loop()
     loop.set_default_executor(DaemonExecutor())
     try:

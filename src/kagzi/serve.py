@@ -23,6 +23,7 @@ from kagzi.coordinator.coordinator import Coordinator
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
+from kagzi.event_loop import new_event_loop
 from kagzi.ids import RandomIds
 from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
@@ -210,7 +211,8 @@ def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) ->
                 loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(main())
 
 
 def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:

@@ -58,9 +58,19 @@ def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str
     return process.returncode, err
 
 
+def hide_uvloop(shop: Shell) -> None:
+    """As where it is not installed; all other tests with processes of their own have it."""
+    hidden = shop.directory / "hidden"
+    hidden.mkdir()
+    (hidden / "uvloop.py").write_text("raise ImportError('hidden')\n")
+    shop.environ["PYTHONPATH"] = os.pathsep.join([str(hidden), *filter(None, [shop.environ.get("PYTHONPATH")])])
+
+
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.FixtureRequest) -> None:
     arguments = ["--url", request.getfixturevalue("postgres_database")] if database == "postgres" else []
+    if database == "sqlite":
+        hide_uvloop(shop)
     server = shop.spawn("server", "--port", "0", "--log-format", "json", *arguments)
     url = f"grpc://127.0.0.1:{port_of(server)}"
     (shop.directory / "go-1").touch()
