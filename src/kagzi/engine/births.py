@@ -21,11 +21,11 @@ _FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
 
 
 class Births:
-    """An `Adopter` for one poll, for as long as it waits."""
+    """An `Adopter` for one poll, for as long as it waits; `arrived` is called with the first run."""
 
     def __init__(self, poll: Poll, limit: int, lease: Span, arrived: Callable[[], None]) -> None:
+        self.number = poll.number
         self._worker_id = poll.worker_id
-        self._number = poll.number
         self._token = _FIRST_CLAIM + poll.token[8:]
         self._types = {(offered.name, offered.version) for offered in poll.types}
         self._room = limit
@@ -37,14 +37,14 @@ class Births:
         self._settled: asyncio.Future[None] | None = None
 
     def reserve(self, start: StartRun) -> BirthLease | None:
-        if self._room <= self._reserved or self._claims:
-            return None  # what comes now would have to wait for the next poll
+        if self._room <= self._reserved + len(self._claims) or self._answered():
+            return None
         types = self._types
         if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
             return None
         self._reserved += 1
         length = self._lease if start.lease_length is None else start.lease_length
-        return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self._number)
+        return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self.number)
 
     def adopt(self, claim: Claim, now: Instant) -> None:
         self._claims[claim.run_id] = claim  # by run: a start that was sent twice is born once, and told of twice
@@ -55,6 +55,10 @@ class Births:
 
     def decline(self, lease: BirthLease) -> None:  # noqa: ARG002 (they are all alike)
         self._settle()
+
+    def _answered(self) -> bool:
+        """Whether what comes now would have to wait for another poll."""
+        return bool(self._claims)
 
     def close(self) -> None:
         """Whoever asked waits no longer."""
@@ -72,3 +76,22 @@ class Births:
         self._reserved -= 1
         if self._reserved == 0 and self._settled is not None and not self._settled.done():
             self._settled.set_result(None)
+
+
+class NextBirths(Births):
+    """The same for the poll that a worker makes next; but if something may be due (`dirty`), that goes first."""
+
+    def __init__(self, poll: Poll, limit: int, lease: Span, dirty: Callable[[], bool]) -> None:
+        super().__init__(poll, limit, lease, _nothing)
+        self._dirty = dirty
+
+    @property
+    def any(self) -> bool:
+        return bool(self._claims) or self._reserved > 0
+
+    def _answered(self) -> bool:
+        return self._dirty()
+
+
+def _nothing() -> None:
+    pass

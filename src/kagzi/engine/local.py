@@ -200,7 +200,9 @@ class _Parts:
         self.namespaces = namespaces = Namespaces(store)
         self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
         self._heartbeats = Heartbeats(store, settings, released=self.wakeups.changed)
-        self.workers = Workers(store, self._lanes, self.wakeups, driven, namespaces, self._heartbeats, settings)
+        self.workers = Workers(
+            store, self._lanes, self.wakeups, driven, namespaces, self._heartbeats, ids.token, settings
+        )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store)
         self.keys = Keys(store, settings)
@@ -229,6 +231,7 @@ class _Parts:
     async def close(self) -> None:
         await self.audit.close()
         self.events.close()
+        await self.workers.close()
         await self._lanes.close()
         await self._heartbeats.close()
         await self.wakeups.close()

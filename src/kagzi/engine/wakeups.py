@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
+from kagzi.api.workers import Polled
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import Run
 from kagzi.engine.births import Births
@@ -52,6 +53,7 @@ class Watch:
         self.polls = 0  # under way
         self.polled_at = now
         self.births: Births | None = None  # of the poll that waits
+        self.handed_out: Polled | None = None  # to the latest poll, before it looked
         self._waiters: list[asyncio.Future[None]] = []
 
     def wake(self) -> None:

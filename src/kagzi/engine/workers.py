@@ -17,6 +17,7 @@ from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_
 from kagzi.engine.driven import Driven
 from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.next_polls import NextPolls
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups, Watch
 from kagzi.errors import KagziError, Unavailable
@@ -34,6 +35,7 @@ class Workers:
         driven: Driven,
         namespaces: Namespaces,
         heartbeats: Heartbeats,
+        new_token: Callable[[], str],
         settings: EngineSettings,
     ) -> None:
         self._store = store
@@ -44,6 +46,7 @@ class Workers:
         self._namespaces = namespaces
         self._heartbeats = heartbeats
         self._settings = settings
+        self._next_polls = NextPolls(lanes.submit, driven, new_token, settings)
         self._payload_bytes = settings.payload_bytes
         self._loop = asyncio.get_running_loop()
 
@@ -63,29 +66,22 @@ class Workers:
         if poll.number < watch.number:
             return self._nothing()  # a straggler; the worker has long gone on
         if poll.number == watch.number:
+            if watch.handed_out is not None:
+                return watch.handed_out
             watch.dirty = True  # a repeat: what it claimed the first time is in the database
         else:
             watch.number = poll.number
+            watch.handed_out = None
             watch.release()  # a poll that still waits has been given up
         watch.polls += 1
         try:
-            while True:
-                if watch.dirty:
-                    polled = await self._claim(poll, watch)
-                    if polled is None:
-                        return self._nothing()
-                    if polled.claims:
-                        return polled
-                seconds = deadline - self._loop.time()
-                if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
-                    return self._nothing()
-                if not watch.dirty:
-                    polled = await self._wait(poll, watch, seconds)
-                    if polled is not None:
-                        return polled
+            polled = await self._next_polls.take(poll, watch) or await self._look(poll, watch, deadline)
         finally:
             watch.polls -= 1
             watch.polled_at = self._loop.time()
+        if poll.adopts and watch.number == poll.number and self._driven.attached(poll.worker_id) is None:
+            self._next_polls.offer(poll, watch, len(polled.claims))
+        return polled
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
@@ -106,11 +102,29 @@ class Workers:
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
         check_home(namespace)
+        self._next_polls.give_up(worker_id)
         self._wakeups.forget(worker_id)
         self._wakeups.changed(await self._store.deregister(worker_id, namespace))
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         return self._driven.attach(adopter, tuple((namespace, queue) for queue in queues))
+
+    async def close(self) -> None:
+        await self._next_polls.close()
+
+    async def _look(self, poll: Poll, watch: Watch, deadline: float) -> Polled:
+        while True:
+            if watch.dirty:
+                polled = await self._claim(poll, watch)
+                if polled is None or polled.claims:
+                    return polled or self._nothing()
+            seconds = deadline - self._loop.time()
+            if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
+                return self._nothing()
+            if not watch.dirty:
+                polled = await self._wait(poll, watch, seconds)
+                if polled is not None:
+                    return polled
 
     async def _wait(self, poll: Poll, watch: Watch, seconds: float) -> Polled | None:
         """Until there may be something to claim, or runs were born for this poll."""

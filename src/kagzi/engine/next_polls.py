@@ -1,0 +1,119 @@
+"""Runs born for the poll that a worker makes next (see `births.py`).
+
+While an answer is on its way the worker still has the room that is left. A run that is started then is born leased to
+its next poll, and waits here for it. A worker whose loop is busy, which tries a suspect alone or has left does not come
+soon: after a while what was born for it is handed back.
+
+The token of these runs is ours, and nobody knows it before they are handed out: so we cannot take them from a worker
+that has moved to another server. If the answer is lost, repeating the poll here brings it again; elsewhere the next
+heartbeat, which has heard of the poll and does not list the runs, gives them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kagzi.api.operations import Chunk, HandBackRun
+from kagzi.api.reply import Reply
+from kagzi.api.workers import Poll, Polled
+from kagzi.engine.births import NextBirths
+from kagzi.engine.driven import Driven
+from kagzi.engine.settings import EngineSettings
+from kagzi.engine.wakeups import Watch
+
+_KEPT_SECONDS: Final = 0.25  # a poll follows the answer to the one before within milliseconds
+
+
+class NextPolls:
+    def __init__(
+        self,
+        submit: Callable[[Chunk], Reply[Any]],
+        driven: Driven,
+        new_token: Callable[[], str],
+        settings: EngineSettings,
+    ) -> None:
+        self._submit = submit
+        self._new_token = new_token
+        self._driven = driven
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._offers: dict[str, _Offer] = {}  # by worker
+        self._handing_back: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def offer(self, poll: Poll, watch: Watch, given: int) -> None:
+        """The poll was answered with so many runs; the worker still has room for the rest of its limit."""
+        room = min(poll.limit - given, self._settings.claim_limit)
+        if self._closed or room <= 0 or poll.worker_id in self._offers:
+            return
+        following = replace(poll, number=poll.number + 1, token=self._new_token())
+        births = NextBirths(following, room, self._settings.lease, lambda: watch.dirty)
+        withdraw = self._driven.offer(births, watch.queues)
+        timer = self._loop.call_later(_KEPT_SECONDS, self.give_up, poll.worker_id)
+        self._offers[poll.worker_id] = _Offer(births, withdraw, timer)
+
+    async def take(self, poll: Poll, watch: Watch) -> Polled | None:
+        """What was born for this poll before it came."""
+        offer = self._offers.get(poll.worker_id)
+        if offer is None or poll.number < offer.births.number:
+            return None
+        if poll.number > offer.births.number:
+            self.give_up(poll.worker_id)
+            return None
+        del self._offers[poll.worker_id]
+        offer.end()
+        try:
+            now, claims = await offer.births.collect()
+        except asyncio.CancelledError:
+            self._begin_to_hand_back(offer.births)
+            raise
+        if not claims:
+            return None
+        watch.handed_out = Polled(now=now, claims=claims)
+        return watch.handed_out
+
+    def give_up(self, worker_id: str) -> None:
+        """This worker does not come."""
+        offer = self._offers.pop(worker_id, None)
+        if offer is not None:
+            offer.end()
+            self._begin_to_hand_back(offer.births)
+
+    async def close(self) -> None:
+        """Offer nothing more, and hand back what nobody has come for."""
+        self._closed = True
+        for worker_id in list(self._offers):
+            self.give_up(worker_id)
+        if self._handing_back:
+            await asyncio.wait(list(self._handing_back))
+
+    def _begin_to_hand_back(self, births: NextBirths) -> None:
+        if births.any:
+            task = self._loop.create_task(self._hand_back(births), name="kagzi-hand-back")
+            self._handing_back.add(task)
+            task.add_done_callback(self._handing_back.discard)
+
+    async def _hand_back(self, births: NextBirths) -> None:
+        _, claims = await births.collect()
+        for claim in claims:
+            back = (HandBackRun(),)
+            # Whatever the answer is: should it be an error, the lease ends.
+            self._submit(Chunk(namespace=claim.namespace, run_id=claim.run_id, token=claim.token, operations=back))
+
+
+class _Offer:
+    __slots__ = ("_timer", "_withdraw", "births")
+
+    def __init__(self, births: NextBirths, withdraw: Callable[[], None], timer: asyncio.TimerHandle) -> None:
+        self.births = births
+        self._withdraw = withdraw
+        self._timer = timer
+
+    def end(self) -> None:
+        self.births.close()
+        self._withdraw()
+        self._timer.cancel()

@@ -1,0 +1,215 @@
+"""Runs that are started while a worker of another process is between two polls."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kagzi.api.operations import StartRun
+from kagzi.api.workers import Heartbeat, Poll
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.engine.local import LocalEngine
+from kagzi.store.sqlite import SqliteStore
+from tests.engine.support import (
+    WORKER,
+    cancel,
+    count_calls,
+    database_now,
+    new_engine,
+    new_poll,
+    new_registration,
+    new_start,
+    run,
+)
+
+
+def adopting(number: int = 1, **fields: Any) -> Poll:
+    return new_poll(number, adopts=True, **fields)
+
+
+async def answered(engine: LocalEngine, **fields: Any) -> None:
+    """The first poll of a worker, answered with nothing; its second one is yet to come."""
+    assert (await engine.workers.poll(adopting(wait=SECOND, **fields))).claims == ()
+
+
+async def started(engine: LocalEngine, **fields: Any) -> tuple[StartRun, RunStatus]:
+    start = new_start(engine, **fields)
+    return start, (await engine.workflows.start(start)).status
+
+
+def test_a_run_started_between_two_polls_is_the_answer_to_the_second() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            calls = count_calls(engine.store)  # type: ignore[arg-type]
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            began = asyncio.get_running_loop().time()
+            polled = await engine.workers.poll(adopting(2))
+            assert asyncio.get_running_loop().time() == began
+            (claim,) = polled.claims
+            assert claim.run_id == start.run_id
+            assert polled.now == claim.started_at
+            assert calls["claim"] == 0
+            assert await engine.workers.poll(adopting(2)) == polled  # its answer was lost
+
+    run(main)
+
+
+def test_also_after_an_answer_with_runs_but_only_in_the_room_that_is_left() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await started(engine)
+            assert len((await engine.workers.poll(adopting(limit=3))).claims) == 1
+            states = [(await started(engine))[1] for _ in range(3)]
+            assert states == [RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.PENDING]
+            assert len((await engine.workers.poll(adopting(2, limit=2))).claims) == 2
+            assert len((await engine.workers.poll(adopting(3, limit=1))).claims) == 1
+
+    run(main)
+
+
+def test_a_poll_that_adopts_nothing_leaves_no_offer() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            assert (await engine.workers.poll(new_poll(wait=SECOND))).claims == ()
+            assert (await started(engine))[1] is RunStatus.PENDING
+
+    run(main)
+
+
+def test_if_the_worker_does_not_come_soon_the_run_goes_back_and_its_poll_claims_it() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            await asyncio.sleep(1)
+            assert (await engine.workflows.get("default", start.run_id)).status is RunStatus.PENDING
+            (claim,) = (await engine.workers.poll(adopting(2))).claims
+            assert (claim.run_id, claim.executions) == (start.run_id, 2)
+
+    run(main)
+
+
+def test_a_worker_that_came_and_went_away_again_gets_its_run_with_the_next_poll() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            store: Any = engine.store
+            await answered(engine)
+            apply = store.apply
+
+            async def slowly(*args: Any) -> Any:
+                await asyncio.sleep(5)
+                return await apply(*args)
+
+            store.apply = slowly
+            starting = asyncio.ensure_future(engine.workflows.start(start := new_start(engine)))
+            await asyncio.sleep(0)
+            gone = asyncio.create_task(engine.workers.poll(adopting(2)))
+            await asyncio.sleep(1)
+            assert not gone.done()
+            await cancel(gone)
+            assert (await starting).status is RunStatus.RUNNING
+            (claim,) = (await engine.workers.poll(adopting(2))).claims
+            assert (claim.run_id, claim.executions) == (start.run_id, 2)
+
+    run(main)
+
+
+def test_a_late_poll_for_which_nothing_was_born_waits_like_any_other() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            await asyncio.sleep(1)
+            task = asyncio.create_task(engine.workers.poll(adopting(2)))
+            await asyncio.sleep(1)
+            assert not task.done()
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            assert [claim.run_id for claim in (await task).claims] == [start.run_id]
+
+    run(main)
+
+
+def test_a_poll_that_was_left_out_gives_its_runs_back() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            start, _ = await started(engine)
+            (claim,) = (await engine.workers.poll(adopting(3))).claims
+            assert (claim.run_id, claim.executions) == (start.run_id, 2)
+
+    run(main)
+
+
+def test_what_is_older_goes_first() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            older, status = await started(engine, workflow_type="refund")
+            assert status is RunStatus.PENDING
+            newer, status = await started(engine)
+            assert status is RunStatus.PENDING
+            claims = (await engine.workers.poll(adopting(2, types=(*new_poll().types, *_type("refund"))))).claims
+            assert [claim.run_id for claim in claims] == [older.run_id, newer.run_id]
+
+    run(main)
+
+
+def _type(name: str) -> tuple[Any, ...]:
+    (known,) = new_poll().types
+    return (type(known)(name),)
+
+
+def test_a_worker_that_leaves_gives_back_what_was_born_for_it() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await engine.workers.register(new_registration())
+            await answered(engine)
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            await engine.workers.deregister(WORKER)
+            assert (await engine.workflows.get("default", start.run_id)).status is RunStatus.PENDING
+            assert (await started(engine))[1] is RunStatus.PENDING
+
+    run(main)
+
+
+def test_a_worker_that_went_to_another_server_gives_them_back_with_its_heartbeat(tmp_path: Path) -> None:
+    async def main() -> None:
+        def engine() -> LocalEngine:
+            return new_engine(SqliteStore(str(tmp_path / "kagzi.db"), now=database_now, inline=True))
+
+        async with engine() as one, engine() as other:
+            await answered(one)
+            start, status = await started(one)
+            assert status is RunStatus.RUNNING
+            # Neither the poll before it nor the one it was born for finds it there: the first server may hand it back.
+            assert (await other.workers.poll(adopting(1, wait=0))).claims == ()
+            assert (await other.workers.poll(adopting(2, wait=0))).claims == ()
+            await other.workers.heartbeat(Heartbeat(worker_id=WORKER, held=(), heard=2))
+            (claim,) = (await other.workers.poll(adopting(3))).claims
+            assert (claim.run_id, claim.executions) == (start.run_id, 2)
+            await asyncio.sleep(1)  # and the first server, which still waits for it, does not take it away
+            held = Heartbeat(worker_id=WORKER, held=((claim.run_id, claim.token),), heard=3)
+            assert (await other.workers.heartbeat(held)).lost == ()
+
+    run(main)
+
+
+def test_a_server_that_closes_hands_them_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        def engine() -> LocalEngine:
+            return new_engine(SqliteStore(str(tmp_path / "kagzi.db"), now=database_now, inline=True))
+
+        async with engine() as other:
+            async with engine() as one:
+                await answered(one)
+                start, status = await started(one)
+                assert status is RunStatus.RUNNING
+            assert (await other.workflows.get("default", start.run_id)).status is RunStatus.PENDING
+
+    run(main)
