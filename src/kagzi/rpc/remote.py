@@ -64,6 +64,7 @@ from kagzi.rpc.convert.runs import (
 )
 from kagzi.rpc.convert.steps import step_from_wire
 from kagzi.rpc.convert.work import (
+    all_done,
     answer_from_wire,
     chunk_to_wire,
     claim_from_wire,
@@ -343,14 +344,13 @@ class RemoteWorkers:
         return Polled(now=answer.now_us, claims=tuple(claims))
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
-        weights = [_weight(operation) for operation in chunk.operations]
-        weight = sum(weights)
-        if weight > _PART_BYTES and len(weights) > 1:
-            return reply_of(self._commit_in_parts(chunk, weights))
         try:
             message = converted(chunk_to_wire, chunk)
         except InvalidRequest as error:
             return settled(error)
+        weight = message.ByteSize()
+        if weight > _PART_BYTES and len(chunk.operations) > 1:
+            return reply_of(self._commit_in_parts(chunk))
         return self._chunks.submit(chunk.namespace, message, weight)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
@@ -394,19 +394,26 @@ class RemoteWorkers:
             token = page.next_page_token
         return claim_from_wire(claim, namespace, input, history)
 
-    async def _commit_in_parts(self, chunk: Chunk, weights: list[int]) -> ChunkAnswer:
+    async def _commit_in_parts(self, chunk: Chunk) -> ChunkAnswer:
         """A chunk too large for one message: one part after the other, each only if those before it are durable."""
         part: list[Operation] = []
         size = 0
-        for operation, weight in zip(chunk.operations, weights, strict=True):
+        for operation in chunk.operations:
+            weight = _weight(operation)
             if part and size + weight > _PART_BYTES:
-                answer = await self.commit(_part(chunk, part))
+                answer = await self._commit_part(chunk, part)
                 if answer is not ChunkAnswer.DONE:
                     return answer
                 part, size = [], 0
             part.append(operation)
             size += weight
-        return await self.commit(_part(chunk, part))
+        return await self._commit_part(chunk, part)
+
+    def _commit_part(self, chunk: Chunk, operations: list[Operation]) -> Reply[ChunkAnswer]:
+        message = chunk_to_wire(
+            Chunk(namespace=chunk.namespace, run_id=chunk.run_id, token=chunk.token, operations=tuple(operations))
+        )
+        return self._chunks.submit(chunk.namespace, message, message.ByteSize())
 
     async def _send_chunks(self, namespace: str, chunks: list[worker_pb2.Chunk]) -> list[ChunkAnswer | KagziError]:
         answer = await self._call(
@@ -415,11 +422,9 @@ class RemoteWorkers:
             worker_pb2.CommitBatchResponse,
             WRITE_SECONDS,
         )
+        if answer == all_done(len(chunks)):
+            return [ChunkAnswer.DONE] * len(chunks)
         return [answer_from_wire(result) or error_of(result.error) for result in answer.results]
-
-
-def _part(chunk: Chunk, operations: list[Operation]) -> Chunk:
-    return Chunk(namespace=chunk.namespace, run_id=chunk.run_id, token=chunk.token, operations=tuple(operations))
 
 
 def _weight(operation: Operation) -> int:

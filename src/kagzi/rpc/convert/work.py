@@ -290,19 +290,17 @@ def step_from_record(record: pb.StepRecord) -> Step:
 
 
 def chunk_to_wire(chunk: Chunk) -> pb.Chunk:
-    steps: list[pb.StepRecord] = []
     message = pb.Chunk(run_id=chunk.run_id, token=chunk.token)
     for operation in chunk.operations:
         if isinstance(operation, StepOperation):
-            steps.append(_operation_to_record(operation))
+            _add_step(message, operation)
         else:
             _set_end(message, operation)
-    message.steps.extend(steps)
     return message
 
 
-def _operation_to_record(operation: StepOperation) -> pb.StepRecord:
-    return pb.StepRecord(
+def _add_step(message: pb.Chunk, operation: StepOperation) -> None:
+    message.steps.add(
         step_id=operation.step_id,
         attempt=operation.attempt,
         kind=_KINDS[operation.kind],
@@ -354,19 +352,20 @@ def _operation_from_record(record: pb.StepRecord) -> StepOperation:
     if kind is None:
         raise InvalidRequest(f"kind {record.kind} of step {record.step_id[:100]!r} is not known")
     has = record.HasField
+    # Whether a field is there is asked only of those that look empty: asking costs as much as reading.
     return operation(
         step_id=record.step_id,
         attempt=record.attempt,
         kind=kind,
-        completed_seq=record.completed_seq if has("completed_seq") else None,
+        completed_seq=record.completed_seq or (0 if has("completed_seq") else None),
         started_at=record.started_at_us,
-        finished_at=record.finished_at_us if has("finished_at_us") else None,
-        retry_at=record.retry_at_us if has("retry_at_us") else None,
-        timeout_at=record.timeout_at_us if has("timeout_at_us") else None,
-        input=record.input if has("input") else None,
+        finished_at=record.finished_at_us or (0 if has("finished_at_us") else None),
+        retry_at=record.retry_at_us or (0 if has("retry_at_us") else None),
+        timeout_at=record.timeout_at_us or (0 if has("timeout_at_us") else None),
+        input=record.input or (b"" if has("input") else None),
         input_hash=record.input_hash,
-        output=record.output if has("output") else None,
-        error=record.error if has("error") else None,
+        output=record.output or (b"" if has("output") else None),
+        error=record.error or (b"" if has("error") else None),
     )
 
 
@@ -392,6 +391,15 @@ def _end_of(message: pb.Chunk) -> RunOperation | None:
 
 def answer_to_wire(answer: ChunkAnswer) -> pb.ChunkResult:
     return pb.ChunkResult(answer=_ANSWERS[answer])
+
+
+_DONE: Final = pb.CommitBatchResponse(results=[answer_to_wire(ChunkAnswer.DONE)]).SerializeToString()
+
+
+def all_done(chunks: int) -> pb.CommitBatchResponse:
+    """What nearly every call is answered with. The items of a list follow one another on the wire, so many that are
+    alike are one repeated."""
+    return pb.CommitBatchResponse.FromString(_DONE * chunks)
 
 
 def answer_from_wire(result: pb.ChunkResult) -> ChunkAnswer | None:

@@ -31,7 +31,7 @@ def traced(tracer: Tracer, name: str, handle: Handle) -> Handle:
     return answer
 
 
-async def start(host: Host, start: StartRun, call: Call | None) -> Started:
+def start(host: Host, start: StartRun, call: Call | None) -> Awaitable[Started]:
     """Start a run, in the trace that it names or else in that of the call.
 
     A call that starts many runs has no trace of its own: each of them gets a span of the server's.
@@ -40,8 +40,12 @@ async def start(host: Host, start: StartRun, call: Call | None) -> Started:
     context, tracer = start.trace_context, host.tracer
     if context is None and call is not None:
         context = tracing.from_headers(call.invocation_metadata()) if tracer is None else tracing.current()
-        return await workflows.start(start if context is None else replace(start, trace_context=context))
+        return workflows.start(start if context is None else replace(start, trace_context=context))
     if context is None or tracer is None:
-        return await workflows.start(start)
+        return workflows.start(start)
+    return _start_traced(host, tracer, start, context)
+
+
+async def _start_traced(host: Host, tracer: Tracer, start: StartRun, context: str) -> Started:
     with tracing.serving(tracer, "kagzi.v1.WorkflowService/StartWorkflow", context) as span:
-        return await workflows.start(replace(start, trace_context=tracing.context_of(span)))
+        return await host.engine.workflows.start(replace(start, trace_context=tracing.context_of(span)))

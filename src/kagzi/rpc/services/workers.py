@@ -13,6 +13,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.work import (
+    all_done,
     answer_to_wire,
     chunk_from_wire,
     heartbeat_answer_to_wire,
@@ -115,6 +116,8 @@ class WorkerService(UnaryCalls):
             # All of them are in the engine's hands before the first is waited for.
             replies = [self._submit(chunk, namespace) for chunk in request.chunks]
         results = await gather(replies)
+        if results.count(ChunkAnswer.DONE) == len(results):
+            return all_done(len(results))
         return pb.CommitBatchResponse(results=[self._result(result) for result in results])
 
     def _submit(self, message: pb.Chunk, namespace: str) -> Reply[ChunkAnswer]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
 from kagzi.api.ending import cancel_run
 from kagzi.api.operations import Started
+from kagzi.api.reply import Reply, gather, reply_of, settled
 from kagzi.api.workflows import RunFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
@@ -45,7 +45,8 @@ class WorkflowService:
     # Starting.
 
     async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:
-        return started_to_wire(await self._start(request, namespace_of(request.namespace), call))
+        started = await self._start(request, namespace_of(request.namespace), call)
+        return started_to_wire(_unless_refused(request, started))
 
     async def StartWorkflows(self, request: pb.StartWorkflowsRequest, call: Call) -> pb.StartWorkflowsResponse:  # noqa: ARG002
         if len(request.starts) > CALL_ITEMS:
@@ -54,29 +55,33 @@ class WorkflowService:
         for start in request.starts:
             if start.namespace not in ("", request.namespace):
                 raise InvalidRequest("starts: every run of one call belongs to the namespace of the call")
-        results = await asyncio.gather(
-            *[self._start(start, namespace, None) for start in request.starts], return_exceptions=True
-        )
-        return pb.StartWorkflowsResponse(results=[self._start_result(result) for result in results])
+        # All of them are in the engine's hands before the first is waited for.
+        results = await gather([self._begin(start, namespace) for start in request.starts])
+        return pb.StartWorkflowsResponse(results=list(map(self._start_result, request.starts, results)))
 
-    async def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Started:
+    def _begin(self, request: pb.StartWorkflowRequest, namespace: str) -> Reply[Started]:
+        try:
+            started = self._start(request, namespace, None)
+        except Exception as error:
+            return settled(error)
+        return started if isinstance(started, Reply) else reply_of(started)
+
+    def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Awaitable[Started]:
         if request.on_conflict in (pb.ON_CONFLICT_RESTART_FINISHED, pb.ON_CONFLICT_RESTART_FAILED):
             raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
         if request.on_conflict not in pb.OnConflict.values():
             raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
         run_id = request.run_id or self._host.ids.run_id()
         start = start_from_wire(request, namespace=namespace, run_id=run_id)
-        started = await traces.start(self._host, start, call)
-        if started.already_exists and request.on_conflict == pb.ON_CONFLICT_FAIL:
-            raise Conflict(f"there is a run with the id {request.external_id!r} already: {started.run_id}")
-        return started
+        return traces.start(self._host, start, call)
 
-    def _start_result(self, result: Started | BaseException) -> pb.StartResult:
-        if isinstance(result, BaseException):
-            if isinstance(result, asyncio.CancelledError):
-                raise result
-            return pb.StartResult(error=describe(result, self._host.ids.token)[1])
-        return pb.StartResult(started=started_to_wire(result))
+    def _start_result(self, request: pb.StartWorkflowRequest, result: Started | Exception) -> pb.StartResult:
+        if not isinstance(result, Exception):
+            try:
+                return pb.StartResult(started=started_to_wire(_unless_refused(request, result)))
+            except Conflict as conflict:
+                result = conflict
+        return pb.StartResult(error=describe(result, self._host.ids.token)[1])
 
     # Looking.
 
@@ -178,3 +183,9 @@ class WorkflowService:
         if trouble is not None and not runs and not unknown:
             raise trouble
         return runs, unknown
+
+
+def _unless_refused(request: pb.StartWorkflowRequest, started: Started) -> Started:
+    if started.already_exists and request.on_conflict == pb.ON_CONFLICT_FAIL:
+        raise Conflict(f"there is a run with the id {request.external_id!r} already: {started.run_id}")
+    return started
