@@ -21,6 +21,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
+from kagzi.collector import fewer_collections
 from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
@@ -51,10 +52,6 @@ R = TypeVar("R")
 logger = logging.getLogger("kagzi")
 
 DEFAULT_QUEUE = "default"
-
-# A worker makes many objects that live for a moment, and breaks their cycles itself. Looking for garbage after every
-# 700 of them, as Python does by default, costs it a tenth of its time; while there is a worker it is done less often.
-_YOUNG_OBJECTS = 20_000
 MOST_AT_ONCE = 10_000
 MOST_CRASHES = 1_000_000
 SHORTEST_LEASE = SECOND // 10
@@ -346,13 +343,11 @@ class Kagzi(Registrar):
         handlers = list(logging.getLogger().handlers)
         for handler in handlers:
             handler.addFilter(silent)
-        thresholds = gc.get_threshold()
-        gc.set_threshold(max(thresholds[0], _YOUNG_OBJECTS), *thresholds[1:])
         try:
-            async with worker:
-                yield worker
+            with fewer_collections():
+                async with worker:
+                    yield worker
         finally:
-            gc.set_threshold(*thresholds)
             for handler in handlers:
                 handler.removeFilter(silent)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from kagzi.access import Gate
 from kagzi.clock import SystemClock
+from kagzi.collector import fewer_collections
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.engine.local import LocalEngine
@@ -211,7 +213,8 @@ def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) ->
                 loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    gc.freeze()  # what is loaded by now stays
+    with fewer_collections(), asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(main())
 
 
