@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import grpc
@@ -52,6 +52,9 @@ class _Exchange:
         self._service = service
         self._stream = stream
         self._loop = asyncio.get_running_loop()
+        # Those of all its calls. Asked once: gRPC makes them anew each time.
+        self._metadata: grpc.aio.Metadata | None = stream.invocation_metadata()
+        self._peer: str = stream.peer()
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._unsent: deque[ExchangedAnswer] = deque()
         self._sender: asyncio.Task[None] | None = None
@@ -101,7 +104,7 @@ class _Exchange:
         self._service.calls -= 1
 
     async def _answer(self, call: ExchangedCall, place: int) -> None:
-        about = _CallOnStream(self._stream, self._loop.time, call.timeout_us)
+        about = _CallOnStream(self._metadata, self._peer, self._loop.time, call.timeout_us)
         try:
             response = await self._service.answer(call, about, place)
             answer = ExchangedAnswer(number=call.number, response=response)
@@ -130,10 +133,13 @@ class _Exchange:
 class _CallOnStream:
     """`services.host.Call`."""
 
-    __slots__ = ("_ends", "_stream", "_time")
+    __slots__ = ("_ends", "_metadata", "_peer", "_time")
 
-    def __init__(self, stream: Any, time: Any, timeout_us: int) -> None:
-        self._stream = stream
+    def __init__(
+        self, metadata: grpc.aio.Metadata | None, peer: str, time: Callable[[], float], timeout_us: int
+    ) -> None:
+        self._metadata = metadata
+        self._peer = peer
         self._time = time
         self._ends = time() + timeout_us / SECOND if timeout_us > 0 else None
 
@@ -141,9 +147,7 @@ class _CallOnStream:
         return None if self._ends is None else max(0.0, self._ends - self._time())
 
     def invocation_metadata(self) -> grpc.aio.Metadata | None:
-        metadata: grpc.aio.Metadata | None = self._stream.invocation_metadata()
-        return metadata
+        return self._metadata
 
     def peer(self) -> str:
-        peer: str = self._stream.peer()
-        return peer
+        return self._peer
