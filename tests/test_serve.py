@@ -239,6 +239,11 @@ async def test_who_is_told_what_can_be_called(
         await gate.close()
 
 
+def test_a_server_writes_the_chunks_of_all_workers_on_one_connection() -> None:
+    assert make_store("postgresql://db/shop").lanes == 3
+    assert make_store("postgresql://db/shop", connections=50).lanes == 2
+
+
 def test_a_server_is_no_client() -> None:
     assert server_url(Settings(url="grpc://kagzi:50051", db_url="memory://")) == "memory://"
     assert server_url(Settings(url="memory://")) == "memory://"

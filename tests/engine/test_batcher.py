@@ -4,16 +4,17 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from kagzi.api.operations import Answer, Chunk, ChunkAnswer, Started, StartRun, Write
+from kagzi.api.operations import Answer, Chunk, ChunkAnswer, HandBackRun, Started, StartRun, Write
 from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Batcher
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, KagziError, Unavailable
-from tests.engine.support import run
+from tests.engine.support import new_engine, run
 
 
 def write(name: str, run_id: str = "") -> Chunk:
@@ -325,3 +326,27 @@ def test_starts_and_chunks_share_batches() -> None:
         assert await other is ChunkAnswer.DONE
 
     run(main)
+
+
+def test_the_chunks_of_one_call_are_a_batch_of_their_own() -> None:
+    async def main() -> list[int]:
+        async with new_engine() as engine:
+            store: Any = engine.store
+            apply, sizes = store.apply, []
+
+            async def counted(writes: list[Write], *rest: Any) -> list[Answer]:
+                sizes.append(len(writes))
+                answers: list[Answer] = await apply(writes, *rest)
+                return answers
+
+            store.apply = counted
+            run_ids = [engine._ids.run_id() for _ in range(80)]
+            chunks = [
+                Chunk(namespace="default", run_id=run_id, token=run_id, operations=(HandBackRun(),))
+                for run_id in run_ids
+            ]
+            calls = engine.workers.commit_together(chunks[:40]) + engine.workers.commit_together(chunks[40:])
+            assert set(await asyncio.gather(*calls)) == {ChunkAnswer.LEASE_LOST}
+            return sizes
+
+    assert run(main) == [40, 40]

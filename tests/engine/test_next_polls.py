@@ -10,6 +10,7 @@ from kagzi.api.operations import StartRun
 from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.store.sqlite import SqliteStore
 from tests.engine.support import (
@@ -27,6 +28,11 @@ from tests.engine.support import (
 
 def adopting(number: int = 1, **fields: Any) -> Poll:
     return new_poll(number, adopts=True, **fields)
+
+
+def engine_on(directory: Path) -> LocalEngine:
+    """One of several that share a database."""
+    return new_engine(SqliteStore(str(directory / "kagzi.db"), now=database_now, inline=True))
 
 
 async def answered(engine: LocalEngine, **fields: Any) -> None:
@@ -153,15 +159,11 @@ def test_what_is_older_goes_first() -> None:
             assert status is RunStatus.PENDING
             newer, status = await started(engine)
             assert status is RunStatus.PENDING
-            claims = (await engine.workers.poll(adopting(2, types=(*new_poll().types, *_type("refund"))))).claims
+            types = (WorkflowType("order"), WorkflowType("refund"))
+            claims = (await engine.workers.poll(adopting(2, types=types))).claims
             assert [claim.run_id for claim in claims] == [older.run_id, newer.run_id]
 
     run(main)
-
-
-def _type(name: str) -> tuple[Any, ...]:
-    (known,) = new_poll().types
-    return (type(known)(name),)
 
 
 def test_a_worker_that_leaves_gives_back_what_was_born_for_it() -> None:
@@ -180,10 +182,7 @@ def test_a_worker_that_leaves_gives_back_what_was_born_for_it() -> None:
 
 def test_a_worker_that_went_to_another_server_gives_them_back_with_its_heartbeat(tmp_path: Path) -> None:
     async def main() -> None:
-        def engine() -> LocalEngine:
-            return new_engine(SqliteStore(str(tmp_path / "kagzi.db"), now=database_now, inline=True))
-
-        async with engine() as one, engine() as other:
+        async with engine_on(tmp_path) as one, engine_on(tmp_path) as other:
             await answered(one)
             start, status = await started(one)
             assert status is RunStatus.RUNNING
@@ -202,11 +201,8 @@ def test_a_worker_that_went_to_another_server_gives_them_back_with_its_heartbeat
 
 def test_a_server_that_closes_hands_them_back(tmp_path: Path) -> None:
     async def main() -> None:
-        def engine() -> LocalEngine:
-            return new_engine(SqliteStore(str(tmp_path / "kagzi.db"), now=database_now, inline=True))
-
-        async with engine() as other:
-            async with engine() as one:
+        async with engine_on(tmp_path) as other:
+            async with engine_on(tmp_path) as one:
                 await answered(one)
                 start, status = await started(one)
                 assert status is RunStatus.RUNNING

@@ -109,12 +109,13 @@ class WorkerService(UnaryCalls):
         if len(request.chunks) > CALL_ITEMS:
             raise InvalidRequest(f"chunks has {len(request.chunks):,} items; at most {CALL_ITEMS:,} go into one call")
         namespace = namespace_of(request.namespace)
+        # All of them are in the engine's hands before the first is waited for.
         try:
             chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
-            replies = self._workers.commit_together(chunks)
         except InvalidRequest:
-            # All of them are in the engine's hands before the first is waited for.
             replies = [self._submit(chunk, namespace) for chunk in request.chunks]
+        else:
+            replies = self._workers.commit_together(chunks)
         results = await gather(replies)
         if results.count(ChunkAnswer.DONE) == len(results):
             return all_done(len(results))
