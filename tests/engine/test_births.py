@@ -163,3 +163,17 @@ def test_of_a_poll_and_its_repeat_only_the_repeat_is_answered() -> None:
             await cancel(first)
 
     run(main)
+
+
+def test_a_waiting_poll_hears_of_a_run_before_the_one_who_started_it() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            order: list[str] = []
+            polling = await waiting(engine, adopting())
+            polling.add_done_callback(lambda _: order.append("poll"))
+            starting = asyncio.ensure_future(engine.workflows.start(new_start(engine)))
+            starting.add_done_callback(lambda _: order.append("start"))
+            await asyncio.gather(polling, starting)
+            assert order == ["poll", "start"]
+
+    run(main)

@@ -470,3 +470,61 @@ def test_closing_the_engine_releases_waiters_and_polls() -> None:
             _ = engine.workflows
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("runs", "attached", "expected"),
+    [
+        (1, False, ["end", "commit"]),
+        (2, False, ["commit", "commit", "end", "end"]),  # together: whoever shares a call has more to do
+        (1, True, ["commit", "end"]),  # a worker of this process frees its slot first
+    ],
+)
+def test_who_waits_for_a_run_alone_hears_of_its_end_before_the_one_who_wrote_it(
+    runs: int, attached: bool, expected: list[str]
+) -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = [await engine.workflows.start(new_start(engine)) for _ in range(runs)]
+            claims = (await engine.workers.poll(new_poll(limit=runs))).claims
+            if attached:
+                engine.workers.attach(SlotWorker(1), "default", ("elsewhere",))
+            order: list[str] = []
+            for each in started:
+                end = engine.workflows.expect("default", each.run_id)
+                assert end is not None
+                end.then(lambda _: order.append("end"))
+            commits = [engine.workers.commit(chunk(claim, complete())) for claim in claims]
+            for commit in commits:
+                commit.then(lambda _: order.append("commit"))
+            for commit in commits:
+                await commit
+            await asyncio.sleep(0)
+            assert order == expected
+
+    run(main)
+
+
+def test_the_end_of_a_run_that_is_not_driven_here_does_not_pass_by() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = await engine.workflows.start(new_start(engine, task_queue="elsewhere"))
+            assert engine.workflows.expect("default", started.run_id) is None
+            assert engine.workflows.expect("default", UNKNOWN) is None
+            assert engine.wakeups.expected_runs() == []
+
+    run(main)
+
+
+def test_an_end_that_nobody_expects_any_more_is_not_kept() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = await engine.workflows.start(new_start(engine))
+            await claim_one(engine)
+            end = engine.workflows.expect("default", started.run_id)
+            assert end is not None
+            assert engine.wakeups.expected_runs() == [("default", started.run_id)]
+            engine.workflows.unexpect("default", started.run_id, end)
+            assert engine.wakeups.expected_runs() == []
+
+    run(main)

@@ -8,7 +8,7 @@ from kagzi.api.admin import AdminService
 from kagzi.api.events import EventService
 from kagzi.api.namespaces import NamespaceService
 from kagzi.api.workers import HostedWorkers, LeaseService, WorkerService
-from kagzi.api.workflows import WorkflowService
+from kagzi.api.workflows import HostedWorkflows, WorkflowService
 from kagzi.core.health import Health
 from kagzi.core.load import Load
 from kagzi.core.page import PageTokens
@@ -52,6 +52,9 @@ class ManagedEngine(Engine, Protocol):
 
 class HostedEngine(ManagedEngine, Protocol):
     """An engine that a server can host: it answers for workers that know no tokens."""
+
+    @property
+    def workflows(self) -> HostedWorkflows: ...
 
     @property
     def workers(self) -> HostedWorkers: ...

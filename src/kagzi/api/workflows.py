@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
@@ -56,4 +57,17 @@ class WorkflowService(Protocol):
 
     async def repeat(self, repeat: RepeatRun) -> Started:
         """A new run like a finished one; see RepeatRun. NotFound, or Conflict while that one has not finished."""
+        ...
+
+
+class HostedWorkflows(WorkflowService, Protocol):
+    """For a server, where many wait for the ends of many runs."""
+
+    def expect(self, namespace: str, run_id: str) -> Reply[Run | None] | None:
+        """What will be heard of the run's end, if that passes by here: None if it does not. Settled with None, it has
+        to be looked for after all (`wait`)."""
+        ...
+
+    def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:
+        """Nobody waits for it any more."""
         ...

@@ -190,6 +190,12 @@ class Driven:
                 self._cancel_settled(write.namespace, answer)
             elif self._events.on and isinstance(write, RepeatRun) and isinstance(answer, Started):
                 self._tell_started(write.namespace, answer)
+        if len(writes) == 1 and not self._by_worker:
+            # Whoever waits for the run or for its end hears of it before the one who wrote it. Of many writes the
+            # replies go first: those who share calls have more to do with them.
+            self._tell(self._ended)
+            self._deliver(births)
+            return
         if self._ended:
             # After the callbacks of this batch's own replies, in which workers free the slots of these runs: whoever
             # starts another run when it has its result should find the slot free.

@@ -9,7 +9,7 @@ it could announce) is found by the pulse, which reads the horizon once a second.
 * Due times known here (runs parked or delayed in this process, the earliest of each queue from the horizon)
   are in one heap under one timer. They are the database's instants; `now` estimates its clock from the
   instants it sent.
-* Waiters for results are futures by run.
+* Waiters for results are replies by run.
 * Announcements to other processes go out at once, and then at most one round trip every few milliseconds.
 """
 
@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
+from kagzi.api.reply import Reply
 from kagzi.api.workers import Polled
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import Run
@@ -85,8 +86,8 @@ class Wakeups:
         self._settings = settings
         self._watches: dict[str, Watch] = {}
         self._by_queue: dict[Queue, dict[str, Watch]] = {}
-        self._results: dict[RunKey, list[asyncio.Future[Run | None]]] = {}
-        self._deadlines: dict[asyncio.Future[Run | None], float] = {}
+        self._results: dict[RunKey, list[Reply[Run | None]]] = {}
+        self._deadlines: dict[Reply[Run | None], float] = {}
         self._outgoing = Outgoing(announce, settings.announce_every)
         self._offsets: deque[int] = deque(maxlen=_CLOCK_SAMPLES)
         self._offset = 0
@@ -203,30 +204,31 @@ class Wakeups:
 
     # Results.
 
-    def expect(self, namespace: str, run_id: str, deadline: float) -> asyncio.Future[Run | None]:
-        """A future that is done when the run may have finished: with the run, or None for "look again"; and soon after
-        the deadline, by the clock of the loop."""
-        future: asyncio.Future[Run | None] = self._loop.create_future()
+    def expect(self, namespace: str, run_id: str, deadline: float | None = None) -> Reply[Run | None]:
+        """Settled when the run may have finished: with the run, or None for "look again"; and soon after the deadline,
+        by the clock of the loop."""
+        reply: Reply[Run | None] = Reply()
         if self._closed:
-            future.set_result(None)
-            return future
-        self._results.setdefault((namespace, run_id), []).append(future)
-        self._deadlines[future] = deadline
+            reply.settle(None)
+            return reply
+        self._results.setdefault((namespace, run_id), []).append(reply)
+        if deadline is not None:
+            self._deadlines[reply] = deadline
         self.check_soon()
-        return future
+        return reply
 
     def expire(self) -> None:
         """Let those whose deadline has passed look at the state of things."""
         now = self._loop.time()
-        for future, deadline in self._deadlines.items():
-            if deadline <= now and not future.done():
-                future.set_result(None)
+        for reply in [reply for reply, deadline in self._deadlines.items() if deadline <= now]:
+            if not reply.done():
+                reply.settle(None)
 
-    def unexpect(self, namespace: str, run_id: str, future: asyncio.Future[Run | None]) -> None:
-        self._deadlines.pop(future, None)
+    def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:
+        self._deadlines.pop(reply, None)
         waiting = self._results.get((namespace, run_id))
-        if waiting is not None and future in waiting:
-            waiting.remove(future)
+        if waiting is not None and reply in waiting:
+            waiting.remove(reply)
             if not waiting:
                 del self._results[namespace, run_id]
 
@@ -268,9 +270,9 @@ class Wakeups:
         waiting = self._results.pop((namespace, run_id), None)
         if waiting is None:
             return False
-        for future in waiting:
-            if not future.done():
-                future.set_result(run)
+        for reply in waiting:
+            if not reply.done():
+                reply.settle(run)
         return True
 
     def _arm(self, queue: Queue, at: Instant) -> None:

@@ -10,6 +10,7 @@ from typing import Final, cast
 from msgspec.structs import replace
 
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.reply import Reply
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
@@ -146,7 +147,7 @@ class Workflows:
         look = not self._driven.alive(namespace, run_id)
         while True:
             # Subscribe before looking, so that an end in between is not missed.
-            future = self._wakeups.expect(namespace, run_id, deadline)
+            reply = self._wakeups.expect(namespace, run_id, deadline)
             try:
                 if look:
                     run = await self.get(namespace, run_id)
@@ -155,18 +156,26 @@ class Workflows:
                     if self._wakeups.is_closed():
                         raise Unavailable("the engine was closed while waiting for a run")
                 if timeout >= _LONG:
-                    finished = await future  # the pulse ends it
+                    finished = await reply  # the pulse ends it
                 else:
-                    timer = self._loop.call_at(deadline, _expire, future)
+                    timer = self._loop.call_at(deadline, _expire, reply)
                     try:
-                        finished = await future
+                        finished = await reply
                     finally:
                         timer.cancel()
                 if finished is not None:
                     return finished
                 look = True
             finally:
-                self._wakeups.unexpect(namespace, run_id, future)
+                self._wakeups.unexpect(namespace, run_id, reply)
+
+    def expect(self, namespace: str, run_id: str) -> Reply[Run | None] | None:
+        if not self._driven.alive(namespace, run_id):
+            return None
+        return self._wakeups.expect(namespace, run_id)
+
+    def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:
+        self._wakeups.unexpect(namespace, run_id, reply)
 
     async def cancel(self, cancel: CancelRun) -> CancelAnswer:
         check_name(cancel.namespace, "namespace")
@@ -204,6 +213,6 @@ class Workflows:
         return await self._start(start, weight)
 
 
-def _expire(future: asyncio.Future[Run | None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _expire(reply: Reply[Run | None]) -> None:
+    if not reply.done():
+        reply.settle(None)

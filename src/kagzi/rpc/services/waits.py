@@ -8,13 +8,17 @@ there for the next one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from typing import Any, Final
 
-from kagzi.api.workflows import WorkflowService
+from kagzi.api.reply import Reply
+from kagzi.api.workflows import HostedWorkflows
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import Run
 from kagzi.errors import KagziError, NotFound
+
+RunKey = tuple[str, str]  # (namespace, run id)
 
 _KEPT_SECONDS: Final = 10.0  # after the last call that asked
 _WAIT: Final[Span] = 3600 * SECOND
@@ -22,19 +26,29 @@ _MOST: Final = 100_000
 
 
 class _Wait:
-    __slots__ = ("asked_at", "calls", "task")
+    """For one run: its end is expected, or looked for by a task, or known."""
 
-    def __init__(self, task: asyncio.Future[Run]) -> None:
-        self.task = task
+    __slots__ = ("asked_at", "calls", "end", "expected", "task")
+
+    def __init__(self) -> None:
+        self.end: Run | Exception | None = None
+        self.expected: Reply[Run | None] | None = None
+        self.task: asyncio.Task[Run] | None = None
         self.calls: set[asyncio.Future[None]] = set()
         self.asked_at = 0.0
 
+    def settle(self, end: Run | Exception) -> None:
+        self.end = end
+        self.expected = self.task = None
+        for call in self.calls:
+            _set(call)
+
 
 class Waits:
-    def __init__(self, workflows: WorkflowService) -> None:
+    def __init__(self, workflows: HostedWorkflows) -> None:
         self._workflows = workflows
         self._loop = asyncio.get_running_loop()
-        self._waits: dict[tuple[str, str], _Wait] = {}
+        self._waits: dict[RunKey, _Wait] = {}
         self._sweep: asyncio.TimerHandle | None = None
 
     async def any_of(
@@ -42,26 +56,25 @@ class Waits:
     ) -> tuple[list[Run], list[str], KagziError | None]:
         """Runs that have finished, ids of those that do not exist, and what else went wrong."""
         waits = {run_id: self._wait(namespace, run_id) for run_id in run_ids}
-        if waits and not any(entry.task.done() for entry in waits.values()):
+        if waits and all(entry.end is None for entry in waits.values()):
             await self._first_of(list(waits.values()), wait)
         runs: list[Run] = []
         unknown: list[str] = []
         trouble: KagziError | None = None
         for run_id, entry in waits.items():
-            if not entry.task.done():
+            end = entry.end
+            if end is None:
                 continue
-            try:
-                run = entry.task.result()
-                if run.status.finished:
-                    runs.append(run)
-                    continue  # until it was sent
-            except NotFound:
-                unknown.append(run_id)
-            except KagziError as error:
-                trouble = error
-            except asyncio.CancelledError:
-                pass
+            if isinstance(end, Run) and end.status.finished:
+                runs.append(end)
+                continue  # until it was sent
             self._waits.pop((namespace, run_id), None)
+            if isinstance(end, NotFound):
+                unknown.append(run_id)
+            elif isinstance(end, KagziError):
+                trouble = end
+            elif isinstance(end, Exception):
+                raise end
         return runs, unknown, trouble
 
     def sent(self, run: Run) -> None:
@@ -71,8 +84,8 @@ class Waits:
     def close(self) -> None:
         if self._sweep is not None:
             self._sweep.cancel()
-        for entry in self._waits.values():
-            entry.task.cancel()
+        for key, entry in self._waits.items():
+            self._give_up(key, entry)
         self._waits.clear()
 
     def _wait(self, namespace: str, run_id: str) -> _Wait:
@@ -81,13 +94,40 @@ class Waits:
         if entry is None:
             if len(self._waits) >= _MOST:
                 self._forget(0.0)
-            entry = _Wait(self._loop.create_task(self._workflows.wait(namespace, run_id, _WAIT)))
-            self._waits[key] = entry
-            entry.task.add_done_callback(lambda task: _wake(entry, task))
+            entry = self._waits[key] = _Wait()
+            self._begin(key, entry)
             if self._sweep is None:
                 self._sweep = self._loop.call_later(_KEPT_SECONDS, self._clean)
         entry.asked_at = self._loop.time()
         return entry
+
+    def _begin(self, key: RunKey, entry: _Wait) -> None:
+        entry.expected = self._workflows.expect(*key)
+        if entry.expected is None:
+            self._look(entry, self._workflows.wait(*key, _WAIT))
+        else:
+            entry.expected.then(partial(self._heard, key, entry))
+
+    def _heard(self, key: RunKey, entry: _Wait, end: Run | Exception | None) -> None:
+        if end is None:
+            entry.expected = None
+            self._look(entry, self._find(*key))
+        else:
+            entry.settle(end)
+
+    async def _find(self, namespace: str, run_id: str) -> Run:
+        run = await self._workflows.get(namespace, run_id)
+        return run if run.status.finished else await self._workflows.wait(namespace, run_id, _WAIT)
+
+    def _look(self, entry: _Wait, looking: Coroutine[Any, Any, Run]) -> None:
+        entry.task = self._loop.create_task(looking)
+        entry.task.add_done_callback(partial(_found, entry))
+
+    def _give_up(self, key: RunKey, entry: _Wait) -> None:
+        if entry.expected is not None:
+            self._workflows.unexpect(*key, entry.expected)
+        if entry.task is not None:
+            entry.task.cancel()
 
     async def _first_of(self, waits: list[_Wait], wait: Span) -> None:
         call: asyncio.Future[None] = self._loop.create_future()
@@ -113,15 +153,14 @@ class Waits:
         oldest = self._loop.time() - kept
         for key, entry in list(self._waits.items()):
             if not entry.calls and entry.asked_at <= oldest:
-                entry.task.cancel()
+                self._give_up(key, entry)
                 del self._waits[key]
 
 
-def _wake(entry: _Wait, task: asyncio.Future[Run]) -> None:
+def _found(entry: _Wait, task: asyncio.Task[Run]) -> None:
     if not task.cancelled():
-        task.exception()  # counts as retrieved, should nobody ask again
-    for call in entry.calls:
-        _set(call)
+        error = task.exception()
+        entry.settle(task.result() if not isinstance(error, Exception) else error)
 
 
 def _set(future: asyncio.Future[None]) -> None:
