@@ -6,33 +6,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from kagzi.interruption import Interruptible
+
 T = TypeVar("T")
 
 
 class Closing(asyncio.Event):
     def __init__(self) -> None:
         super().__init__()
-        self._waits: set[asyncio.Timeout] = set()
+        self._waits: set[Interruptible] = set()
 
     def set(self) -> None:
         super().set()
-        waits, self._waits = self._waits, set()
-        for wait in waits:
-            wait.reschedule(asyncio.get_running_loop().time())
+        for wait in self._waits:
+            wait.interrupt()
 
     async def until(self, work: Callable[[], Awaitable[T]], otherwise: T) -> T:
         """Do the work, unless the server closes first: then it is cancelled."""
         if self.is_set():
             return otherwise
-        wait = asyncio.timeout(None)
-        try:
-            async with wait:
-                self._waits.add(wait)
-                try:
-                    return await work()
-                finally:
-                    self._waits.discard(wait)
-        except TimeoutError:
-            if not wait.expired():
-                raise
-            return otherwise
+        with Interruptible() as wait:
+            self._waits.add(wait)
+            try:
+                return await work()
+            finally:
+                self._waits.discard(wait)
+        return otherwise

@@ -276,7 +276,7 @@ def test_calls_that_wait_are_cut_short() -> None:
         other = await admit(gate, POLL, database.make(Role.WORKER), "a")
 
         async def wait(who: Caller) -> None:
-            async with gate.call(who):
+            with gate.call(who):
                 await asyncio.sleep(60)
 
         waiting, staying = asyncio.ensure_future(wait(caller)), asyncio.ensure_future(wait(other))
@@ -322,7 +322,7 @@ def test_the_first_key_closes_an_open_server() -> None:
         caller = await admit(gate, POLL, None, "a")
 
         async def wait() -> None:
-            async with gate.call(caller):
+            with gate.call(caller):
                 await asyncio.sleep(60)
 
         waiting = asyncio.ensure_future(wait())
@@ -342,13 +342,13 @@ def test_too_many_calls_of_one_key() -> None:
         one = await admit(gate, GET, database.make(), "a")
         await asyncio.sleep(1.1)
         two = await admit(gate, GET, database.make(), "a")
-        async with gate.call(one), gate.call(one):
+        with gate.call(one), gate.call(one):
             with pytest.raises(LimitExceeded):
-                async with gate.call(one):
+                with gate.call(one):
                     pass
-            async with gate.call(two):
+            with gate.call(two):
                 pass
-        async with gate.call(one), gate.call(one):
+        with gate.call(one), gate.call(one):
             pass
 
     play(scene, calls_per_key=2)

@@ -22,12 +22,12 @@ def test_an_idle_server_with_keys_asks_at_most_twice_a_second() -> None:
 
             async def wait() -> None:
                 caller = await gate.admit(WAIT, key=key, namespace="default", peer="")
-                async with gate.call(caller):
+                with gate.call(caller):
                     await engine.workflows.wait("default", remote.run_id, 600 * SECOND)
 
             async def poll() -> None:
                 caller = await gate.admit(POLL, key=key, namespace="default", peer="")
-                async with gate.call(caller):
+                with gate.call(caller):
                     await engine.workers.poll(new_poll(wait=600 * SECOND))
 
             tasks = [asyncio.create_task(wait()), asyncio.create_task(poll())]

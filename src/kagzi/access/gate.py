@@ -6,7 +6,7 @@ that is not known yet may be a new one: that is looked up at once, a few times i
 asks.
 
 >>> caller = await gate.admit(action, key=key, namespace=request.namespace, peer=peer)
->>> async with gate.call(caller):          # counts it, and ends it should the key be revoked meanwhile
+>>> with gate.call(caller):                # counts it, and ends it should the key be revoked meanwhile
 ...     namespace = caller.confine(request.namespace)
 """
 
@@ -16,10 +16,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from math import inf
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, Self
 
 from kagzi.access.caller import Caller
 from kagzi.access.rates import StartRate
@@ -30,6 +30,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.key import Key, Role, read_key
 from kagzi.core.namespace import DEFAULT_NAMESPACE, Namespace
 from kagzi.errors import KagziError, LimitExceeded, PermissionDenied, Unauthenticated, Unavailable
+from kagzi.interruption import Interruptible
 
 log = logging.getLogger("kagzi.access")
 
@@ -132,7 +133,7 @@ class Gate:
             self._starts.take(meant, runs, asyncio.get_running_loop().time())
         return caller
 
-    def call(self, caller: Caller) -> AbstractAsyncContextManager[None]:
+    def call(self, caller: Caller) -> AbstractContextManager[object, Literal[False]]:
         """Surrounds what is done for a caller: LimitExceeded if too much is under way for it already, Unauthenticated
         in the middle of it should the key be revoked."""
         return _Call(self, caller)
@@ -274,7 +275,7 @@ class Gate:
                 key = self._live.keys.get(key_id)
                 good = key is not None and key.live(now)
             if not good:
-                call.end()
+                call.interrupt()
 
     # Those who were refused.
 
@@ -315,31 +316,23 @@ def _caller(rule: Rule, key: Key, peer: str) -> Caller:
     return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer)
 
 
-class _Call(AbstractAsyncContextManager[None]):
-    """Ends like `asyncio.timeout`, of which this is the part that every call can afford."""
-
-    __slots__ = ("_cancelling", "_ended", "_gate", "_task", "caller")
+class _Call(Interruptible):
+    __slots__ = ("_gate", "caller")
 
     def __init__(self, gate: Gate, caller: Caller) -> None:
+        super().__init__()
         self._gate = gate
         self.caller = caller
-        self._ended = False
 
-    def end(self) -> None:
-        if not self._ended:
-            self._ended = True
-            self._task.cancel()
-
-    async def __aenter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._cancelling = task.cancelling()
+    def __enter__(self) -> Self:
+        super().__enter__()
         self._gate._begin(self)
+        return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    ) -> Literal[False]:
         self._gate._finish(self)
-        if self._ended and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if super().__exit__(kind, error, traceback):
             raise Unauthenticated(_BAD_KEY if self.caller.key_id is not None else _NO_KEY) from None
+        return False

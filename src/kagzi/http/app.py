@@ -184,7 +184,7 @@ class Endpoint:
                 caller = await self._admit(request)
                 if caller is None:
                     return await self._answer(request, None)
-                async with self._gate.call(caller):
+                with self._gate.call(caller):
                     return await self._answer(request, caller)
         except asyncio.CancelledError:
             code = "CANCELLED"

@@ -4,7 +4,7 @@ ends, or when the server closes, and none of these waits for another."""
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.types import Receive, Scope, Send
 
@@ -19,7 +19,7 @@ class Streaming:
     """`permission` raises Unauthenticated in the middle should the key be revoked, and LimitExceeded at the beginning
     if other calls of the key were faster."""
 
-    def __init__(self, stream: Stream, host: Host, permission: AbstractAsyncContextManager[None] | None) -> None:
+    def __init__(self, stream: Stream, host: Host, permission: AbstractContextManager[object] | None) -> None:
         self._stream = stream
         self._host = host
         self._permission = permission or nullcontext()
@@ -43,7 +43,7 @@ class Streaming:
             asyncio.ensure_future(self._host.closing.wait()),
         ]
         try:
-            async with self._permission:
+            with self._permission:
                 await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         except (Unauthenticated, LimitExceeded):
             pass

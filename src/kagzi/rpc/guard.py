@@ -53,7 +53,7 @@ class GateGuard:
         )
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
-        async with self._gate.call(caller):
+        with self._gate.call(caller):
             if not ACTIONS[method.path].audited:
                 return await handle(request, call)
             result = OK

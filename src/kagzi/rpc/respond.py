@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 
 from kagzi._proto.v1.common_pb2 import ErrorDetail
 from kagzi.errors import InvalidRequest
+from kagzi.interruption import Interruptible
 from kagzi.requests import request_id
 from kagzi.rpc import limits
 from kagzi.rpc.methods import Method
@@ -44,14 +46,49 @@ class Failed(Exception):
         self.detail = detail
 
 
+class Overdue:
+    """Ends calls that take too long. It looks at them now and then: a timer for each of them would be dear."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._begun: dict[Interruptible, float] = {}  # calls under way, in the order of their beginning
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def unless(self, answer: Callable[[], Awaitable[Message]]) -> Message | None:
+        """The response; None if the call was ended."""
+        if self._timer is None:
+            self._look_later()
+        with Interruptible() as call:
+            self._begun[call] = self._loop.time()
+            try:
+                return await answer()
+            finally:
+                del self._begun[call]
+        return None
+
+    def _look_later(self) -> None:
+        self._timer = self._loop.call_later(_most_seconds() / 8, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        oldest = self._loop.time() - _most_seconds()
+        for call, begun in self._begun.items():
+            if begun > oldest:
+                break
+            call.interrupt()
+        if self._begun:
+            self._look_later()
+
+
 class Responder:
     """Answers the calls of one method."""
 
-    def __init__(self, method: Method, handle: Handle, host: Host, guard: Guard | None) -> None:
+    def __init__(self, method: Method, handle: Handle, host: Host, guard: Guard | None, overdue: Overdue) -> None:
         self._method = method
         self._handle = handle if host.tracer is None else traced(host.tracer, method.path[1:], handle)
         self._host = host
         self._guard = guard
+        self._overdue = overdue
         self._read = method.request.FromString
         self._count = partial(host.engine.metrics.rpc_answered, method.rpc)
         self._time = asyncio.get_running_loop().time
@@ -62,26 +99,31 @@ class Responder:
         begun = self._time()
         try:
             request = self._read(data)
-            async with asyncio.timeout(limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS):
-                if self._guard is None:
-                    response = await self._handle(request, call)
-                else:
-                    response = await self._guard(self._method, request, call, self._handle)
-            answer = response.SerializeToString()
-            self._count("OK", self._time() - begun)
-            return answer
+            answering: Callable[[], Awaitable[Message]]
+            if self._guard is None:
+                answering = partial(self._handle, request, call)
+            else:
+                answering = partial(self._guard, self._method, request, call, self._handle)
+            response = await self._overdue.unless(answering)
+            if response is not None:
+                answer = response.SerializeToString()
+                self._count("OK", self._time() - begun)
+                return answer
+            error = too_slow()
         except asyncio.CancelledError:
             self._count("CANCELLED", self._time() - begun)
             raise
         except DecodeError:
             error = InvalidRequest(f"the request is not a readable {self._method.rpc}Request")
-        except TimeoutError:
-            error = too_slow()
         except Exception as problem:
             error = problem
         failed = failure(error, self._method.rpc, call, self._host)
         self._count(failed.status.name, self._time() - begun)
         raise failed
+
+
+def _most_seconds() -> float:
+    return limits.LONGEST_WAIT_SECONDS + limits.CALL_SECONDS
 
 
 def failure(error: Exception, rpc: str, call: Call, host: Host) -> Failed:

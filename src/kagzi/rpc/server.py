@@ -21,7 +21,7 @@ from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc import limits
 from kagzi.rpc.methods import EXCHANGE, METHODS, PACKAGE, SERVICES, path
-from kagzi.rpc.respond import Failed, Guard, Responder, failure
+from kagzi.rpc.respond import Failed, Guard, Overdue, Responder, failure
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.exchange import ExchangeService
 from kagzi.rpc.services.host import Host
@@ -150,8 +150,9 @@ class RpcServer:
 
     def _responders(self, host: Host) -> dict[str, Responder]:
         services = self._services(host)
+        overdue = Overdue()
         return {
-            method.path: Responder(method, getattr(services[method.service], method.rpc), host, self._guard)
+            method.path: Responder(method, getattr(services[method.service], method.rpc), host, self._guard, overdue)
             for method in METHODS.values()
             if hasattr(services.get(method.service), method.rpc)
         }
