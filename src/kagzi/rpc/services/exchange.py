@@ -100,7 +100,7 @@ class _Exchange:
         task.add_done_callback(lambda _: self._ended(call.number))
 
     def _ended(self, number: int) -> None:
-        del self._calls[number]
+        self._calls.pop(number, None)
         self._service.calls -= 1
 
     async def _answer(self, call: ExchangedCall, place: int) -> None:
@@ -112,8 +112,14 @@ class _Exchange:
             failed = error if isinstance(error, Failed) else failure(error, EXCHANGE.rpc, about, self._service.host)
             answer = ExchangedAnswer(number=call.number, status=failed.status.value[0], error=failed.detail)
         self._unsent.append(answer)
-        if self._sender is None:
+        if self._sender is not None:
+            return
+        if len(self._calls) > 1:
             self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
+        else:
+            # There is no other whose answer could go along. Giving up a call does not cut its answer short.
+            self._sender = self._calls.pop(call.number)
+            await self._send()
 
     async def _send(self) -> None:
         try:
