@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -56,6 +56,9 @@ DEFAULT_STEP_RETRY = Retry()
 _HAND_BACK: Span = 2 * SECOND
 _LEAVE_SECONDS = 3.0
 _TRIAL_LOOK_SECONDS = 0.02
+
+
+_TURNS_OF_A_FIRST_COMMIT: Final = 8  # of the event loop, at most, if no step waits for anything
 
 
 class Definition(Protocol):
@@ -309,6 +312,10 @@ class Worker:
         self._heard = poll.number
         if attempts:
             self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
+            if len(self._held) == len(attempts):
+                # A worker with nothing else to do: what it does first is waited for more than its next poll.
+                for _ in range(_TURNS_OF_A_FIRST_COMMIT):
+                    await asyncio.sleep(0)
 
     def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
         old = self._held.pop(claim.run_id, None)
