@@ -9,8 +9,6 @@ Where a choice had to be made it went to the peer:
   call that starts the run to the result in the caller's hands.
 - Peers that learn of a result by asking again and again are not made to ask for each run in W1, W2
   and W6: a single query counts the finished rows. Kagzi's callers wait for each of their results.
-- Restate's callers make one request for each run, which starts it and brings the result; Kagzi's start
-  it with one call and wait for the result with another.
 - DBOS does not park sleeping runs. In W6 it may hold all of them in memory, without a limit of slots. So may
   Restate, which keeps its default limit of 1,000.
 """

@@ -111,6 +111,9 @@ class Absurd:
         for task in self._working:
             await asyncio.wait_for(task, 30)
 
+    async def run(self, workflow: str, x: int) -> Any:
+        return await self.result(await self.start(workflow, x))
+
     async def start(self, workflow: str, x: int) -> Any:
         spawned = await next(self._next_client).spawn(workflow, {"x": x})
         return spawned["task_id"]

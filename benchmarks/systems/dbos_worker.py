@@ -94,6 +94,9 @@ class Dbos:
     async def close(self) -> None:
         self._database.close()
 
+    async def run(self, workflow: str, x: int) -> Any:
+        return await self.result(await self.start(workflow, x))
+
     async def start(self, workflow: str, x: int) -> Any:
         if self._queue:
             return await DBOS.enqueue_workflow_async(QUEUE, WORKFLOWS[workflow], x)

@@ -1,7 +1,6 @@
 """Kagzi: client and worker in one process, or the worker in a process of its own.
 
-Callers do what a user's program does, `run = await flow.start(x)` and `await run.result()`, and a run
-counts when its result is in the caller's hands.
+Callers do what a user's program does, `await flow.run(x)`, and a run counts when its result is in the caller's hands.
 """
 
 from __future__ import annotations
@@ -56,6 +55,9 @@ class KagziSystem:
             self._worker.send_signal(signal.SIGTERM)
             await self._worker.wait()
         await self._opened.aclose()
+
+    async def run(self, workflow: str, x: int) -> Any:
+        return await self._workflows[workflow].run(x)
 
     async def start(self, workflow: str, x: int) -> Any:
         return await self._workflows[workflow].start(x)

@@ -84,7 +84,7 @@ class Restate:
         await self._opened.aclose()
 
     async def start(self, workflow: str, x: int) -> Any:
-        return asyncio.ensure_future(self._call(workflow, x))
+        return asyncio.ensure_future(self.run(workflow, x))
 
     async def result(self, handle: Any) -> Any:
         return await handle
@@ -97,7 +97,7 @@ class Restate:
         finished = await self._query(FINISHED.format(workflow=workflow))
         return Rows(finished_runs=finished, steps=await self._query(STEPS), wrong_outputs=0)
 
-    async def _call(self, workflow: str, x: int) -> Any:
+    async def run(self, workflow: str, x: int) -> Any:
         assert self._session is not None
         url = f"http://127.0.0.1:{self._ingress}/bench/{workflow}"
         async with self._session.post(url, json=x) as answer:

@@ -65,6 +65,9 @@ class KagziServer:
         self._peaks = {f"{name}_mb": peak_memory_mb(pid) for name, pid in self._pids.items()}
         await self._opened.aclose()
 
+    async def run(self, workflow: str, x: int) -> Any:
+        return await self._workflows[workflow].run(x)
+
     async def start(self, workflow: str, x: int) -> Any:
         return await self._workflows[workflow].start(x)
 

@@ -155,9 +155,15 @@ class Kagzi(Registrar):
     # Starting and finding runs.
 
     async def start_run(
-        self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        workflow: Workflow[Any, R],
+        options: WorkflowOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        awaited: bool = False,
     ) -> Handle[R]:
-        """What `workflow.start(...)` does."""
+        """What `workflow.start(...)` does, and `workflow.run(...)` before it waits."""
         engine = self.engine
         namespace = options.namespace or self.namespace
         start = StartRun(
@@ -177,14 +183,14 @@ class Kagzi(Registrar):
         )
         try:
             if (tracer := self._tracer) is None:
-                started = await engine.workflows.start(start)
+                started = await engine.workflows.start(start, awaited=awaited)
             else:
                 started = await _start_traced(tracer, engine, start)
-            run_id, already_exists = started.run_id, started.already_exists
+            run_id, already_exists, end = started.run_id, started.already_exists, started.end
         except Conflict:
             if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
                 raise
-            run_id, already_exists = same, True
+            run_id, already_exists, end = same, True, None
         if already_exists and options.on_conflict == "fail":
             raise Conflict(f"there is a run with the id {options.id!r} already: {run_id}")
         return Handle(
@@ -195,6 +201,7 @@ class Kagzi(Registrar):
             self._read_payload,
             self._ids.run_id,
             already_exists=already_exists,
+            end=end,
         )
 
     async def _find_same(self, engine: Engine, start: StartRun, codec: Codec) -> str | None:

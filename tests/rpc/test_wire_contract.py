@@ -219,9 +219,9 @@ OURS: dict[str, str] = {
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
-        "59 trace_context ?string"
+        "59 trace_context ?string, 60 wait_us int64"
     ),
-    "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64",
+    "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
     "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus",
     "CancelWorkflowRequest": "50 grace_us ?int64",
     "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",

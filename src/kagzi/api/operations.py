@@ -18,7 +18,7 @@ from typing import ClassVar, TypeAlias
 from msgspec import Struct
 
 from kagzi.core.instant import Instant, Span
-from kagzi.core.run import CANCEL_GRACE, RunStatus
+from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.step import StepKind, StepStatus
 
 
@@ -182,6 +182,7 @@ class Started(Struct, frozen=True, kw_only=True):
     born: bool = False
     started_at: Instant = 0
     available_at: Instant = 0
+    end: Run | None = None  # the finished run, if it came along
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

@@ -29,8 +29,9 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 
 class WorkflowService(Protocol):
-    def start(self, start: StartRun) -> Awaitable[Started]:
-        """Durable when it answers."""
+    def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:
+        """Durable when it answers. Of a run that is awaited, for which the caller calls `wait` next, the answer may
+        come a moment later and bring the end along."""
         ...
 
     async def get(self, namespace: str, run_id: str) -> Run: ...

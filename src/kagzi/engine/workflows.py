@@ -64,7 +64,7 @@ class Workflows:
         self._payload_warning = settings.payload_warning
         self._loop = asyncio.get_running_loop()
 
-    def start(self, start: StartRun) -> Awaitable[Started]:
+    def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:  # noqa: ARG002
         try:
             weight = self._check(start)
         except KagziError as error:

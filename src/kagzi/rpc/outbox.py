@@ -52,6 +52,10 @@ class Outbox(Generic[T, A]):
             self._loop.call_soon(self._flush, lane)
         return reply
 
+    @property
+    def idle(self) -> bool:
+        return not self._lanes
+
     async def close(self) -> None:
         """Refuse new items and wait for those already here."""
         self._closed = True

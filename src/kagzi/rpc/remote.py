@@ -59,7 +59,6 @@ from kagzi.rpc.convert.runs import (
     repeat_to_wire,
     run_from_wire,
     start_to_wire,
-    started_from_wire,
     terminate_to_wire,
 )
 from kagzi.rpc.convert.steps import step_from_wire
@@ -80,14 +79,13 @@ from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
 from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size, text
 from kagzi.rpc.outbox import Outbox
 from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
+from kagzi.rpc.starts import Starts
 from kagzi.rpc.status import error_of
 from kagzi.rpc.tls import ClientTls
 from kagzi.rpc.versions import check_server
 from kagzi.rpc.waiting import Waiting
 
 M = TypeVar("M", bound=Message)
-Starts: TypeAlias = list[workflow_pb2.StartWorkflowRequest]
-StartAnswers: TypeAlias = list[Started | KagziError]
 Ends: TypeAlias = tuple[list[Run], list[str]]
 RunIds: TypeAlias = list[str]
 
@@ -218,20 +216,20 @@ class RemoteWorkflows:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._loop = asyncio.get_running_loop()
-        self._starts: Outbox[workflow_pb2.StartWorkflowRequest, Started] = Outbox(self._send_starts, parallel=2)
+        self._starts = Starts(line)
         self._waiting = Waiting(self._ask_for_ends)
 
     async def close(self) -> None:
         await self._waiting.close()
         await self._starts.close()
 
-    def start(self, start: StartRun) -> Awaitable[Started]:
+    def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:
         try:
             message = converted(start_to_wire, start)
             namespace = text(start.namespace, "namespace")
         except InvalidRequest as error:
             return settled(error)
-        return self._starts.submit(namespace, message, len(start.input) + 300)
+        return self._starts.submit(namespace, message, len(start.input) + 300, awaited=awaited)
 
     async def get(self, namespace: str, run_id: str) -> Run:
         request = converted(_get_request, (namespace, run_id))
@@ -293,19 +291,6 @@ class RemoteWorkflows:
 
     async def _write(self, rpc: str, request: Message, answer: type[M]) -> M:
         return await self._line.call(_WORKFLOWS, rpc, request, answer, seconds=WRITE_SECONDS)
-
-    async def _send_starts(self, namespace: str, starts: Starts) -> StartAnswers:
-        answer = await self._line.call(
-            _WORKFLOWS,
-            "StartWorkflows",
-            workflow_pb2.StartWorkflowsRequest(namespace=namespace, starts=starts),
-            workflow_pb2.StartWorkflowsResponse,
-            seconds=WRITE_SECONDS,
-        )
-        return [
-            error_of(result.error) if result.HasField("error") else started_from_wire(result.started)
-            for result in answer.results
-        ]
 
     async def _ask_for_ends(self, namespace: str, run_ids: RunIds, wait: Span) -> Ends:
         answer = await self._line.call(

@@ -219,7 +219,7 @@ class Workflow(Generic[P, R]):
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Start a run and wait for its result."""
         self._refuse_inside("run")
-        handle = await self._app.start_run(self, self._options, args, kwargs)
+        handle = await self._app.start_run(self, self._options, args, kwargs, awaited=True)
         return await handle.result()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
@@ -351,8 +351,11 @@ class Registrar:
         options: WorkflowOptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        awaited: bool = False,
     ) -> Handle[R]:
-        """Insert a run of this workflow; encoding the arguments fails before anything is written."""
+        """Insert a run of this workflow; encoding the arguments fails before anything is written. A caller who waits
+        for the result next says so (`awaited`)."""
         raise NotImplementedError
 
     @overload

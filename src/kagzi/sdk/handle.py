@@ -29,7 +29,7 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 class Handle(Generic[R]):
     """A run that was started or found. `already_exists` says that a run with this id was there before the start."""
 
-    __slots__ = ("_decode", "_engine", "_new_id", "_read", "already_exists", "id", "namespace")
+    __slots__ = ("_decode", "_end", "_engine", "_new_id", "_read", "already_exists", "id", "namespace")
 
     def __init__(
         self,
@@ -41,11 +41,13 @@ class Handle(Generic[R]):
         new_id: Callable[[], str],
         *,
         already_exists: bool = False,
+        end: Run | None = None,
     ) -> None:
         self._engine = engine
         self._new_id = new_id
         self._decode = decode  # the result, to its type
         self._read = read  # any payload of the run, to plain data
+        self._end = end  # the finished run, once it is known
         self.namespace = namespace
         self.id = run_id
         self.already_exists = already_exists
@@ -122,6 +124,8 @@ class Handle(Generic[R]):
         return Handle(self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id)
 
     async def _wait(self) -> Run:
+        if self._end is not None:
+            return self._end
         delay = 0.05
         while True:
             try:

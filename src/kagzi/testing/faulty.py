@@ -133,8 +133,8 @@ class FaultyWorkflows:
     def __init__(self, transport: Transport) -> None:
         self._carry = transport.carry
 
-    def start(self, start: StartRun) -> Awaitable[Started]:
-        return self._carry("start", lambda engine: engine.workflows.start(start))
+    def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:
+        return self._carry("start", lambda engine: engine.workflows.start(start, awaited=awaited))
 
     async def get(self, namespace: str, run_id: str) -> Run:
         return await self._carry("get", lambda engine: engine.workflows.get(namespace, run_id))

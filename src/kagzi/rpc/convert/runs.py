@@ -127,6 +127,7 @@ def started_from_wire(response: pb.StartWorkflowResponse) -> Started:
         already_exists=response.already_exists,
         status=either_status(response.exact_status, pb.WORKFLOW_STATUS_PENDING),
         available_at=response.available_at_us,
+        end=run_from_wire(response.workflow) if response.HasField("workflow") else None,
     )
 
 

@@ -14,7 +14,7 @@ from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.closing import Closing
 from kagzi.core.instant import SECOND, Span
-from kagzi.errors import KagziError
+from kagzi.errors import InvalidRequest, KagziError
 from kagzi.ids import IdSource
 from kagzi.rpc.limits import ANSWER_SECONDS, LONGEST_WAIT_SECONDS
 
@@ -46,6 +46,8 @@ class Host:
 
     def wait_span(self, wanted: Span, call: Call) -> Span:
         """How long a call may wait: at most what its caller asked for, and never until the caller gives up."""
+        if wanted < 0:
+            raise InvalidRequest(f"wait_us must not be negative, but is {wanted}")
         seconds = LONGEST_WAIT_SECONDS
         remaining = call.time_remaining()
         if remaining is not None:

@@ -85,8 +85,6 @@ class WorkerService(UnaryCalls):
 
     async def PollTasks(self, request: pb.PollTasksRequest, call: Call) -> pb.PollTasksResponse:
         poll = poll_from_wire(request, namespace_of(request.namespace))
-        if poll.wait < 0:
-            raise InvalidRequest(f"wait_us must not be negative, but is {poll.wait}")
         poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
         nothing = Polled(now=self._host.clock.now(), claims=())
 

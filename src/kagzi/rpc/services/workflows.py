@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
@@ -9,6 +10,7 @@ from kagzi.api.ending import cancel_run
 from kagzi.api.operations import Started
 from kagzi.api.reply import Reply, gather, reply_of, settled
 from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
 from kagzi.errors import Conflict, InvalidRequest, KagziError
@@ -45,8 +47,16 @@ class WorkflowService:
     # Starting.
 
     async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:
-        started = await self._start(request, namespace_of(request.namespace), call)
-        return started_to_wire(_unless_refused(request, started))
+        wait = self._host.wait_span(request.wait_us, call)  # refuses what makes no sense, before anything is stored
+        namespace = namespace_of(request.namespace)
+        response = started_to_wire(_unless_refused(request, await self._start(request, namespace, call)))
+        if wait:
+            # The run is stored: if waiting fails, the caller hears so much at least, and asks again for its end.
+            with contextlib.suppress(KagziError):
+                for run in (await self._wait(namespace, [response.run_id], wait))[0]:
+                    response.workflow.CopyFrom(run_to_wire(run))
+                    self._waits.sent(run)
+        return response
 
     async def StartWorkflows(self, request: pb.StartWorkflowsRequest, call: Call) -> pb.StartWorkflowsResponse:  # noqa: ARG002
         if len(request.starts) > CALL_ITEMS:
@@ -151,14 +161,15 @@ class WorkflowService:
 
     async def WaitWorkflow(self, request: pb.WaitWorkflowRequest, call: Call) -> pb.WaitWorkflowResponse:
         namespace = namespace_of(request.namespace)
-        runs = await self._wait(namespace, [request.run_id], request.wait_us, call)
+        runs = await self._wait(namespace, [request.run_id], self._host.wait_span(request.wait_us, call))
         run = runs[0][0] if runs[0] else await self._workflows.get(namespace, request.run_id)
         return pb.WaitWorkflowResponse(workflow=run_to_wire(run))
 
     async def WaitWorkflows(self, request: pb.WaitWorkflowsRequest, call: Call) -> pb.WaitWorkflowsResponse:
         if len(request.run_ids) > _MOST_WAITS:
             raise InvalidRequest(f"run_ids has {len(request.run_ids):,} items; at most {_MOST_WAITS:,} are waited for")
-        runs, unknown = await self._wait(namespace_of(request.namespace), request.run_ids, request.wait_us, call)
+        wait = self._host.wait_span(request.wait_us, call)
+        runs, unknown = await self._wait(namespace_of(request.namespace), request.run_ids, wait)
         response = pb.WaitWorkflowsResponse(unknown_run_ids=unknown)
         size = 0
         for run in runs:
@@ -170,15 +181,10 @@ class WorkflowService:
             self._waits.sent(run)
         return response
 
-    async def _wait(
-        self, namespace: str, run_ids: Iterable[str], wait_us: int, call: Call
-    ) -> tuple[list[Run], list[str]]:
-        if wait_us < 0:
-            raise InvalidRequest(f"wait_us must not be negative, but is {wait_us}")
-
+    async def _wait(self, namespace: str, run_ids: Iterable[str], wait: Span) -> tuple[list[Run], list[str]]:
         nothing: tuple[list[Run], list[str], KagziError | None] = ([], [], None)
         runs, unknown, trouble = await self._host.closing.until(
-            lambda: self._waits.any_of(namespace, run_ids, self._host.wait_span(wait_us, call)), nothing
+            lambda: self._waits.any_of(namespace, run_ids, wait), nothing
         )
         if trouble is not None and not runs and not unknown:
             raise trouble
