@@ -76,6 +76,23 @@ async def test_an_error_of_the_work_stays_one() -> None:
         raise TimeoutError("mine")
 
 
+async def test_an_error_of_work_that_is_interrupted_stays_one() -> None:
+    work = Interruptible()
+
+    async def main() -> None:
+        with work:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise ValueError("while cleaning up")
+
+    task = asyncio.create_task(main())
+    await asyncio.sleep(0)
+    work.interrupt()
+    with pytest.raises(ValueError, match="while cleaning up"):
+        await task
+
+
 async def test_an_interruption_within_another_ends_the_one_that_is_meant() -> None:
     inner, outer = Interruptible(), Interruptible()
     reached: list[str] = []

@@ -71,7 +71,9 @@ class Program(NamedTuple):
 
 
 @asynccontextmanager
-async def program(*, worker: bool = True, waits: bool = True) -> AsyncIterator[Program]:
+async def program(
+    *, worker: bool = True, waits: bool = True, shared_may_go: asyncio.Event | None = None
+) -> AsyncIterator[Program]:
     """With `waits` off, the server knows nothing of starts that wait, as one of yesterday does not."""
     calls: list[str] = []
     driving: list[str] = []
@@ -83,6 +85,8 @@ async def program(*, worker: bool = True, waits: bool = True) -> AsyncIterator[P
             driving.append(method.rpc)
         if method.rpc == "StartWorkflow" and not waits:
             request.ClearField("wait_us")
+        if method.rpc == "StartWorkflows" and shared_may_go is not None:
+            await shared_may_go.wait()
         return await handle(request, call)
 
     async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
@@ -101,9 +105,11 @@ async def program(*, worker: bool = True, waits: bool = True) -> AsyncIterator[P
 
 
 async def test_who_runs_a_workflow_alone_makes_one_call() -> None:
-    async with program() as (_, double, _, calls, _):
+    async with program() as (_, double, server, calls, _):
         assert await double.run(21) == 42
         assert calls == ["StartWorkflow"]
+        assert server._workflows is not None
+        assert not server._workflows._waits._waits  # what was told is not kept
 
 
 async def test_a_worker_with_nothing_else_to_do_commits_before_it_polls_again() -> None:
@@ -148,6 +154,21 @@ async def test_of_many_who_come_together_few_come_alone() -> None:
         assert await asyncio.gather(*map(double.run, numbers)) == [2 * n for n in numbers]
         assert calls.count("StartWorkflow") == starts._MOST_ALONE
         assert calls.count("StartWorkflows") <= 3
+
+
+async def test_nobody_is_alone_while_others_start_runs() -> None:
+    may_go = asyncio.Event()
+    async with program(shared_may_go=may_go) as (_, double, _, calls, _):
+        starting = asyncio.create_task(double.start(1))
+        async with asyncio.timeout(10):
+            while not calls:
+                await asyncio.sleep(0.001)
+            running = asyncio.create_task(double.run(2))
+            while len(calls) < 2:
+                await asyncio.sleep(0.001)
+        assert calls == ["StartWorkflows", "StartWorkflows"]
+        may_go.set()
+        assert (await (await starting).result(), await running) == (2, 4)
 
 
 async def test_who_waits_for_the_end_gets_that_of_the_run_which_has_the_id() -> None:
@@ -229,5 +250,6 @@ async def test_an_engine_that_is_closed_waits_for_the_start_and_takes_no_other(m
         await remote.close()
         started = await starting
         assert (started.run_id[-1], started.end) == ("1", None)
-        with pytest.raises(Unavailable, match="closed"):
-            await awaited(2)
+        async with asyncio.timeout(2):
+            with pytest.raises(Unavailable, match="closed"):
+                await awaited(2)

@@ -494,7 +494,11 @@ FROM_THE_CALL = None  # said once for all items of a call, or known to the calle
 PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     # A lease at birth is for workers in the engine's own process; so is the answer about it.
     (StartRun, "StartWorkflowRequest", {"lease_length": "lease_us", "lease": FROM_THE_CALL}),
-    (Started, "StartWorkflowResponse", {"status": "exact_status", "born": FROM_THE_CALL, "started_at": FROM_THE_CALL}),
+    (
+        Started,
+        "StartWorkflowResponse",
+        {"status": "exact_status", "born": FROM_THE_CALL, "started_at": FROM_THE_CALL, "end": "workflow"},
+    ),
     (Run, "Workflow", {"status": "exact_status"}),
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),
     (Step, "StepRecord", {}),

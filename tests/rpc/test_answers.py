@@ -1,0 +1,137 @@
+"""In which messages the answers to the calls of a stream go, on a stream that is slow when it shall be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+
+from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, ExchangeResponse
+from kagzi.closing import Closing
+from kagzi.rpc.services.exchange import ExchangeService, _Exchange
+
+
+class Stream:
+    """`grpc.aio.ServicerContext`, as far as it is used."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[Any] = asyncio.Queue()
+        self.sent: list[list[int]] = []  # the numbers of the answers in each message
+        self.may_go = asyncio.Event()
+        self.may_go.set()
+        self.writing = 0
+
+    def invocation_metadata(self) -> None:
+        return None
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def read(self) -> Any:
+        return await self.asked.get()
+
+    async def write(self, data: bytes) -> None:
+        self.writing += 1
+        assert self.writing == 1
+        await self.may_go.wait()
+        self.sent.append([answer.number for answer in ExchangeResponse.FromString(data).answers])
+        self.writing -= 1
+
+    def ask(self, *numbers: int, given_up: tuple[int, ...] = ()) -> None:
+        calls = [ExchangedCall(number=number) for number in numbers]
+        self.asked.put_nowait(ExchangeRequest(calls=calls, given_up=given_up).SerializeToString())
+
+
+class Host:
+    def __init__(self) -> None:
+        self.closing = Closing()
+
+
+class Service:
+    """Answers the calls whose numbers are in `ready`, in the turn they become so."""
+
+    def __init__(self) -> None:
+        self.host = Host()
+        self.calls = 0
+        self.ready: set[int] = set()
+        self.looks = asyncio.Condition()
+
+    async def answer(self, call: ExchangedCall, *_: object) -> bytes:
+        async with self.looks:
+            await self.looks.wait_for(lambda: call.number in self.ready)
+        return b"answer"
+
+    async def make_ready(self, *numbers: int) -> None:
+        async with self.looks:
+            self.ready.update(numbers)
+            self.looks.notify_all()
+        await turns()
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def exchanging() -> AsyncIterator[tuple[Service, Stream, asyncio.Task[None]]]:
+    service, stream = Service(), Stream()
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), stream).run())
+    yield service, stream, exchange
+    stream.asked.put_nowait(grpc.aio.EOF)
+    async with asyncio.timeout(10):
+        await exchange
+    assert service.calls == 0
+
+
+async def test_answers_that_are_ready_together_go_together() -> None:
+    async with exchanging() as (service, stream, _):
+        stream.ask(1, 2, 3)
+        await turns()
+        await service.make_ready(1, 2)
+        assert sorted(map(sorted, stream.sent)) == [[1, 2]]
+        await service.make_ready(3)
+        assert sorted(map(sorted, stream.sent)) == [[1, 2], [3]]
+
+
+async def test_what_is_answered_while_a_message_is_being_sent_goes_along_in_the_next() -> None:
+    async with exchanging() as (service, stream, _):
+        stream.may_go.clear()
+        stream.ask(1)
+        await service.make_ready(1)
+        stream.ask(2, 3)
+        await turns()
+        await service.make_ready(2, 3)
+        assert stream.sent == []
+        stream.may_go.set()
+        await turns()
+        assert list(map(sorted, stream.sent)) == [[1], [2, 3]]
+
+
+async def test_a_call_that_is_given_up_while_its_answer_is_being_sent_does_not_cut_it_short() -> None:
+    async with exchanging() as (service, stream, _):
+        stream.may_go.clear()
+        stream.ask(1)
+        await service.make_ready(1)
+        stream.ask(given_up=(1,))
+        await turns()
+        stream.may_go.set()
+        await turns()
+        assert stream.sent == [[1]]
+
+
+async def test_a_server_that_closes_sends_its_answers_first() -> None:
+    async with exchanging() as (service, stream, exchange):
+        stream.may_go.clear()
+        stream.ask(1)
+        await service.make_ready(1)
+        service.host.closing.set()
+        await turns()
+        assert not exchange.done()
+        stream.may_go.set()
+        await turns()
+        assert exchange.done()
+        assert stream.sent == [[1]]
