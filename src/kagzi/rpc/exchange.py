@@ -72,7 +72,8 @@ class _Stream:
         self._given_up: list[int] = []
         self._left = False
         self._heard = False  # anything from the server
-        self._sender: asyncio.Task[None] | None = None
+        self._something: asyncio.Future[None] = loop.create_future()  # for the sender to do
+        self._sender = loop.create_task(self._send(), name="kagzi-calls")
         self._reader = loop.create_task(self._read(), name="kagzi-exchange")
         self._begun = loop.time()
         self.ended = False
@@ -105,31 +106,35 @@ class _Stream:
 
     async def close(self) -> None:
         self._reader.cancel()
-        await asyncio.wait([self._reader])
+        self._sender.cancel()
+        await asyncio.wait([self._reader, self._sender])
 
     def _send_soon(self) -> None:
-        if self._sender is None and not self.ended:
-            self._sender = self._loop.create_task(self._send(), name="kagzi-calls")
+        if not self._something.done():
+            self._something.set_result(None)
 
     async def _send(self) -> None:
         try:
-            while self._unsent or self._given_up:
-                request = ExchangeRequest()
-                room = CALL_BYTES
-                while self._unsent and room > 0:
-                    call = self._unsent.popleft()
-                    room -= len(call.request)
-                    request.calls.append(call)
-                if not self._unsent:
-                    request.given_up.extend(self._given_up)
-                    self._given_up.clear()
-                await self._call.write(request.SerializeToString())
-            if self._left:
-                await self._call.done_writing()
+            while not self._left:
+                await self._something
+                self._something = self._loop.create_future()
+                while self._unsent or self._given_up:
+                    await self._call.write(self._next_message())
+            await self._call.done_writing()
         except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
             pass  # the reader learns why
-        finally:
-            self._sender = None
+
+    def _next_message(self) -> bytes:
+        request = ExchangeRequest()
+        room = CALL_BYTES
+        while self._unsent and room > 0:
+            call = self._unsent.popleft()
+            room -= len(call.request)
+            request.calls.append(call)
+        if not self._unsent:
+            request.given_up.extend(self._given_up)
+            self._given_up.clear()
+        return request.SerializeToString()
 
     async def _read(self) -> None:
         problem: Exception = Unavailable("the engine was closed during the call")
@@ -151,6 +156,7 @@ class _Stream:
             problem = KagziError("the server sent something that is no ExchangeResponse")
         finally:
             self.ended = True
+            self._sender.cancel()
             self._call.cancel()
             self._forget(self)
             unanswered, self._waiting = self._waiting, {}

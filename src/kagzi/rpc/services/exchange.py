@@ -24,6 +24,7 @@ from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.status import Refused, unknown_method
 
 _MOST_UNSENT: Final = 1000  # answers; a caller that does not take them is not listened to
+_FEW: Final = 2  # calls under way, the poll of a worker among them
 
 
 class ExchangeService:
@@ -114,10 +115,10 @@ class _Exchange:
         self._unsent.append(answer)
         if self._sender is not None:
             return
-        if len(self._calls) > 1:
+        if len(self._calls) > _FEW:
             self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
         else:
-            # There is no other whose answer could go along. Giving up a call does not cut its answer short.
+            # Hardly ever is there another whose answer could go along. Giving up a call does not cut its answer short.
             self._sender = self._calls.pop(call.number)
             await self._send()
 
