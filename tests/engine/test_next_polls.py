@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kagzi.api.operations import StartRun
-from kagzi.api.workers import Heartbeat, Poll
+from kagzi.api.workers import Heartbeat, Poll, Polled
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
@@ -38,6 +38,7 @@ def engine_on(directory: Path) -> LocalEngine:
 async def answered(engine: LocalEngine, **fields: Any) -> None:
     """The first poll of a worker, answered with nothing; its second one is yet to come."""
     assert (await engine.workers.poll(adopting(wait=SECOND, **fields))).claims == ()
+    await asyncio.sleep(0)  # the answer goes first
 
 
 async def started(engine: LocalEngine, **fields: Any) -> tuple[StartRun, RunStatus]:
@@ -69,6 +70,7 @@ def test_also_after_an_answer_with_runs_but_only_in_the_room_that_is_left() -> N
         async with new_engine() as engine:
             await started(engine)
             assert len((await engine.workers.poll(adopting(limit=3))).claims) == 1
+            await asyncio.sleep(0)
             states = [(await started(engine))[1] for _ in range(3)]
             assert states == [RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.PENDING]
             assert len((await engine.workers.poll(adopting(2, limit=2))).claims) == 2
@@ -207,5 +209,36 @@ def test_a_server_that_closes_hands_them_back(tmp_path: Path) -> None:
                 start, status = await started(one)
                 assert status is RunStatus.RUNNING
             assert (await other.workflows.get("default", start.run_id)).status is RunStatus.PENDING
+
+    run(main)
+
+
+def test_nothing_is_born_for_a_poll_that_has_come_already() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            store: Any = engine.store
+            claim_from_store = store.claim
+
+            async def claim(*asked: Any) -> Polled:
+                polled: Polled = await claim_from_store(*asked)
+                if polled.claims:
+                    engine.wakeups.wake(("default", "shop"))  # so that the next poll looks, too
+                await asyncio.sleep(0)
+                return polled
+
+            store.claim = claim
+
+            async def polling() -> Polled:
+                assert len((await engine.workers.poll(adopting(limit=3))).claims) == 1
+                return await engine.workers.poll(adopting(2, limit=3))  # in the same turn
+
+            await started(engine)
+            task = asyncio.create_task(polling())
+            await asyncio.sleep(0.1)
+            began = asyncio.get_running_loop().time()
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            assert [claim.run_id for claim in (await task).claims] == [start.run_id]
+            assert asyncio.get_running_loop().time() == began
 
     run(main)

@@ -79,9 +79,13 @@ class Workers:
         finally:
             watch.polls -= 1
             watch.polled_at = self._loop.time()
-        if poll.adopts and watch.number == poll.number and self._driven.attached(poll.worker_id) is None:
-            self._next_polls.offer(poll, watch, len(polled.claims))
+        if poll.adopts and self._driven.attached(poll.worker_id) is None:
+            self._loop.call_soon(self._offer_next, poll, watch, len(polled.claims))  # the answer goes first
         return polled
+
+    def _offer_next(self, poll: Poll, watch: Watch, given: int) -> None:
+        if watch.number == poll.number:
+            self._next_polls.offer(poll, watch, given)
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:

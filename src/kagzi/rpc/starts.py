@@ -23,7 +23,7 @@ from kagzi.rpc.status import error_of
 _SERVICE: Final = "WorkflowService"
 # What takes longer is waited for together with others. Short also because the answer says that the run is stored.
 _SOON: Final[Span] = SECOND
-_MOST_ALONE: Final = 8  # calls under way
+_MOST_ALONE: Final = 8  # calls under way at once
 
 
 class Starts:
@@ -31,7 +31,7 @@ class Starts:
         self._line = line
         self._loop = asyncio.get_running_loop()
         self._shared: Outbox[pb.StartWorkflowRequest, Started] = Outbox(self._send, parallel=2)
-        self._alone: set[asyncio.Task[Started]] = set()
+        self._alone: set[asyncio.Future[None]] = set()  # calls under way
         self._closed = False
 
     def submit(
@@ -40,10 +40,7 @@ class Starts:
         if not awaited or self._closed or not self._shared.idle or len(self._alone) >= _MOST_ALONE:
             return self._shared.submit(namespace, start, weight)
         start.namespace, start.wait_us = namespace, _SOON
-        task = self._loop.create_task(self._send_alone(start), name="kagzi-send")
-        self._alone.add(task)
-        task.add_done_callback(self._alone.discard)
-        return asyncio.shield(task)
+        return self._send_alone(start)
 
     async def close(self) -> None:
         """Refuse new starts and wait for those already here."""
@@ -53,10 +50,16 @@ class Starts:
         await self._shared.close()
 
     async def _send_alone(self, start: pb.StartWorkflowRequest) -> Started:
-        response = await self._line.call(
-            _SERVICE, "StartWorkflow", start, pb.StartWorkflowResponse, seconds=WRITE_SECONDS
-        )
-        return started_from_wire(response)
+        answered: asyncio.Future[None] = self._loop.create_future()
+        self._alone.add(answered)
+        try:
+            response = await self._line.call(
+                _SERVICE, "StartWorkflow", start, pb.StartWorkflowResponse, seconds=WRITE_SECONDS
+            )
+            return started_from_wire(response)
+        finally:
+            self._alone.discard(answered)
+            answered.set_result(None)
 
     async def _send(self, namespace: str, starts: list[pb.StartWorkflowRequest]) -> list[Started | KagziError]:
         answer = await self._line.call(

@@ -33,6 +33,7 @@ from kagzi.rpc.services.waits import Waits
 from kagzi.rpc.status import describe
 
 _MOST_WAITS = 10 * CALL_ITEMS
+_ON_CONFLICT = (pb.ON_CONFLICT_UNSPECIFIED, pb.ON_CONFLICT_RETURN, pb.ON_CONFLICT_FAIL)
 
 
 class WorkflowService:
@@ -77,9 +78,9 @@ class WorkflowService:
         return started if isinstance(started, Reply) else reply_of(started)
 
     def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Awaitable[Started]:
-        if request.on_conflict in (pb.ON_CONFLICT_RESTART_FINISHED, pb.ON_CONFLICT_RESTART_FAILED):
-            raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
-        if request.on_conflict not in pb.OnConflict.values():
+        if request.on_conflict not in _ON_CONFLICT:
+            if request.on_conflict in pb.OnConflict.values():
+                raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
             raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
         run_id = request.run_id or self._host.ids.run_id()
         start = start_from_wire(request, namespace=namespace, run_id=run_id)
