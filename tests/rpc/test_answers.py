@@ -123,6 +123,22 @@ async def test_a_call_that_is_given_up_while_its_answer_is_being_sent_does_not_c
         assert stream.sent == [[1]]
 
 
+async def test_the_number_of_a_call_whose_answer_is_being_sent_may_be_used_again() -> None:
+    async with exchanging() as (service, stream, _):
+        stream.may_go.clear()
+        stream.ask(1)
+        await service.make_ready(1)
+        service.ready.clear()
+        stream.ask(1)
+        await turns()
+        stream.may_go.set()
+        await turns()
+        assert stream.sent == [[1]]
+        assert service.calls == 1
+        await service.make_ready(1)
+        assert stream.sent == [[1], [1]]
+
+
 async def test_a_server_that_closes_sends_its_answers_first() -> None:
     async with exchanging() as (service, stream, exchange):
         stream.may_go.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -98,10 +99,11 @@ class _Exchange:
         task = self._loop.create_task(self._answer(call, self._service.calls), name="kagzi-call")
         self._calls[call.number] = task
         self._service.calls += 1
-        task.add_done_callback(lambda _: self._ended(call.number))
+        task.add_done_callback(partial(self._ended, call.number))
 
-    def _ended(self, number: int) -> None:
-        self._calls.pop(number, None)
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        if self._calls.get(number) is task:
+            del self._calls[number]
         self._service.calls -= 1
 
     async def _answer(self, call: ExchangedCall, place: int) -> None:
