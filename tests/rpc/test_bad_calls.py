@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.message import Message
 
@@ -220,6 +221,11 @@ async def prober(
     assert not [record for record in caplog.records if record.name.startswith("kagzi")], caplog.text
 
 
+# What a field of a packed chunk does not expect, or just so.
+HOSTILE: list[Any] = [
+    *(None, True, 0, -1, 2**31, 2**63, -(2**63), 1.5),
+    *("", "\0", "x" * 5000, "ф", UUID, b"", b"\0", [], {}),
+]
 SERVICES = sorted({method.service for method in METHODS.values()})
 
 
@@ -250,6 +256,38 @@ async def test_everything_bad_at_once_and_what_is_no_request(prober: Prober, ser
             request = method.request()
             hostile(request, chance)
             await prober.call(method, request.SerializeToString())
+
+
+async def test_packed_chunks_that_were_tampered_with(prober: Prober) -> None:
+    """Each is answered by itself; one that is refused changes nothing."""
+    chance = random.Random(3)
+    answers: Counter[str] = Counter()
+    for _ in range(150 if prober.thorough else 60):
+        request: Any = prober.world.requests["CommitBatch"]
+        run_id, token = request.chunks[0].run_id, request.chunks[0].token
+        step = [2, "t", 1, "FUNCTION", chance.randrange(9), 1, 2, None, None, b"1", 7, b"2", None]
+        parts: list[Any] = [run_id, token, [step, [14, b"9"]][: chance.randrange(1, 3)]]
+        match chance.randrange(4):
+            case 0:
+                step[chance.randrange(len(step))] = chance.choice(HOSTILE)
+            case 1:
+                parts[chance.randrange(3)] = chance.choice(HOSTILE)
+            case 2:
+                parts[2] = [[chance.randrange(20), *[chance.choice(HOSTILE) for _ in range(chance.randrange(13))]]]
+        packed = bytearray(msgspec.msgpack.encode(parts))
+        if chance.random() < 0.3:
+            packed[chance.randrange(len(packed))] = chance.randrange(256)
+        sent = worker_pb2.CommitBatchRequest(namespace="default", packed=[bytes(packed)])
+        (result,) = (await prober.client.workers.CommitBatch(sent, timeout=SECONDS)).results
+        after = await prober.dump()
+        if result.HasField("error"):
+            assert result.error.code == common_pb2.ERROR_CODE_INVALID_ARGUMENT, (result, packed)
+            assert not LEAKS.search(result.error.message), result
+            assert after == prober.before, (result, packed)
+        answers[worker_pb2.ChunkAnswer.Name(result.answer)] += 1
+        if after != prober.before:
+            await prober.begin()
+    assert len(answers) == 3, answers  # done, no such lease, refused
 
 
 async def test_forged_page_tokens(prober: Prober) -> None:

@@ -251,7 +251,10 @@ async def other_server(other: OtherServer) -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"supported_features": ["retry"]}, r"0\.0\.9, this client .* lacks batches, history-pages, wait"),
+        (
+            {"supported_features": ["retry"]},
+            r"0\.0\.9, this client .* lacks batches, packed-chunks, history-pages, wait",
+        ),
         ({"api_version": "v2"}, r"0\.0\.9, this client .* speaks 'v2'"),
         ({"min_sdk_version": "999.1"}, r"0\.0\.9, this client .* needs clients of 999\.1 or later. Upgrade the client"),
     ],

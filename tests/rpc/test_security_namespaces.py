@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.protobuf.message import Message
 
@@ -68,6 +69,8 @@ def _aimed(method: Method, ids: dict[str, Any]) -> Message:
             request.heard = 99
         case worker_pb2.CommitBatchRequest():
             request.chunks.add(run_id=ids["bare_id"], token=ids["token"]).complete.output = b"9"
+            packed = msgspec.msgpack.encode([ids["bare_id"], ids["token"], [[14, b"9"]]])
+            request.packed.append(packed)
         case workflow_pb2.WaitWorkflowsRequest():
             request.run_ids.append(ids["bare_id"])
             request.wait_us = SECOND  # with none it is chance whether the database was quick enough

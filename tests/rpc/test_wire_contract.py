@@ -270,7 +270,7 @@ OURS: dict[str, str] = {
     ),
     "GetHistoryRequest": "1 namespace string, 2 run_id string, 3 token string, 4 page_token string",
     "GetHistoryResponse": "1 history *StepRecord, 2 next_page_token string, 3 input ?bytes",
-    "CommitBatchRequest": "1 namespace string, 2 chunks *Chunk",
+    "CommitBatchRequest": "1 namespace string, 2 chunks *Chunk, 3 packed *bytes",
     "CommitBatchResponse": "1 results *ChunkResult",
     "Chunk": (
         "1 run_id string, 2 token string, 3 steps *StepRecord, 4 park |ParkRun, 5 hand_back |HandBackRun, "

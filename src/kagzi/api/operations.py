@@ -8,88 +8,95 @@ and gets the same answer, because a lease's token stays on the run until somebod
 
 Step operations share one shape: each becomes one row of `step_runs`, keyed by (run, step_id, attempt). They are
 msgspec structs rather than dataclasses because a busy worker makes tens of thousands of them a second.
+
+Operations travel from workers to servers as they are (`rpc.convert.packed`): an array of the tag and of the fields in
+their order. So tags stay, fields stay where they are, and a new field comes last and has a default.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.step import StepKind, StepStatus
 
+# As wide as the columns that keep them, which matters for what is read from the wire.
+_INT4: Final = Meta(ge=-(2**31), le=2**31 - 1)
+_INT8: Final = Meta(ge=-(2**63), le=2**63 - 1)
 
-class StepOperation(Struct, frozen=True, kw_only=True, gc=False):
+
+class StepOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """What every step operation says; the class says what happened."""
 
     status: ClassVar[StepStatus]
 
     step_id: str
-    attempt: int = 1
+    attempt: Annotated[int, _INT4] = 1
     kind: StepKind = StepKind.FUNCTION
-    completed_seq: int | None = None
-    started_at: Instant
-    finished_at: Instant | None = None
-    retry_at: Instant | None = None
-    timeout_at: Instant | None = None
+    completed_seq: Annotated[int, _INT4] | None = None
+    started_at: Annotated[Instant, _INT8]
+    finished_at: Annotated[Instant, _INT8] | None = None
+    retry_at: Annotated[Instant, _INT8] | None = None
+    timeout_at: Annotated[Instant, _INT8] | None = None
     input: bytes | None = None
-    input_hash: int = 0
+    input_hash: Annotated[int, _INT8] = 0
     output: bytes | None = None
     error: bytes | None = None
 
 
-class StartStep(StepOperation, frozen=True, kw_only=True, gc=False):
+class StartStep(StepOperation, frozen=True, kw_only=True, gc=False, tag=1):
     """A body has been running for a while: show it. Never waited for; changes nothing once the step has ended."""
 
     status = StepStatus.RUNNING
 
 
-class CompleteStep(StepOperation, frozen=True, kw_only=True, gc=False):
+class CompleteStep(StepOperation, frozen=True, kw_only=True, gc=False, tag=2):
     """A step returned, or (kind SLEEP) a tick fired the timers due by `finished_at`, or (kind SIGNAL) the workflow was
     told to end. An event: has a `completed_seq`."""
 
     status = StepStatus.COMPLETED
 
 
-class FailStep(StepOperation, frozen=True, kw_only=True, gc=False):
+class FailStep(StepOperation, frozen=True, kw_only=True, gc=False, tag=3):
     """An attempt failed. With `completed_seq` it is final and an event; with `retry_at` it is to be tried again."""
 
     status = StepStatus.FAILED
 
 
-class CancelStep(StepOperation, frozen=True, kw_only=True, gc=False):
+class CancelStep(StepOperation, frozen=True, kw_only=True, gc=False, tag=4):
     """A body was cancelled by its workflow. For people to see; replay does not need it, so it has no number."""
 
     status = StepStatus.CANCELLED
 
 
-class RunOperation(Struct, frozen=True, kw_only=True, gc=False):
+class RunOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
 
     status: ClassVar[RunStatus]
 
 
-class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=11):
     """Let go of the run until `available_at`, unless its inbox has grown beyond `inbox_seq`."""
 
     status = RunStatus.SLEEPING
 
-    available_at: Instant
-    inbox_seq: int
+    available_at: Annotated[Instant, _INT8]
+    inbox_seq: Annotated[int, _INT4]
 
 
-class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=12):
     """Give the run back at once and burn nothing: draining, or a worker that cannot go on with it."""
 
     status = RunStatus.PENDING
 
-    available_at: Instant | None = None  # None is now
+    available_at: Annotated[Instant, _INT8] | None = None  # None is now
 
 
-class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=13):
     """The workflow function failed and its own policy allows another try: attempts + 1, from `keep_seq` on anew.
 
     Events numbered above `keep_seq` are set aside as an old generation: they stay visible, replay no longer sees them.
@@ -98,24 +105,24 @@ class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False):
 
     status = RunStatus.PENDING
 
-    available_at: Instant
-    keep_seq: int
+    available_at: Annotated[Instant, _INT8]
+    keep_seq: Annotated[int, _INT4]
     error: bytes
 
 
-class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
     status = RunStatus.COMPLETED
 
     output: bytes
 
 
-class FailRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class FailRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=15):
     status = RunStatus.FAILED
 
     error: bytes
 
 
-class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False):
+class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16):
     """The workflow function was told to end and has ended with that very CancelledError."""
 
     status = RunStatus.CANCELLED

@@ -13,6 +13,7 @@ from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.rpc.channel import Channel
 
 M = TypeVar("M", bound=Message)
+A = TypeVar("A")
 W = TypeVar("W")
 
 READ_SECONDS: Final = 15.0  # one call
@@ -52,11 +53,11 @@ class Line:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
 
-def converted(convert: Callable[[W], M], record: W) -> M:
-    """The message that says this; what no message can hold is refused like anything else that makes no sense."""
+def converted(convert: Callable[[W], A], record: W) -> A:
+    """What says this on the wire; what nothing there can hold is refused like anything else that makes no sense."""
     try:
         return convert(record)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise InvalidRequest(f"that cannot be sent to a server: {error}") from None
 
 

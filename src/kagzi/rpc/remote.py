@@ -52,6 +52,7 @@ from kagzi.rpc.authorization import MetadataSource, nothing
 from kagzi.rpc.channel import CONNECT_SECONDS
 from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
+from kagzi.rpc.convert.packed import pack_chunk
 from kagzi.rpc.convert.runs import (
     cancel_answer_from_wire,
     cancel_to_wire,
@@ -62,10 +63,10 @@ from kagzi.rpc.convert.runs import (
     terminate_to_wire,
 )
 from kagzi.rpc.convert.steps import step_from_wire
+from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.convert.work import (
     all_done,
     answer_from_wire,
-    chunk_to_wire,
     claim_from_wire,
     heartbeat_answer_from_wire,
     heartbeat_to_wire,
@@ -310,7 +311,7 @@ class RemoteWorkers:
     def __init__(self, line: Line) -> None:
         self._line = line
         self._loop = asyncio.get_running_loop()
-        self._chunks: Outbox[worker_pb2.Chunk, ChunkAnswer] = Outbox(self._send_chunks, parallel=2)
+        self._chunks: Outbox[bytes, ChunkAnswer] = Outbox(self._send_chunks, parallel=2)
 
     async def close(self) -> None:
         await self._chunks.close()
@@ -330,13 +331,12 @@ class RemoteWorkers:
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
-            message = converted(chunk_to_wire, chunk)
+            packed = converted(pack_chunk, chunk)
         except InvalidRequest as error:
             return settled(error)
-        weight = message.ByteSize()
-        if weight > _PART_BYTES and len(chunk.operations) > 1:
+        if len(packed) > _PART_BYTES and len(chunk.operations) > 1:
             return reply_of(self._commit_in_parts(chunk))
-        return self._chunks.submit(chunk.namespace, message, weight)
+        return self._chunks.submit(chunk.namespace, packed, len(packed))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         request = converted(heartbeat_to_wire, heartbeat)
@@ -395,20 +395,22 @@ class RemoteWorkers:
         return await self._commit_part(chunk, part)
 
     def _commit_part(self, chunk: Chunk, operations: list[Operation]) -> Reply[ChunkAnswer]:
-        message = chunk_to_wire(
+        packed = pack_chunk(
             Chunk(namespace=chunk.namespace, run_id=chunk.run_id, token=chunk.token, operations=tuple(operations))
         )
-        return self._chunks.submit(chunk.namespace, message, message.ByteSize())
+        return self._chunks.submit(chunk.namespace, packed, len(packed))
 
-    async def _send_chunks(self, namespace: str, chunks: list[worker_pb2.Chunk]) -> list[ChunkAnswer | KagziError]:
+    async def _send_chunks(self, namespace: str, packed: list[bytes]) -> list[ChunkAnswer | KagziError]:
         answer = await self._call(
             "CommitBatch",
-            worker_pb2.CommitBatchRequest(namespace=namespace, chunks=chunks),
+            worker_pb2.CommitBatchRequest(namespace=namespace, packed=packed),
             worker_pb2.CommitBatchResponse,
             WRITE_SECONDS,
         )
-        if answer == all_done(len(chunks)):
-            return [ChunkAnswer.DONE] * len(chunks)
+        if answer == all_done(len(packed)):
+            return [ChunkAnswer.DONE] * len(packed)
+        if len(answer.results) != len(packed):
+            raise strange(f"{len(answer.results)} answers to {len(packed)} chunks")
         return [answer_from_wire(result) or error_of(result.error) for result in answer.results]
 
 

@@ -14,7 +14,7 @@ from kagzi.rpc.line import READ_SECONDS, Line
 from kagzi.version import __version__
 
 API: Final = "v1"
-NEEDED: Final = ("batches", "history-pages", "wait")
+NEEDED: Final = ("batches", "packed-chunks", "history-pages", "wait")
 
 
 async def check_server(line: Line, target: str) -> None:

@@ -289,54 +289,6 @@ def step_from_record(record: pb.StepRecord) -> Step:
 # Reporting work.
 
 
-def chunk_to_wire(chunk: Chunk) -> pb.Chunk:
-    message = pb.Chunk(run_id=chunk.run_id, token=chunk.token)
-    for operation in chunk.operations:
-        if isinstance(operation, StepOperation):
-            _add_step(message, operation)
-        else:
-            _set_end(message, operation)
-    return message
-
-
-def _add_step(message: pb.Chunk, operation: StepOperation) -> None:
-    message.steps.add(
-        step_id=operation.step_id,
-        attempt=operation.attempt,
-        kind=_KINDS[operation.kind],
-        status=_STATUSES[operation.status],
-        completed_seq=operation.completed_seq,
-        started_at_us=operation.started_at,
-        finished_at_us=operation.finished_at,
-        retry_at_us=operation.retry_at,
-        timeout_at_us=operation.timeout_at,
-        input_hash=operation.input_hash,
-        output=operation.output,
-        error=operation.error,
-        input=operation.input,
-    )
-
-
-def _set_end(message: pb.Chunk, operation: Operation) -> None:
-    match operation:
-        case ParkRun():
-            message.park.CopyFrom(pb.ParkRun(available_at_us=operation.available_at, inbox_seq=operation.inbox_seq))
-        case HandBackRun():
-            message.hand_back.CopyFrom(pb.HandBackRun(available_at_us=operation.available_at))
-        case RetryRun():
-            message.retry.CopyFrom(
-                pb.RetryRun(available_at_us=operation.available_at, keep_seq=operation.keep_seq, error=operation.error)
-            )
-        case CompleteRun():
-            message.complete.CopyFrom(pb.CompleteRun(output=operation.output))
-        case EndCancelledRun():
-            message.end_cancelled.CopyFrom(pb.EndCancelledRun(error=operation.error))
-        case FailRun():
-            message.fail.CopyFrom(pb.FailRun(error=operation.error))
-        case _:
-            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
-
-
 def chunk_from_wire(message: pb.Chunk, namespace: str) -> Chunk:
     operations: list[Operation] = [_operation_from_record(record) for record in message.steps]
     if (end := _end_of(message)) is not None:

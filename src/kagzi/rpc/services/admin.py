@@ -26,7 +26,9 @@ from kagzi.version import __version__
 
 _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
-_FEATURES: Final = ("batches", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata")
+_FEATURES: Final = (
+    *("batches", "packed-chunks", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata"),
+)
 # As with runs: a token is a position, and bound to its listing.
 
 

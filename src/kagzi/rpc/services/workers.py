@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from msgspec.structs import replace
 
 from kagzi._proto.v1 import worker_pb2 as pb
-from kagzi.api.operations import ChunkAnswer
+from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, gather, settled
 from kagzi.api.workers import Polled, Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.packed import unpack_chunk
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.work import (
     all_done,
@@ -26,6 +30,8 @@ from kagzi.rpc.services.histories import KeptClaims, claims_to_wire, history_pag
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.services.unary import UnaryCalls
 from kagzi.rpc.status import describe, wrong_state
+
+W = TypeVar("W")
 
 _UNNAMED = "unknown"
 
@@ -104,14 +110,17 @@ class WorkerService(UnaryCalls):
         return page
 
     async def CommitBatch(self, request: pb.CommitBatchRequest, call: Call) -> pb.CommitBatchResponse:  # noqa: ARG002
-        if len(request.chunks) > CALL_ITEMS:
-            raise InvalidRequest(f"chunks has {len(request.chunks):,} items; at most {CALL_ITEMS:,} go into one call")
+        count = len(request.chunks) + len(request.packed)
+        if count > CALL_ITEMS:
+            raise InvalidRequest(f"chunks has {count:,} items; at most {CALL_ITEMS:,} go into one call")
         namespace = namespace_of(request.namespace)
         # All of them are in the engine's hands before the first is waited for.
         try:
             chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
+            chunks += [unpack_chunk(packed, namespace) for packed in request.packed]
         except InvalidRequest:
-            replies = [self._submit(chunk, namespace) for chunk in request.chunks]
+            replies = [self._submit(chunk_from_wire, chunk, namespace) for chunk in request.chunks]
+            replies += [self._submit(unpack_chunk, packed, namespace) for packed in request.packed]
         else:
             replies = self._workers.commit_together(chunks)
         results = await gather(replies)
@@ -119,9 +128,9 @@ class WorkerService(UnaryCalls):
             return all_done(len(results))
         return pb.CommitBatchResponse(results=[self._result(result) for result in results])
 
-    def _submit(self, message: pb.Chunk, namespace: str) -> Reply[ChunkAnswer]:
+    def _submit(self, read: Callable[[W, str], Chunk], wire: W, namespace: str) -> Reply[ChunkAnswer]:
         try:
-            chunk = chunk_from_wire(message, namespace)
+            chunk = read(wire, namespace)
         except InvalidRequest as error:
             return settled(error)
         return self._workers.commit(chunk)

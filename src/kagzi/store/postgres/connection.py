@@ -283,7 +283,7 @@ def translate(error: Exception) -> Exception:
     if is_outage(error):
         return Unavailable(f"PostgreSQL did not answer: {_reason(error)}. Trying again is safe")
     if isinstance(error, BAD_VALUES):
-        return InvalidRequest("a value cannot be stored in PostgreSQL; nothing was written")
+        return InvalidRequest("a value cannot be stored in the database; nothing was written")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return InvalidRequest(
             "our PostgreSQL role may not do that. Let it own the schema kagzi, or grant it the rights"
