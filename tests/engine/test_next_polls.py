@@ -79,6 +79,24 @@ def test_also_after_an_answer_with_runs_but_only_in_the_room_that_is_left() -> N
     run(main)
 
 
+def test_a_poll_with_less_room_than_was_expected_gets_no_more_than_it_asks_for() -> None:
+    """Runs that waited in the worker's memory have taken their slots back meanwhile."""
+
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine, limit=3)
+            starts = [await started(engine) for _ in range(3)]
+            assert [status for _, status in starts] == [RunStatus.RUNNING] * 3
+            (claim,) = (await engine.workers.poll(adopting(2, limit=1))).claims
+            assert claim.run_id == starts[0][0].run_id
+            claims = (await engine.workers.poll(adopting(3, limit=3))).claims
+            assert [(claim.run_id, claim.executions) for claim in claims] == [
+                (start.run_id, 2) for start, _ in starts[1:]
+            ]
+
+    run(main)
+
+
 def test_a_poll_that_adopts_nothing_leaves_no_offer() -> None:
     async def main() -> None:
         async with new_engine() as engine:

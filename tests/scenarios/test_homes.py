@@ -130,6 +130,37 @@ class Program:
         self.large: Workflow = large
 
 
+async def test_a_worker_never_drives_more_runs_than_it_has_slots(home: str) -> None:
+    """Not even if a run has lent its slot for a nap, the worker has asked for another one, and the nap ends first."""
+    app = Kagzi(home)
+    at_work: list[str] = []
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.step
+    async def work(name: str) -> list[str]:
+        at_work.append(name)
+        begun.set()
+        await go_on.wait()
+        at_work.remove(name)
+        return [*at_work]
+
+    @app.workflow
+    async def after(nap: float, name: str) -> list[str]:
+        await asyncio.sleep(nap)
+        return await work(name)
+
+    async with app, app.worker(concurrency=1):
+        first = await after.start(0.2, "first")
+        await asyncio.wait_for(begun.wait(), 20)
+        second = await after.start(0, "second")
+        async with asyncio.timeout(20):
+            while await second.status() is not RunStatus.PENDING:
+                await asyncio.sleep(0.01)  # it may have been given to the worker, which gives it back
+        assert at_work == ["first"]
+        go_on.set()
+        assert await first.result(timeout=20) == await second.result(timeout=20) == []
+
+
 async def test_a_run_is_started_and_its_result_awaited(home: str) -> None:
     program = Program(home)
     async with program.app as app, app.worker():

@@ -12,14 +12,14 @@ heartbeat, which has heard of the poll and does not list the runs, gives them ba
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from kagzi.api.operations import Chunk, HandBackRun
 from kagzi.api.reply import Reply
-from kagzi.api.workers import Poll, Polled
+from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.engine.births import NextBirths
 from kagzi.engine.driven import Driven
 from kagzi.engine.settings import EngineSettings
@@ -73,7 +73,9 @@ class NextPolls:
             raise
         if not claims:
             return None
-        watch.handed_out = Polled(now=now, claims=claims)
+        # It may have less room than it had: runs that waited in its memory have taken their slots back.
+        self._give_back(claims[poll.limit :])
+        watch.handed_out = Polled(now=now, claims=claims[: poll.limit])
         return watch.handed_out
 
     def give_up(self, worker_id: str) -> None:
@@ -99,6 +101,9 @@ class NextPolls:
 
     async def _hand_back(self, births: NextBirths) -> None:
         _, claims = await births.collect()
+        self._give_back(claims)
+
+    def _give_back(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
             back = (HandBackRun(),)
             # Whatever the answer is: should it be an error, the lease ends.

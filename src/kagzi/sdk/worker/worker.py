@@ -307,9 +307,14 @@ class Worker:
         self._refusals.answered()
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
+        room = max(0, self.slots.free)
         attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
         # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
         self._heard = poll.number
+        if len(attempts) > room:
+            # Runs that had lent their slots have taken them back since the poll was sent.
+            self.loop.call_soon(_hand_back, attempts[room:])
+            del attempts[room:]
         if attempts:
             self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
             if len(self._held) == len(attempts):
@@ -535,3 +540,8 @@ class Worker:
     async def _register_again(self) -> None:
         with contextlib.suppress(KagziError):
             await self._register()
+
+
+def _hand_back(attempts: list[Attempt]) -> None:
+    for attempt in attempts:
+        attempt.hand_back()
