@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from kagzi import VersionMismatch
 from kagzi._proto.v1 import admin_pb2, common_pb2, worker_pb2, workflow_pb2
 from kagzi.api.admin import WorkerFilter
+from kagzi.api.operations import Chunk, CompleteRun
 from kagzi.api.workers import Poll
 from kagzi.core.failure import Failure
 from kagzi.core.run import RunStatus
@@ -291,6 +292,15 @@ async def test_calls_that_an_old_server_lacks() -> None:
         ):
             with pytest.raises(VersionMismatch, match=f"version {__version__}; upgrade the server"):
                 await call()  # type: ignore[no-untyped-call]
+
+
+async def test_a_server_that_passes_over_what_it_does_not_know_has_stored_nothing() -> None:
+    """One of several, say, that is older than the one whose version was looked at."""
+    chunk = Chunk(namespace="default", run_id=UUID, token=UUID, operations=(CompleteRun(output=b"1"),))
+    other = OtherServer(CommitBatch=worker_pb2.CommitBatchResponse())
+    async with other_server(other) as target, RemoteEngine(target) as engine:
+        with pytest.raises(VersionMismatch, match="0 answers to 1 chunks"):
+            await engine.workers.commit(chunk)
 
 
 async def test_answers_without_our_fields_are_understood() -> None:

@@ -13,14 +13,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kagzi import Kagzi, MissingDependency, Unavailable
+from kagzi._proto.v1 import worker_pb2
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, CompleteStep, StartRun
+from kagzi.api.reply import Reply
 from kagzi.api.workers import Poll, Registration
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import PermissionDenied
+from kagzi.errors import InvalidRequest, PermissionDenied
 from kagzi.ids import RandomIds
 from kagzi.rpc import channel, limits
+from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
@@ -194,6 +197,37 @@ async def test_one_refused_write_does_not_hold_up_the_others() -> None:
         assert getattr(started, "run_id", None) == good
         assert "NUL byte" in str(refused)
         assert "cannot be sent" in str(unsendable)
+
+
+async def test_one_bad_chunk_does_not_hold_up_the_others() -> None:
+    async with serving("memory://", 30 * SECOND) as server, RemoteEngine(server.target) as engine:
+        run_id = IDS.run_id()
+        await engine.workflows.start(start_of(run_id))
+        (claim,) = (await engine.workers.poll(poll_of(IDS.token()))).claims
+
+        def commit(**fields: Any) -> Reply[ChunkAnswer]:
+            step = CompleteStep(**{"step_id": "a", "completed_seq": 1, "started_at": 5, "finished_at": 6} | fields)
+            return engine.workers.commit(
+                Chunk(namespace="default", run_id=run_id, token=claim.token, operations=(step,))
+            )
+
+        # Each in a call with the others.
+        good, unreadable, unsendable = commit(), commit(step_id=5), commit(attempt=2**70)
+        assert await good is ChunkAnswer.DONE
+        with pytest.raises(InvalidRequest, match="a packed chunk cannot be read"):
+            await unreadable
+        with pytest.raises(InvalidRequest, match="cannot be sent"):
+            await unsendable
+        assert [step.step_id for step in await engine.workflows.steps("default", run_id)] == ["a"]
+
+
+async def test_so_many_chunks_are_no_call() -> None:
+    async with serving("memory://") as server, Client(server.target) as client:
+        few = worker_pb2.CommitBatchRequest(packed=[b""] * CALL_ITEMS)
+        assert len((await client.workers.CommitBatch(few)).results) == CALL_ITEMS
+        few.chunks.add()
+        with pytest.raises(grpc.aio.AioRpcError, match=r"at most .* go into one call"):
+            await client.workers.CommitBatch(few)
 
 
 async def test_histories_are_paged_by_any_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
