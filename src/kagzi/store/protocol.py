@@ -130,6 +130,9 @@ class Store(Protocol):
         Several chunks of one run may be in a batch; they apply in order. `lease` is the default length. Conflicts come
         back as exceptions in the list; only an outage raises, and then nothing (or everything: the connection broke
         during COMMIT) was applied, and repeating the batch is safe.
+
+        Whoever calls this sees it through. The batcher does, in a task of its own; the store may rely on not being
+        cancelled.
         """
         ...
 

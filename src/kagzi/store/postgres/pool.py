@@ -3,8 +3,8 @@
 A statement that has been sent is never cancelled. asyncpg answers the cancellation of a task by asking the
 server to cancel the query, and a commit that is cancelled while it waits for a standby reports success
 without having reached it. So work runs in a task of its own: a caller that is cancelled stops waiting, the
-work goes on to its end, and the connection is free only then. A connection that stays silent for too long is
-cut, not cancelled.
+work goes on to its end, and the connection is free only then. (Batches of writes have such a task already.)
+A connection that stays silent for too long is cut, not cancelled.
 
 Work may run twice. If a connection breaks, nobody knows whether the transaction was committed; everything
 the store does is safe to repeat, so it is repeated once on a fresh connection, which hides a restart of the

@@ -163,7 +163,7 @@ class PostgresStore:
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
         now = self._now()
         try:
-            return await self._lanes[lane].run(lambda connection: apply(connection, writes, now))
+            return await self._lanes[lane].do(lambda connection: apply(connection, writes, now))
         except InvalidRequest as error:
             # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
             if len(writes) == 1:
