@@ -6,6 +6,7 @@ descriptor of ours explains.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 from google.protobuf.message import Message
 
-from kagzi import VersionMismatch
+from kagzi import Kagzi, VersionMismatch
 from kagzi._proto.v1 import admin_pb2, common_pb2, worker_pb2, workflow_pb2
 from kagzi.api.admin import WorkerFilter
 from kagzi.api.operations import Chunk, CompleteRun
@@ -27,6 +28,7 @@ from kagzi.core.worker import WorkerStatus, WorkflowType
 from kagzi.rpc import versions
 from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
+from kagzi.sdk.definitions import Workflow
 from kagzi.version import __version__
 from tests.rpc.support import Client, detail_of, serving
 from tests.rpc.test_wire_contract import THEIR_ENUMS, THEIRS
@@ -301,6 +303,45 @@ async def test_a_server_that_passes_over_what_it_does_not_know_has_stored_nothin
     async with other_server(other) as target, RemoteEngine(target) as engine:
         with pytest.raises(VersionMismatch, match="0 answers to 1 chunks"):
             await engine.workers.commit(chunk)
+
+
+async def test_a_worker_whose_reports_are_not_understood_stops_and_others_go_on() -> None:
+    """It would execute one run after the other for nothing, until they pass for poison."""
+    bodies: list[str] = []
+
+    def app_of(target: str, name: str) -> tuple[Kagzi, Workflow[[], str]]:
+        app = Kagzi(f"grpc://{target}")
+
+        @app.step
+        async def work() -> str:
+            bodies.append(name)
+            return name
+
+        @app.workflow
+        async def order() -> str:
+            return await work()
+
+        return app, order
+
+    async def pass_over(namespace: str, packed: list[bytes]) -> list[Any]:
+        raise VersionMismatch("0 answers")
+
+    async with serving("memory://") as server:
+        new, order = app_of(server.target, "new")
+        suited, _ = app_of(server.target, "suited")
+        async with new, suited:
+            workers: Any = new.engine.workers
+            workers._chunks._send = pass_over
+            async with new.worker() as worker:
+                runs = [await order.start() for _ in range(3)]
+                async with asyncio.timeout(20):
+                    await worker.told_to_stop.wait()
+                assert isinstance(worker.refusal, VersionMismatch)
+                assert not worker._held
+            tried = bodies.count("new")
+            async with suited.worker():  # whose lease is as long; the other one's runs came back when it left
+                assert [await suited.handle(run.id).result(timeout=20) for run in runs] == ["suited"] * 3
+        assert bodies.count("new") == tried <= 3
 
 
 async def test_answers_without_our_fields_are_understood() -> None:

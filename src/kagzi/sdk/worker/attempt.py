@@ -30,7 +30,7 @@ from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, VersionMismatch
 from kagzi.sdk.replay.execution import Execution, StepCall
 
 if TYPE_CHECKING:
@@ -316,7 +316,10 @@ class Attempt:
             self._end(HandBackRun())
 
     def _refused(self, error: Exception) -> None:
-        if isinstance(error, KagziError):
+        if isinstance(error, VersionMismatch):
+            # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
+            self._worker.give_up(error, "the server is of another version")
+        elif isinstance(error, KagziError):
             self.abandon(f"its progress could not be stored: {error}")
         else:
             logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())

@@ -501,18 +501,25 @@ class Worker:
         refusal = self._refusals.final(error, self._lease)
         if refusal is not None:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
-                self.loop.call_soon_threadsafe(self._give_up, refusal)
+                self.loop.call_soon_threadsafe(self._refused, refusal)
 
-    def _give_up(self, refusal: KagziError) -> None:
+    def _refused(self, refusal: KagziError) -> None:
+        self.give_up(
+            type(refusal)(
+                f"the server has refused this worker for {format_span(self._lease)}: {refusal}. What it held is taken "
+                "over by other workers; start it again with a key of the role worker"
+            ),
+            "the server refuses this worker",
+        )
+
+    def give_up(self, refusal: KagziError, reason: str) -> None:
+        """This worker cannot be of use: let go of everything and take nothing more."""
         if self.draining:
             return
-        self.refusal = type(refusal)(
-            f"the server has refused this worker for {format_span(self._lease)}: {refusal}. What it held is taken over "
-            "by other workers; start it again with a key of the role worker"
-        )
-        self._log.error("worker %s is refused and takes nothing more: %s", self.worker_id, refusal)
+        self.refusal = refusal
+        self._log.error("worker %s takes nothing more: %s", self.worker_id, refusal)
         self._leave_off()
-        self._each_held(lambda attempt: attempt.abandon("the server refuses this worker"))
+        self._each_held(lambda attempt: attempt.abandon(reason))
 
     def _leave_off(self) -> None:
         """From now on nothing new, and whoever hosts the worker is told."""
