@@ -6,16 +6,22 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from kagzi.api.operations import StartRun
-from kagzi.api.workers import Heartbeat, Poll, Polled
+import pytest
+
+from kagzi.api.operations import ChunkAnswer, CompleteRun, HandBackRun, Operation, StartRun
+from kagzi.api.workers import Claim, Heartbeat, Poll, Polled
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
+from kagzi.engine.settings import EngineSettings
 from kagzi.store.sqlite import SqliteStore
 from tests.engine.support import (
+    OTHER_WORKER,
     WORKER,
+    SlotWorker,
     cancel,
+    chunk,
     count_calls,
     database_now,
     new_engine,
@@ -39,6 +45,22 @@ async def answered(engine: LocalEngine, **fields: Any) -> None:
     """The first poll of a worker, answered with nothing; its second one is yet to come."""
     assert (await engine.workers.poll(adopting(wait=SECOND, **fields))).claims == ()
     await asyncio.sleep(0)  # the answer goes first
+
+
+async def filled(engine: LocalEngine, slots: int = 1) -> list[Claim]:
+    """A worker that has nothing free, and the runs it has. Nothing else is due."""
+    task = asyncio.create_task(engine.workers.poll(adopting(limit=slots)))
+    await asyncio.sleep(0.1)
+    await asyncio.gather(*[started(engine) for _ in range(slots)])
+    claims = (await task).claims
+    assert len(claims) == slots
+    await asyncio.sleep(0)
+    return list(claims)
+
+
+async def ended(engine: LocalEngine, claims: list[Claim]) -> None:
+    for claim in claims:
+        assert await engine.workers.commit(chunk(claim, CompleteRun(output=b"1"))) is ChunkAnswer.DONE
 
 
 async def started(engine: LocalEngine, **fields: Any) -> tuple[StartRun, RunStatus]:
@@ -93,6 +115,107 @@ def test_a_poll_with_less_room_than_was_expected_gets_no_more_than_it_asks_for()
             assert [(claim.run_id, claim.executions) for claim in claims] == [
                 (start.run_id, 2) for start, _ in starts[1:]
             ]
+
+    run(main)
+
+
+@pytest.mark.parametrize(("places", "most"), [(1, 100), (2, 100), (2, 1)])
+def test_runs_that_end_leave_their_places_to_those_that_are_started(places: int, most: int) -> None:
+    async def main() -> None:
+        async with new_engine(settings=EngineSettings(claim_limit=2)) as engine:
+            claims = await filled(engine, 2)
+            engine.workers._next_polls._settings = EngineSettings(claim_limit=most)
+            await ended(engine, claims[:places])
+            calls = count_calls(engine.store)  # type: ignore[arg-type]
+            starts = [await started(engine) for _ in range(3)]
+            born = [start.run_id for start, status in starts if status is RunStatus.RUNNING]
+            assert born == [start.run_id for start, _ in starts[: min(places, most)]]
+            polled = await engine.workers.poll(adopting(2, limit=places))
+            assert [claim.run_id for claim in polled.claims] == born
+            assert calls["claim"] == 0
+
+    run(main)
+
+
+def test_a_worker_in_this_process_adopts_itself_and_not_by_its_polls() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            worker = SlotWorker(1)
+            engine.workers.attach(worker, "default", ("shop",))
+            task = asyncio.create_task(engine.workers.poll(adopting()))
+            await asyncio.sleep(0.1)
+            first, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            assert (await started(engine))[1] is RunStatus.PENDING
+            assert [claim.run_id for claim in worker.adopted] == [first.run_id]
+            await cancel(task)
+
+    run(main)
+
+
+def test_its_place_is_with_the_next_poll_even_if_one_waits() -> None:
+    """The poll that waits was made before the run ended, and says how much room there was then."""
+
+    async def main() -> None:
+        async with new_engine() as engine:
+            await started(engine)
+            (claim,) = (await engine.workers.poll(adopting(limit=1))).claims
+            task = asyncio.create_task(engine.workers.poll(adopting(2, limit=1)))
+            await asyncio.sleep(0.1)
+            await engine.workers.commit(chunk(claim, CompleteRun(output=b"1")))
+            one, other, third = [new_start(engine) for _ in range(3)]
+            answers = await asyncio.gather(*[engine.workflows.start(start) for start in (one, other, third)])
+            assert [answer.status for answer in answers] == [RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.PENDING]
+            assert [claim.run_id for claim in (await task).claims] == [one.run_id]
+            assert [claim.run_id for claim in (await engine.workers.poll(adopting(3, limit=1))).claims] == [
+                other.run_id
+            ]
+
+    run(main)
+
+
+def test_a_poll_that_waits_is_answered_when_runs_wait_for_the_next() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            taken, _ = await started(engine, external_id="taken")
+            (claim,) = (await engine.workers.poll(adopting(limit=1))).claims
+            task = asyncio.create_task(engine.workers.poll(adopting(2, limit=1)))
+            await asyncio.sleep(0.1)
+            await engine.workers.commit(chunk(claim, CompleteRun(output=b"1")))
+            # The first has a place with the poll that waits, and turns out to be there already.
+            again, new = new_start(engine, external_id="taken"), new_start(engine)
+            answers = await asyncio.gather(engine.workflows.start(again), engine.workflows.start(new))
+            assert answers[0].run_id == taken.run_id
+            began = asyncio.get_running_loop().time()
+            assert (await task).claims == ()
+            assert [claim.run_id for claim in (await engine.workers.poll(adopting(3, limit=1))).claims] == [new.run_id]
+            assert asyncio.get_running_loop().time() == began
+
+    run(main)
+
+
+@pytest.mark.parametrize("seldom", [False, True])
+def test_a_worker_that_hands_back_or_comes_seldom_leaves_no_place(seldom: bool) -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            (claim,) = await filled(engine)
+            await asyncio.sleep(1 if seldom else 0)
+            last: Operation = CompleteRun(output=b"1") if seldom else HandBackRun(available_at=database_now() + SECOND)
+            await engine.workers.commit(chunk(claim, last))
+            assert (await started(engine))[1] is RunStatus.PENDING
+
+    run(main)
+
+
+def test_a_worker_that_waits_comes_before_one_that_will_come() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await answered(engine)
+            task = asyncio.create_task(engine.workers.poll(adopting(worker_id=OTHER_WORKER)))
+            await asyncio.sleep(0.1)
+            start, status = await started(engine)
+            assert status is RunStatus.RUNNING
+            assert [claim.run_id for claim in (await task).claims] == [start.run_id]
 
     run(main)
 

@@ -12,10 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Claim, Poll
 from kagzi.core.instant import Instant, Span
+
+if TYPE_CHECKING:
+    from kagzi.engine.wakeups import Watch
 
 _FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
 
@@ -79,19 +83,19 @@ class Births:
 
 
 class NextBirths(Births):
-    """The same for the poll that a worker makes next; but if something may be due (`dirty`), that goes first."""
+    """The same for the poll that a worker makes next; but if something may be due, that goes first. Should the poll
+    before it still wait, it is answered: then the worker comes."""
 
-    def __init__(self, poll: Poll, limit: int, lease: Span, dirty: Callable[[], bool]) -> None:
-        super().__init__(poll, limit, lease, _nothing)
-        self._dirty = dirty
+    def __init__(self, poll: Poll, lease: Span, watch: Watch) -> None:
+        super().__init__(poll, 0, lease, watch.release)
+        self._watch = watch
 
     @property
     def any(self) -> bool:
         return bool(self._claims) or self._reserved > 0
 
+    def widen(self, room: int, most: int) -> None:
+        self._room = min(self._room + room, most)
+
     def _answered(self) -> bool:
-        return self._dirty()
-
-
-def _nothing() -> None:
-    pass
+        return self._watch.dirty

@@ -78,9 +78,12 @@ class Driven:
         self._unknown_at = -inf  # when anything may have finished elsewhere
         self._driven: dict[str, _Driven] = {}
         self._adopters: dict[Queue, list[Adopter]] = {}
+        self._later: dict[Queue, list[Adopter]] = {}  # asked when none of the others has room
         self._ended: list[tuple[str, str, Run | None]] = []
         self._by_worker: dict[str, AttachedWorker] = {}
         self._reserved: dict[int, Adopter] = {}  # by the identity of the lease: those of one poll are alike
+        # Told which worker has let go of a run.
+        self.on_let_go: Callable[[str], None] = lambda worker_id: None  # noqa: ARG005
 
     # Workers in this process.
 
@@ -94,25 +97,29 @@ class Driven:
 
         return detach
 
-    def offer(self, adopter: Adopter, queues: tuple[Queue, ...]) -> Callable[[], None]:
-        """From now on runs of these queues may be born under a lease of this adopter, until the offer is withdrawn."""
+    def offer(self, adopter: Adopter, queues: tuple[Queue, ...], *, later: bool = False) -> Callable[[], None]:
+        """From now on runs of these queues may be born under a lease of this adopter, until the offer is withdrawn.
+        Those who take them at once come before those who take them `later`."""
+        adopters = self._later if later else self._adopters
         for queue in queues:
-            self._adopters.setdefault(queue, []).append(adopter)
+            adopters.setdefault(queue, []).append(adopter)
 
         def withdraw() -> None:
             for queue in queues:
-                offered = self._adopters.get(queue, [])
+                offered = adopters.get(queue, [])
                 if adopter in offered:
                     offered.remove(adopter)
                 if not offered:
-                    self._adopters.pop(queue, None)
+                    adopters.pop(queue, None)
 
         return withdraw
 
     def reserve(self, start: StartRun) -> BirthLease | None:
         """A lease from a worker with a free slot for it. It hears `adopt` or `decline`, also if it leaves
         meanwhile."""
-        for adopter in self._adopters.get((start.namespace, start.task_queue), ()):
+        queue = (start.namespace, start.task_queue)
+        adopters: list[Adopter] = [*self._adopters.get(queue, ()), *self._later.get(queue, ())]
+        for adopter in adopters:
             lease = adopter.reserve(start)
             if lease is not None:
                 self._reserved[id(lease)] = adopter
@@ -271,6 +278,8 @@ class Driven:
         if driven is not None:
             if driven.claim.token == chunk.token:
                 del self._driven[chunk.run_id]
+                if not isinstance(last, HandBackRun):  # whoever hands a run back leaves, or has no room
+                    self.on_let_go(driven.worker_id)
             else:
                 driven = None  # a late answer to an old lease
         if self._events.on:

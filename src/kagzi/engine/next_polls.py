@@ -1,8 +1,9 @@
 """Runs born for the poll that a worker makes next (see `births.py`).
 
-While an answer is on its way the worker still has the room that is left. A run that is started then is born leased to
-its next poll, and waits here for it. A worker whose loop is busy, which tries a suspect alone or has left does not come
-soon: after a while what was born for it is handed back.
+While an answer is on its way the worker still has the room that is left, and every run it lets go of makes room for
+another. A run that is started then is born leased to its next poll, and waits here for it: who starts a run when
+another has ended finds the place of that one free. A worker whose loop is busy, which tries a suspect alone or has left
+does not come soon: after a while what was born for it is handed back.
 
 The token of these runs is ours, and nobody knows it before they are handed out: so we cannot take them from a worker
 that has moved to another server. If the answer is lost, repeating the poll here brings it again; elsewhere the next
@@ -45,16 +46,29 @@ class NextPolls:
         self._handing_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def offer(self, poll: Poll, watch: Watch, given: int) -> None:
-        """The poll was answered with so many runs; the worker still has room for the rest of its limit."""
-        room = min(poll.limit - given, self._settings.claim_limit)
-        if self._closed or room <= 0 or poll.worker_id in self._offers:
+    def offer(self, poll: Poll, watch: Watch, room: int) -> None:
+        """The worker has room for so many runs more than this poll was or will be answered with."""
+        if self._closed or room <= 0:
             return
-        following = replace(poll, number=poll.number + 1, token=self._new_token())
-        births = NextBirths(following, room, self._settings.lease, lambda: watch.dirty)
-        withdraw = self._driven.offer(births, watch.queues)
-        timer = self._loop.call_later(_KEPT_SECONDS, self.give_up, poll.worker_id)
-        self._offers[poll.worker_id] = _Offer(births, withdraw, timer)
+        offer = self._offers.get(poll.worker_id)
+        if offer is None:
+            following = replace(poll, number=poll.number + 1, token=self._new_token())
+            births = NextBirths(following, self._settings.lease, watch)
+            withdraw = self._driven.offer(births, watch.queues, later=True)
+            timer = self._loop.call_later(_KEPT_SECONDS, self.give_up, poll.worker_id)
+            offer = self._offers[poll.worker_id] = _Offer(births, withdraw, timer)
+        offer.births.widen(room, self._settings.claim_limit)
+
+    def let_go(self, poll: Poll, watch: Watch) -> None:
+        """The worker has let go of a run, and knew nothing of that when it made its latest poll. One that comes often
+        has a place more when it comes next."""
+        if watch.polls or self._loop.time() - watch.polled_at < _KEPT_SECONDS:
+            self.offer(poll, watch, 1)
+
+    def awaits(self, poll: Poll) -> bool:
+        """Whether runs wait for the poll that follows this one."""
+        offer = self._offers.get(poll.worker_id)
+        return offer is not None and offer.births.number > poll.number and offer.births.any
 
     async def take(self, poll: Poll, watch: Watch) -> Polled | None:
         """What was born for this poll before it came."""

@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from kagzi.api.reply import Reply
-from kagzi.api.workers import Polled
+from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import Run
 from kagzi.engine.births import Births
@@ -51,6 +51,7 @@ class Watch:
         self.queues = queues
         self.dirty = True  # something may be due
         self.number = 0  # of the worker's latest poll
+        self.poll: Poll | None = None  # the latest
         self.polls = 0  # under way
         self.polled_at = now
         self.births: Births | None = None  # of the poll that waits
@@ -136,6 +137,9 @@ class Wakeups:
         # Nobody here knew these queues' due times until now.
         self.look_soon(0.0)
         return watch
+
+    def watch_of(self, worker_id: str) -> Watch | None:
+        return self._watches.get(worker_id)
 
     def forget(self, worker_id: str) -> None:
         watch = self._watches.pop(worker_id, None)

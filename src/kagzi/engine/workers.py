@@ -49,6 +49,7 @@ class Workers:
         self._next_polls = NextPolls(lanes.submit, driven, new_token, settings)
         self._payload_bytes = settings.payload_bytes
         self._loop = asyncio.get_running_loop()
+        driven.on_let_go = self._let_go
 
     async def register(self, registration: Registration) -> Registered:
         check_registration(registration)
@@ -71,6 +72,7 @@ class Workers:
             watch.dirty = True  # a repeat: what it claimed the first time is in the database
         else:
             watch.number = poll.number
+            watch.poll = poll
             watch.handed_out = None
             watch.release()  # a poll that still waits has been given up
         watch.polls += 1
@@ -79,13 +81,22 @@ class Workers:
         finally:
             watch.polls -= 1
             watch.polled_at = self._loop.time()
-        if poll.adopts and self._driven.attached(poll.worker_id) is None:
+        if self._adopts_by_polls(poll):
             self._loop.call_soon(self._offer_next, poll, watch, len(polled.claims))  # the answer goes first
         return polled
 
     def _offer_next(self, poll: Poll, watch: Watch, given: int) -> None:
         if watch.number == poll.number:
-            self._next_polls.offer(poll, watch, given)
+            self._next_polls.offer(poll, watch, poll.limit - given)
+
+    def _let_go(self, worker_id: str) -> None:
+        watch = self._wakeups.watch_of(worker_id)
+        if watch is not None and watch.poll is not None and self._adopts_by_polls(watch.poll):
+            self._next_polls.let_go(watch.poll, watch)
+
+    def _adopts_by_polls(self, poll: Poll) -> bool:
+        """Whether runs may be born for the polls of this worker. One in this process adopts them itself."""
+        return poll.adopts and self._driven.attached(poll.worker_id) is None
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
@@ -125,6 +136,8 @@ class Workers:
             seconds = deadline - self._loop.time()
             if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
                 return self._nothing()
+            if self._next_polls.awaits(poll):
+                return self._nothing()  # so that the worker comes for them
             if not watch.dirty:
                 polled = await self._wait(poll, watch, seconds)
                 if polled is not None:
@@ -132,7 +145,7 @@ class Workers:
 
     async def _wait(self, poll: Poll, watch: Watch, seconds: float) -> Polled | None:
         """Until there may be something to claim, or runs were born for this poll."""
-        if not poll.adopts or self._driven.attached(poll.worker_id) is not None:
+        if not self._adopts_by_polls(poll):
             await watch.wait(seconds)
             return None
         if watch.births is not None:
