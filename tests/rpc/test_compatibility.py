@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -305,16 +305,23 @@ async def test_a_server_that_passes_over_what_it_does_not_know_has_stored_nothin
             await engine.workers.commit(chunk)
 
 
-async def test_a_worker_whose_reports_are_not_understood_stops_and_others_go_on() -> None:
-    """It would execute one run after the other for nothing, until they pass for poison."""
-    bodies: list[str] = []
+class Fleet:
+    """Apps whose workers serve the same workflow: one that the server does not understand, and one that it does."""
 
-    def app_of(target: str, name: str) -> tuple[Kagzi, Workflow[[], str]]:
+    def __init__(self, target: str) -> None:
+        self.bodies: list[str] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.new, self.order = self._app(target, "new")
+        self.suited, _ = self._app(target, "suited")
+
+    def _app(self, target: str, name: str) -> tuple[Kagzi, Workflow[[], str]]:
         app = Kagzi(f"grpc://{target}")
 
         @app.step
         async def work() -> str:
-            bodies.append(name)
+            self.bodies.append(name)
+            await self.go_on.wait()
             return name
 
         @app.workflow
@@ -323,25 +330,51 @@ async def test_a_worker_whose_reports_are_not_understood_stops_and_others_go_on(
 
         return app, order
 
-    async def pass_over(namespace: str, packed: list[bytes]) -> list[Any]:
+    async def __aenter__(self) -> Fleet:
+        await self.new.open()
+        await self.suited.open()
+        workers: Any = self.new.engine.workers
+        workers._chunks._send = self._pass_over
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.new.close()
+        await self.suited.close()
+
+    async def _pass_over(self, namespace: str, packed: list[bytes]) -> list[Any]:
         raise VersionMismatch("0 answers")
 
-    async with serving("memory://") as server:
-        new, order = app_of(server.target, "new")
-        suited, _ = app_of(server.target, "suited")
-        async with new, suited:
-            workers: Any = new.engine.workers
-            workers._chunks._send = pass_over
-            async with new.worker() as worker:
-                runs = [await order.start() for _ in range(3)]
-                async with asyncio.timeout(20):
-                    await worker.told_to_stop.wait()
-                assert isinstance(worker.refusal, VersionMismatch)
-                assert not worker._held
-            tried = bodies.count("new")
-            async with suited.worker():  # whose lease is as long; the other one's runs came back when it left
-                assert [await suited.handle(run.id).result(timeout=20) for run in runs] == ["suited"] * 3
-        assert bodies.count("new") == tried <= 3
+
+async def test_a_worker_whose_reports_are_not_understood_stops_and_others_go_on() -> None:
+    """It would execute one run after the other for nothing, until they pass for poison."""
+    async with serving("memory://") as server, Fleet(server.target) as fleet:
+        async with fleet.new.worker() as worker:
+            runs = [await fleet.order.start() for _ in range(3)]
+            async with asyncio.timeout(20):
+                await worker.told_to_stop.wait()
+            assert isinstance(worker.refusal, VersionMismatch)
+            assert not worker._held
+        tried = fleet.bodies.count("new")
+        async with fleet.suited.worker():  # whose lease is as long; the other one's runs came back when it left
+            assert [await fleet.suited.handle(run.id).result(timeout=20) for run in runs] == ["suited"] * 3
+        assert fleet.bodies.count("new") == tried <= 3
+
+
+async def test_a_worker_that_is_stopping_does_not_wait_for_reports_that_are_not_understood() -> None:
+    async with serving("memory://") as server, Fleet(server.target) as fleet:
+        fleet.go_on.clear()
+        hosting = AsyncExitStack()
+        worker = await hosting.enter_async_context(fleet.new.worker())
+        await fleet.order.start()
+        async with asyncio.timeout(20):
+            while not fleet.bodies:
+                await asyncio.sleep(0.01)
+            stopping = asyncio.create_task(hosting.aclose())
+            while not worker.draining:
+                await asyncio.sleep(0)
+            fleet.go_on.set()
+            await stopping
+        assert worker.refusal is None
 
 
 async def test_answers_without_our_fields_are_understood() -> None:

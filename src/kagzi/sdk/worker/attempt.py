@@ -319,7 +319,7 @@ class Attempt:
         if isinstance(error, VersionMismatch):
             # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
             self._worker.give_up(error, "the server is of another version")
-        elif isinstance(error, KagziError):
+        if isinstance(error, KagziError):
             self.abandon(f"its progress could not be stored: {error}")
         else:
             logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())
