@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -337,16 +338,17 @@ def test_the_first_key_closes_an_open_server() -> None:
     play(scene)
 
 
-def test_too_many_calls_of_one_key() -> None:
+@pytest.mark.parametrize("surround", [Gate.call, Gate.part])
+def test_too_many_calls_of_one_key(surround: Callable[[Gate, Caller], AbstractContextManager[object]]) -> None:
     async def scene(database: Database, gate: Gate) -> None:
         one = await admit(gate, GET, database.make(), "a")
         await asyncio.sleep(1.1)
         two = await admit(gate, GET, database.make(), "a")
-        with gate.call(one), gate.call(one):
+        with surround(gate, one), gate.call(one):
             with pytest.raises(LimitExceeded):
-                with gate.call(one):
+                with surround(gate, one):
                     pass
-            with gate.call(two):
+            with surround(gate, two):
                 pass
         with gate.call(one), gate.call(one):
             pass

@@ -383,3 +383,26 @@ def test_nothing_is_born_for_a_poll_that_has_come_already() -> None:
             assert asyncio.get_running_loop().time() == began
 
     run(main)
+
+
+def test_who_waits_for_a_run_hears_of_its_end_before_its_place_is_given_away() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            (claim,) = await filled(engine)
+            told: list[str] = []
+            end = engine.workflows.expect(claim.namespace, claim.run_id)
+            assert end is not None
+            end.then(lambda _: told.append("the end"))
+            offer = engine.workers._next_polls.offer
+
+            def offered(*args: Any) -> None:
+                told.append("the place")
+                offer(*args)
+
+            engine.workers._next_polls.offer = offered  # type: ignore[method-assign]
+            await ended(engine, [claim])
+            await asyncio.sleep(0)
+            assert told == ["the end", "the place"]
+            assert (await started(engine))[1] is RunStatus.RUNNING
+
+    run(main)

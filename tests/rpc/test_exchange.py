@@ -227,8 +227,11 @@ async def test_a_revoked_key_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -
     async with guarded("memory://") as server:
         made = await server.engine.keys.create(name="k", role=Role.CLIENT, namespace=None, actor="test")
         async with streaming(server.server, (("authorization", f"Bearer {made.text}"),)) as stream:
-            await stream.ask(asked(1, INFO))
-            assert (await stream.answers(1))[1].status == 0
+            await stream.ask(asked(1, START, workflow_pb2.StartWorkflowRequest(workflow_type="w", task_queue="q")))
+            answer = (await stream.answers(1))[1]
+            assert answer.status == 0
+            run_id = workflow_pb2.StartWorkflowResponse.FromString(answer.response).run_id
+            await stream.ask(asked(2, WAIT, workflow_pb2.WaitWorkflowRequest(run_id=run_id, wait_us=MINUTE)))
             await server.engine.keys.revoke(made.key.key_id, actor="test")
             assert (await stream.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
 

@@ -118,7 +118,7 @@ class Gate:
         try:
             if rule is None:
                 raise PermissionDenied("nobody may do this: the action is not known")
-            live = await self._keys()
+            live = self._live if self._age() <= _FRESH_SECONDS else await self._keys()
             if live.configured:
                 caller = _caller(rule, await self._identify(key), peer)
             else:
@@ -137,6 +137,11 @@ class Gate:
         """Surrounds what is done for a caller: LimitExceeded if too much is under way for it already, Unauthenticated
         in the middle of it should the key be revoked."""
         return _Call(self, caller)
+
+    def part(self, caller: Caller) -> AbstractContextManager[object, Literal[False]]:
+        """Surrounds a call within a call of the same caller, a stream: should the key be revoked, that is ended, and
+        this with it. Otherwise as `call`."""
+        return _Part(self, caller.key_id)
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -238,20 +243,24 @@ class Gate:
     # Calls under way.
 
     def _begin(self, call: _Call) -> None:
-        key_id = call.caller.key_id
-        if key_id is not None:
-            if self._counts[key_id] >= self._calls_per_key:
-                raise LimitExceeded(
-                    f"more than {self._calls_per_key:,} calls are under way with this key; trying again later is safe"
-                )
-            self._counts[key_id] += 1
+        self._count(call.caller.key_id)
         self._calls.add(call)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._look)
 
     def _finish(self, call: _Call) -> None:
         self._calls.discard(call)
-        key_id = call.caller.key_id
+        self._uncount(call.caller.key_id)
+
+    def _count(self, key_id: str | None) -> None:
+        if key_id is not None:
+            if self._counts[key_id] >= self._calls_per_key:
+                raise LimitExceeded(
+                    f"more than {self._calls_per_key:,} calls are under way with this key; trying again later is safe"
+                )
+            self._counts[key_id] += 1
+
+    def _uncount(self, key_id: str | None) -> None:
         if key_id is not None:
             self._counts[key_id] -= 1
             if not self._counts[key_id]:
@@ -335,4 +344,21 @@ class _Call(Interruptible):
         self._gate._finish(self)
         if super().__exit__(kind, error, traceback):
             raise Unauthenticated(_BAD_KEY if self.caller.key_id is not None else _NO_KEY) from None
+        return False
+
+
+class _Part:
+    __slots__ = ("_gate", "_key_id")
+
+    def __init__(self, gate: Gate, key_id: str | None) -> None:
+        self._gate = gate
+        self._key_id = key_id
+
+    def __enter__(self) -> None:
+        self._gate._count(self._key_id)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        self._gate._uncount(self._key_id)
         return False

@@ -80,10 +80,11 @@ class Driven:
         self._adopters: dict[Queue, list[Adopter]] = {}
         self._later: dict[Queue, list[Adopter]] = {}  # asked when none of the others has room
         self._ended: list[tuple[str, str, Run | None]] = []
+        self._let_go: list[str] = []  # the workers of runs that were let go of
         self._by_worker: dict[str, AttachedWorker] = {}
         self._reserved: dict[int, Adopter] = {}  # by the identity of the lease: those of one poll are alike
-        # Told which worker has let go of a run.
-        self.on_let_go: Callable[[str], None] = lambda worker_id: None  # noqa: ARG005
+        # Told which workers have let go of a run, after those who wait for it.
+        self.on_let_go: Callable[[list[str]], None] = lambda worker_ids: None  # noqa: ARG005
 
     # Workers in this process.
 
@@ -174,7 +175,7 @@ class Driven:
 
     def settled(self, writes: list[Write], answers: list[Answer]) -> None:
         births: list[tuple[StartRun, Started | None]] = []
-        self._ended = []
+        self._ended, self._let_go = [], []
         now, done = self._loop.time(), ChunkAnswer.DONE
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, Chunk):
@@ -202,14 +203,16 @@ class Driven:
             # replies go first: those who share calls have more to do with them.
             self._tell(self._ended)
             self._deliver(births)
-            return
-        if self._ended:
-            # After the callbacks of this batch's own replies, in which workers free the slots of these runs: whoever
-            # starts another run when it has its result should find the slot free.
-            self._loop.call_soon(self._tell, self._ended)
-        if births:
-            # In a callback of its own, because a worker drives runs outside of any task.
-            self._loop.call_soon(self._deliver, births)
+        else:
+            if self._ended:
+                # After the callbacks of this batch's own replies, in which workers free the slots of these runs:
+                # whoever starts another run when it has its result should find the slot free.
+                self._loop.call_soon(self._tell, self._ended)
+            if births:
+                # In a callback of its own, because a worker drives runs outside of any task.
+                self._loop.call_soon(self._deliver, births)
+        if self._let_go:
+            self._loop.call_soon(self.on_let_go, self._let_go)
 
     def _start_settled(self, start: StartRun, answer: Started, births: list[tuple[StartRun, Started | None]]) -> None:
         if start.lease is not None:
@@ -279,7 +282,7 @@ class Driven:
             if driven.claim.token == chunk.token:
                 del self._driven[chunk.run_id]
                 if not isinstance(last, HandBackRun):  # whoever hands a run back leaves, or has no room
-                    self.on_let_go(driven.worker_id)
+                    self._let_go.append(driven.worker_id)
             else:
                 driven = None  # a late answer to an old lease
         if self._events.on:

@@ -89,10 +89,11 @@ class Workers:
         if watch.number == poll.number:
             self._next_polls.offer(poll, watch, poll.limit - given)
 
-    def _let_go(self, worker_id: str) -> None:
-        watch = self._wakeups.watch_of(worker_id)
-        if watch is not None and watch.poll is not None and self._adopts_by_polls(watch.poll):
-            self._next_polls.let_go(watch.poll, watch)
+    def _let_go(self, worker_ids: list[str]) -> None:
+        for worker_id in worker_ids:
+            watch = self._wakeups.watch_of(worker_id)
+            if watch is not None and watch.poll is not None and self._adopts_by_polls(watch.poll):
+                self._next_polls.let_go(watch.poll, watch)
 
     def _adopts_by_polls(self, poll: Poll) -> bool:
         """Whether runs may be born for the polls of this worker. One in this process adopts them itself."""

@@ -8,19 +8,19 @@ concerns a namespace has a field for it, `rpc.methods` being the list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
-from urllib.parse import unquote
 
 from google.protobuf.message import Message
 
-from kagzi.access.caller import Caller, shown_key
+from kagzi.access.caller import Caller
 from kagzi.access.gate import Auditor, Gate
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.errors import KagziError
 from kagzi.ids import IdSource
 from kagzi.requests import request_id
+from kagzi.rpc.calls import CallOnStream, Shown
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.methods import Method
 from kagzi.rpc.services.host import Call
@@ -42,18 +42,19 @@ class GateGuard:
         self._ids = ids
 
     async def __call__(self, method: Method, request: Any, call: Call, handle: Handle) -> Message:
-        metadata = _metadata(call)
+        on_stream = isinstance(call, CallOnStream)
+        shown = call.shown if isinstance(call, CallOnStream) else Shown(call.invocation_metadata(), call.peer())
         caller = await self._gate.admit(
             method.path,
-            key=shown_key(metadata.get("authorization")),
+            key=shown.key,
             namespace=request.namespace if method.has_namespace else None,
-            peer=unquote(call.peer()),  # gRPC writes ipv6:%5B::1%5D:50312
-            request_id=lambda: request_id(metadata.items(), self._ids),
+            peer=shown.peer_name,
+            request_id=lambda: request_id(shown.headers.items(), self._ids),
             runs=len(request.starts) if method.rpc == "StartWorkflows" else 1,
         )
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
-        with self._gate.call(caller):
+        with self._gate.part(caller) if on_stream else self._gate.call(caller):
             if not ACTIONS[method.path].audited:
                 return await handle(request, call)
             result = OK
@@ -66,11 +67,9 @@ class GateGuard:
                 result = _code(error)
                 raise
             finally:
-                self._audit.record(self._entry(method, request, caller, metadata, result))
+                self._audit.record(self._entry(method, request, caller, shown, result))
 
-    def _entry(
-        self, method: Method, request: Any, caller: Caller, metadata: Mapping[str, str], result: str
-    ) -> AuditEntry:
+    def _entry(self, method: Method, request: Any, caller: Caller, shown: Shown, result: str) -> AuditEntry:
         namespace = request.namespace if method.has_namespace else ""
         if method.service in _OF_ONE_NAMESPACE:
             namespace = namespace_of(namespace)
@@ -79,14 +78,10 @@ class GateGuard:
             action=method.path,
             namespace=namespace or None,
             target=_target(method, request),
-            request_id=request_id(metadata.items(), self._ids),
+            request_id=request_id(shown.headers.items(), self._ids),
             peer=caller.peer,
             result=result,
         )
-
-
-def _metadata(call: Call) -> dict[str, str]:
-    return {key: value for key, value in call.invocation_metadata() or () if isinstance(value, str)}
 
 
 def _target(method: Method, request: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -16,9 +16,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
-from kagzi.core.instant import SECOND
 from kagzi.errors import InvalidRequest, KagziError, LimitExceeded
 from kagzi.rpc import limits
+from kagzi.rpc.calls import CallOnStream, Shown
 from kagzi.rpc.methods import EXCHANGE
 from kagzi.rpc.respond import Failed, Responder, failure
 from kagzi.rpc.services.host import Call, Host
@@ -54,9 +54,7 @@ class _Exchange:
         self._service = service
         self._stream = stream
         self._loop = asyncio.get_running_loop()
-        # Those of all its calls. Asked once: gRPC makes them anew each time.
-        self._metadata: grpc.aio.Metadata | None = stream.invocation_metadata()
-        self._peer: str = stream.peer()
+        self._shown = Shown(stream.invocation_metadata(), stream.peer())  # once: gRPC makes them anew each time
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._unsent: deque[ExchangedAnswer] = deque()
         self._sender: asyncio.Task[None] | None = None
@@ -107,7 +105,7 @@ class _Exchange:
         self._service.calls -= 1
 
     async def _answer(self, call: ExchangedCall, place: int) -> None:
-        about = _CallOnStream(self._metadata, self._peer, self._loop.time, call.timeout_us)
+        about = CallOnStream(self._shown, self._loop.time, call.timeout_us)
         try:
             response = await self._service.answer(call, about, place)
             answer = ExchangedAnswer(number=call.number, response=response)
@@ -137,26 +135,3 @@ class _Exchange:
                 await self._stream.write(response.SerializeToString())
         finally:
             self._sender = None
-
-
-class _CallOnStream:
-    """`services.host.Call`."""
-
-    __slots__ = ("_ends", "_metadata", "_peer", "_time")
-
-    def __init__(
-        self, metadata: grpc.aio.Metadata | None, peer: str, time: Callable[[], float], timeout_us: int
-    ) -> None:
-        self._metadata = metadata
-        self._peer = peer
-        self._time = time
-        self._ends = time() + timeout_us / SECOND if timeout_us > 0 else None
-
-    def time_remaining(self) -> float | None:
-        return None if self._ends is None else max(0.0, self._ends - self._time())
-
-    def invocation_metadata(self) -> grpc.aio.Metadata | None:
-        return self._metadata
-
-    def peer(self) -> str:
-        return self._peer

@@ -153,6 +153,10 @@ class Attempt:
         """Whether the lease can still be ours, as far as this worker knows."""
         return self._worker.monotonic() < self.leased_at + self.claim.lease
 
+    @property
+    def unanswered(self) -> bool:
+        return self._in_flight > 0
+
     def has_progressed(self) -> bool:
         """Whether something new is recorded since the claim."""
         if self.execution is None or self._in_flight:

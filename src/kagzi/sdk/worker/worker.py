@@ -14,7 +14,7 @@ import os
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -40,6 +40,7 @@ from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
+from kagzi.sdk.worker.headstart import Headstart
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.sdk.worker.refusals import Refusals
@@ -56,9 +57,6 @@ DEFAULT_STEP_RETRY = Retry()
 _HAND_BACK: Span = 2 * SECOND
 _LEAVE_SECONDS = 3.0
 _TRIAL_LOOK_SECONDS = 0.02
-
-
-_TURNS_OF_A_FIRST_COMMIT: Final = 8  # of the event loop, at most, if no step waits for anything
 
 
 class Definition(Protocol):
@@ -147,6 +145,7 @@ class Worker:
         self.told_to_stop = asyncio.Event()  # by an operator or by `refusal`; whoever hosts the worker may stop it then
         self.refusal: KagziError | None = None  # why the engine does not want this worker any more
         self._refusals = Refusals(clock.monotonic)
+        self._headstart = Headstart()
         self._suspects = Suspects(lambda attempt: self._begin_all([attempt]), clock.monotonic)
         self._leaving: asyncio.Task[None] | None = None
         self._polls = 0
@@ -318,9 +317,7 @@ class Worker:
         if attempts:
             self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
             if len(self._held) == len(attempts):
-                # A worker with nothing else to do: what it does first is waited for more than its next poll.
-                for _ in range(_TURNS_OF_A_FIRST_COMMIT):
-                    await asyncio.sleep(0)
+                await self._headstart.of(attempts)
 
     def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
         old = self._held.pop(claim.run_id, None)
@@ -425,6 +422,7 @@ class Worker:
         self._suspects.left(attempt)
         if not self._held:
             self._idle.set()
+            self._headstart.end()
 
     def _slot_freed(self) -> None:
         self._slot_free.set()

@@ -1,0 +1,44 @@
+"""A call that shares a stream with others, and what their caller shows of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import unquote
+
+import grpc
+
+from kagzi.access.caller import shown_key
+from kagzi.core.instant import SECOND, Span
+
+
+class Shown:
+    """What a caller shows of itself, in forms that the gate takes. All calls of a stream show the same."""
+
+    __slots__ = ("headers", "key", "metadata", "peer", "peer_name")
+
+    def __init__(self, metadata: grpc.aio.Metadata | None, peer: str) -> None:
+        self.metadata = metadata
+        self.peer = peer
+        self.headers = {key: value for key, value in metadata or () if isinstance(value, str)}
+        self.key = shown_key(self.headers.get("authorization"))
+        self.peer_name = unquote(peer)  # gRPC writes ipv6:%5B::1%5D:50312
+
+
+class CallOnStream:
+    """`services.host.Call`."""
+
+    __slots__ = ("_ends", "_time", "shown")
+
+    def __init__(self, shown: Shown, time: Callable[[], float], timeout: Span) -> None:
+        self.shown = shown
+        self._time = time
+        self._ends = time() + timeout / SECOND if timeout > 0 else None
+
+    def time_remaining(self) -> float | None:
+        return None if self._ends is None else max(0.0, self._ends - self._time())
+
+    def invocation_metadata(self) -> grpc.aio.Metadata | None:
+        return self.shown.metadata
+
+    def peer(self) -> str:
+        return self.shown.peer

@@ -1,0 +1,50 @@
+"""How long a worker that had nothing to do puts off its next poll.
+
+What it does first is waited for more than that poll: somebody has just started the run. So its first commit goes ahead.
+A server that takes in a poll while it writes the commit also answers it later, so the poll waits for the answer, too,
+though not for long. Steps that take their time hold up nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kagzi.sdk.worker.attempt import Attempt
+
+_TURNS: Final = 8  # of the event loop: by then there is a first commit, if no step waits for anything
+_SECONDS: Final = 0.005
+
+
+class Headstart:
+    def __init__(self) -> None:
+        self._over: asyncio.Future[None] | None = None
+
+    async def of(self, attempts: Sequence[Attempt]) -> None:
+        """For these, which have just been begun and are all there is."""
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        timer: asyncio.TimerHandle | None = None
+
+        def look(turns: int) -> None:
+            nonlocal timer
+            if any(attempt.unanswered for attempt in attempts):
+                timer = loop.call_later(_SECONDS, self.end)
+            elif turns:
+                loop.call_soon(look, turns - 1)
+            else:
+                self.end()
+
+        loop.call_soon(look, _TURNS)
+        try:
+            await self._over
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def end(self) -> None:
+        """There is nothing more to wait for."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
