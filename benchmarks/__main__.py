@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from benchmarks.environments import bench_directory, python_of, versions_of
 from benchmarks.report import Report
 from benchmarks.runner import ScriptFailed, run
 from benchmarks.workloads import SETTINGS, STORES, SYSTEMS, WORKLOADS, Measurement, Setting, Task
+
+STOLEN = "stolen_percent"
+MOST_STOLEN_PERCENT = 5.0
+MOST_TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +104,25 @@ async def measure(options: Options, url: str | None) -> int:
 
 
 async def _measure_one(options: Options, python: Path, key: str, setting: Setting, url: str | None) -> Measurement:
+    """Again, if the host of a virtual machine took its processors away meanwhile: the least disturbed time counts."""
+
     def progress(text: str) -> None:
         say(f"{key} {setting.label}: {text}")
 
-    begin = time.monotonic()
-    async with databases.fresh(setting.store, url) as database:
-        task = Task(key, database, WORKLOADS[key].sizes(quick=options.quick), setting.options)
-        measured = await run(python, setting, task, progress)
     workload = WORKLOADS[key]
-    value = measured.values[workload.metric]
-    progress(f"{value:,.2f} {workload.unit} (took {time.monotonic() - begin:.1f} s)")
-    return measured
+    task = partial(Task, key, sizes=workload.sizes(quick=options.quick), options=setting.options)
+    tries: list[Measurement] = []
+    while not tries or (tries[-1].values[STOLEN] > MOST_STOLEN_PERCENT and len(tries) < MOST_TRIES):
+        begin, stolen = time.monotonic(), machine.Stolen()
+        async with databases.fresh(setting.store, url) as database:
+            measured = await run(python, setting, task(url=database), progress)
+        measured.values[STOLEN] = stolen.percent()
+        tries.append(measured)
+        progress(
+            f"{measured.values[workload.metric]:,.2f} {workload.unit} (took {time.monotonic() - begin:.1f} s, "
+            f"{measured.values[STOLEN]:.1f} % stolen)"
+        )
+    return min(tries, key=lambda measured: measured.values[STOLEN])
 
 
 def save(record: dict[str, Any], prefix: str = "") -> Path:

@@ -66,6 +66,27 @@ async def look(url: str | None, *, seconds: float) -> Machine:
     )
 
 
+class Stolen:
+    """How much of the processors the host of a virtual machine has given to others, of what was asked for since."""
+
+    def __init__(self) -> None:
+        self._before = _processor_ticks()
+
+    def percent(self) -> float:
+        busy, stolen = (now - before for now, before in zip(_processor_ticks(), self._before, strict=True))
+        return 100 * stolen / max(1, busy + stolen)
+
+
+def _processor_ticks() -> tuple[int, int]:
+    """Busy ones and stolen ones; where the system does not tell, there are none."""
+    try:
+        first = Path("/proc/stat").read_text().partition("\n")[0]
+    except OSError:
+        return 0, 0
+    user, nice, system, _, _, irq, softirq, stolen = (int(ticks) for ticks in first.split()[1:9])
+    return user + nice + system + irq + softirq, stolen
+
+
 def _fsync(seconds: float) -> float:
     samples: list[float] = []
     with tempfile.TemporaryFile(dir=bench_directory()) as file:

@@ -190,16 +190,15 @@ def _step_columns(runs: list[Leased]) -> tuple[object, ...]:
         places = [place for place, own in enumerate(folded, 1) for _ in own]
         namespaces = [runs[place - 1].namespace for place in places]
         run_ids = [runs[place - 1].run_id for place in places]
-    completed, function = StepStatus.COMPLETED, StepKind.FUNCTION
     # What is the same for every step of an ordinary batch is not sent: the statement has the default.
     return (
         places,
         namespaces,
         run_ids,
         [step.step_id for step in steps],
-        [step.attempt for step in steps] if any(step.attempt != 1 for step in steps) else None,
-        [step.kind for step in steps] if any(step.kind is not function for step in steps) else None,
-        [step.status for step in steps] if any(step.status is not completed for step in steps) else None,
+        unless_all([step.attempt for step in steps], 1),
+        unless_all([step.kind for step in steps], StepKind.FUNCTION),
+        unless_all([step.status for step in steps], StepStatus.COMPLETED),
         [step.completed_seq for step in steps],
         [step.started_at for step in steps],
         [step.finished_at for step in steps],
@@ -242,6 +241,11 @@ def _inline(payload: bytes) -> bytes | None:
     return payload if len(payload) <= INLINE_BYTES else None
 
 
+def unless_all(column: Sequence[object], value: object) -> Sequence[object] | None:
+    """The column, unless it holds nothing but this value."""
+    return None if column.count(value) == len(column) else column
+
+
 def optional(column: Sequence[object | None]) -> Sequence[object | None] | None:
     """A column that holds nothing need not be sent."""
-    return None if all(value is None for value in column) else column
+    return unless_all(column, None)
