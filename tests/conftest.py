@@ -5,11 +5,15 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kagzi.store.postgres.arrays import expect_lists
+
 pytest_plugins = ["tests.postgres_server"]
 
 # The same examples every time, and as much time for each as the machine needs: what passes today passes tomorrow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+expect_lists()  # so that every statement of ours is tried as in a server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
