@@ -53,7 +53,9 @@ class Claims:
     async def deregister(self, _: str) -> None: ...
 
 
-def play(scene: Callable[[Claims], Awaitable[None]], body: Callable[[], Awaitable[None]]) -> None:
+def play(
+    scene: Callable[[Claims], Awaitable[None]], body: Callable[[], Awaitable[None]], *, concurrency: int = 100
+) -> None:
     """The scene begins when the worker has nothing to do and waits for the answer to its first poll."""
     app = Kagzi("memory://")
 
@@ -77,7 +79,7 @@ def play(scene: Callable[[Claims], Awaitable[None]], body: Callable[[], Awaitabl
             namespace="default",
             clock=clock,
             ids=RandomIds(clock.now),
-            settings=WorkerSettings(adopt=False, grace=0),
+            settings=WorkerSettings(adopt=False, grace=0, concurrency=concurrency),
             heart=NoHeart,
         )
         await worker.start()
@@ -168,6 +170,26 @@ def test_a_worker_that_has_something_to_do_polls_at_once() -> None:
         await until(lambda: len(service.unsettled), 1)
 
     play(scene, body)
+
+
+def test_a_worker_that_got_all_it_asked_for_polls_at_once_for_more() -> None:
+    release = asyncio.Event()
+    bodies = [release.wait, at_once]
+
+    async def body() -> None:
+        await bodies.pop(0)()
+
+    async def scene(service: Claims) -> None:
+        service.give("one")
+        await until(lambda: len(service.polled_at), 2)  # for the one slot that is left
+        release.set()
+        await until(lambda: len(service.unsettled), 1)
+        service.settle()
+        service.give("two")  # now it has nothing else to do, but what it asked for was not enough
+        await until(lambda: len(service.polled_at), 3)
+        await until(lambda: len(service.unsettled), 1)
+
+    play(scene, body, concurrency=2)
 
 
 def test_a_worker_that_stops_meanwhile_does_not_poll_again() -> None:

@@ -2,7 +2,8 @@
 
 What it does first is waited for more than that poll: somebody has just started the run. So its first commit goes ahead.
 A server that takes in a poll while it writes the commit also answers it later, so the poll waits for the answer, too,
-though not for long. Steps that take their time hold up nothing.
+though not for long. Steps that take their time hold up nothing. And where more is due than the last poll asked for,
+nothing waits: runs are claimed while others are committed.
 """
 
 from __future__ import annotations

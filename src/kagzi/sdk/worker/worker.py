@@ -316,7 +316,7 @@ class Worker:
             del attempts[room:]
         if attempts:
             self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
-            if len(self._held) == len(attempts):
+            if len(self._held) == len(attempts) and not self._backlog:
                 await self._headstart.of(attempts)
 
     def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
