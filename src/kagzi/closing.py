@@ -9,6 +9,7 @@ from typing import TypeVar
 from kagzi.interruption import Interruptible
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Closing(asyncio.Event):
@@ -21,7 +22,7 @@ class Closing(asyncio.Event):
         for wait in self._waits:
             wait.interrupt()
 
-    async def until(self, work: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    async def until(self, work: Callable[[], Awaitable[T]], otherwise: D) -> T | D:
         """Do the work, unless the server closes first: then it is cancelled."""
         if self.is_set():
             return otherwise

@@ -10,8 +10,12 @@ It is the part of asyncio.timeout that every call of a server can afford: no tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 
 class Interruptible:
@@ -42,3 +46,17 @@ class Interruptible:
             return False
         # Both may have happened: then the task is cancelled all the same.
         return self._task.uncancel() <= self._cancelled_before and kind is asyncio.CancelledError
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """What comes of work that is not to be left half done: whoever is cancelled meanwhile is so when it has ended."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # is nobody's any more
+        raise

@@ -90,13 +90,14 @@ def test_a_run_started_between_two_polls_is_the_answer_to_the_second() -> None:
 def test_also_after_an_answer_with_runs_but_only_in_the_room_that_is_left() -> None:
     async def main() -> None:
         async with new_engine() as engine:
+            await answered(engine)
             await started(engine)
-            assert len((await engine.workers.poll(adopting(limit=3))).claims) == 1
+            assert len((await engine.workers.poll(adopting(2, limit=3))).claims) == 1
             await asyncio.sleep(0)
             states = [(await started(engine))[1] for _ in range(3)]
             assert states == [RunStatus.RUNNING, RunStatus.RUNNING, RunStatus.PENDING]
-            assert len((await engine.workers.poll(adopting(2, limit=2))).claims) == 2
-            assert len((await engine.workers.poll(adopting(3, limit=1))).claims) == 1
+            assert len((await engine.workers.poll(adopting(3, limit=2))).claims) == 2
+            assert len((await engine.workers.poll(adopting(4, limit=1))).claims) == 1
 
     run(main)
 

@@ -258,10 +258,11 @@ def test_a_newer_poll_sends_the_older_one_home_and_a_straggler_claims_nothing() 
 def test_a_worker_that_took_everything_does_not_look_again() -> None:
     async def main() -> None:
         async with new_engine() as engine:
+            await engine.workers.poll(new_poll(wait=SECOND))
             await engine.workflows.start(new_start(engine))
             calls = count_calls(engine.store)  # type: ignore[arg-type]
-            await claim_one(engine)
-            await engine.workers.poll(new_poll(2, wait=5 * SECOND))
+            await claim_one(engine, 2)
+            await engine.workers.poll(new_poll(3, wait=5 * SECOND))
             assert calls["claim"] == 1
 
     run(main)

@@ -363,7 +363,9 @@ async def test_a_closed_engine_leaves_nobody_waiting() -> None:
             await waiting
 
 
-async def test_a_caller_that_goes_away_gives_its_call_up() -> None:
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_caller_that_goes_away_gives_its_call_up(left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stream that was left for a younger one, too: runs must not be born for a poll that nobody waits for."""
     cancelled = asyncio.Event()
 
     async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
@@ -380,6 +382,9 @@ async def test_a_caller_that_goes_away_gives_its_call_up() -> None:
             call = remote._opened.workflows._ask_for_ends("default", [run_id], MINUTE)
             waiting = asyncio.create_task(call)
             await remote.admin.count_workers("default")
+            if left:
+                monkeypatch.setattr(exchange, "_OLD_SECONDS", -1.0)
+                await remote.admin.count_workers("default")
             waiting.cancel()
             async with asyncio.timeout(10):
                 await cancelled.wait()

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kagzi import Kagzi, MissingDependency, Unavailable
-from kagzi._proto.v1 import worker_pb2
+from kagzi._proto.v1 import worker_pb2, workflow_pb2
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, CompleteStep, StartRun
 from kagzi.api.reply import Reply
 from kagzi.api.workers import Poll, Registration
@@ -23,6 +23,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest, PermissionDenied
 from kagzi.ids import RandomIds
 from kagzi.rpc import channel, limits
+from kagzi.rpc.convert.work import poll_to_wire
 from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
@@ -48,6 +49,19 @@ def poll_of(worker_id: str, number: int = 1, **fields: Any) -> Poll:
         token=IDS.token(),
         wait=fields.pop("wait", 0),
         **fields,
+    )
+
+
+def registration_of(worker_id: str) -> Registration:
+    return Registration(
+        worker_id=worker_id,
+        namespace="default",
+        queues=("q",),
+        types=(WorkflowType("w"),),
+        hostname="h",
+        pid=1,
+        version="1",
+        concurrency=10,
     )
 
 
@@ -273,6 +287,64 @@ async def test_closing_answers_those_who_wait() -> None:
             await remote.close()
             with pytest.raises(Unavailable):
                 await waiter
+
+
+async def test_a_server_that_closes_sends_a_poll_elsewhere_when_its_claim_is_made() -> None:
+    """Repeated at another server it finds what it has claimed. Were it told that there is nothing, the run would wait
+    for a heartbeat."""
+    async with engine_on("memory://") as engine:
+        server = RpcServer(engine)
+        await server.start()
+        worker_id, run_id = IDS.token(), IDS.run_id()
+        await engine.workers.register(registration_of(worker_id))
+        await engine.workflows.start(start_of(run_id))
+        store: Any = engine.store
+        claim, claiming, may_go = store.claim, asyncio.Event(), asyncio.Event()
+
+        async def later(*args: Any) -> Any:
+            claiming.set()
+            await may_go.wait()
+            return await claim(*args)
+
+        store.claim = later
+        remote = RemoteEngine(server.target)
+        await remote.open()
+        poll = poll_of(worker_id, wait=30 * SECOND)
+        polling = asyncio.create_task(remote.workers.poll(poll))
+        await claiming.wait()
+        stopping = asyncio.create_task(server.stop(25.0))
+        await asyncio.sleep(0.1)
+        assert not polling.done()
+        may_go.set()
+        with pytest.raises(Unavailable, match="about to stop"):
+            await polling
+        await stopping
+        (claimed,) = (await engine.workers.poll(poll)).claims
+        assert (claimed.run_id, claimed.executions) == (run_id, 1)
+        await remote.close()
+
+
+@pytest.mark.parametrize("rpc", ["PollTasks", "WaitWorkflow", "WaitWorkflows"])
+async def test_a_server_that_closes_does_not_say_that_there_is_nothing(rpc: str) -> None:
+    """Whoever hears that asks again, here and at once, for as long as another call keeps the server up."""
+    async with engine_on("memory://") as engine, RpcServer(engine) as server, Client(server.target) as client:
+        await client.register("w")
+        run_id = await client.start("w")
+        requests: dict[str, Any] = {
+            "PollTasks": poll_to_wire(poll_of(IDS.token(), wait=30 * SECOND)),
+            "WaitWorkflow": workflow_pb2.WaitWorkflowRequest(run_id=run_id, wait_us=30 * SECOND),
+            "WaitWorkflows": workflow_pb2.WaitWorkflowsRequest(run_ids=[run_id], wait_us=30 * SECOND),
+        }
+        stub: Any = client.workers if rpc == "PollTasks" else client.workflows
+        assert server._host is not None
+        before = asyncio.ensure_future(getattr(stub, rpc)(requests[rpc], timeout=20))
+        await asyncio.sleep(0.2)
+        server._host.closing.set()
+        after = asyncio.ensure_future(getattr(stub, rpc)(requests[rpc], timeout=20))
+        for call in (before, after):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_probes_and_tools_need_no_proto() -> None:

@@ -251,3 +251,21 @@ async def test_workers_of_a_namespace_are_out_of_reach_of_polls_from_another(ser
         run_id = (await theirs.call("StartWorkflow", workflow_type="w", task_queue="q")).run_id
         claimed = await theirs.call("PollTask", worker_id=worker_id, task_queue="q")
         assert claimed.run_id.startswith(run_id)
+
+
+async def test_runs_born_for_a_worker_are_out_of_reach_of_whoever_knows_its_id(server: Guarded) -> None:
+    mine = server.client(await server.key(Role.WORKER, "a"))
+    theirs = server.client(await server.key(Role.ADMIN, "b"))
+    poll = {"queues": ["q"], "types": [worker_pb2.WorkflowType(name="w")], "limit": 10}
+    async with mine, theirs:
+        worker_id = (await theirs.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+
+        async def polled(caller: Keyed, number: int, wait: int = 0) -> list[str]:
+            asked = {"worker_id": worker_id, "number": number, "token": IDS.token(), "wait_us": wait}
+            return [claim.run_id for claim in (await caller.call("PollTasks", **poll, **asked)).claims]
+
+        assert await polled(theirs, 1) == []
+        run_id = (await theirs.call("StartWorkflow", workflow_type="w", task_queue="q")).run_id
+        assert await polled(mine, 2) == []
+        await mine.call("Deregister", worker_id=worker_id)  # says nothing about workers that are not one's own
+        assert await polled(theirs, 2) == [run_id]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Claim, Poll
 from kagzi.core.instant import Instant, Span
+from kagzi.interruption import to_its_end
 
 if TYPE_CHECKING:
     from kagzi.engine.wakeups import Watch
@@ -69,17 +70,24 @@ class Births:
         self._room = 0
 
     async def collect(self) -> tuple[Instant, tuple[Claim, ...]]:
-        """The time and the runs, once none is under way any more."""
+        """The time and the runs, once none is under way any more: whoever is cancelled meanwhile waits for that, too.
+        So nothing is born for a worker after it was seen off."""
         self.close()
-        while self._reserved:
-            self._settled = asyncio.get_running_loop().create_future()
-            await self._settled
+        if self._reserved:
+            await to_its_end(self._all_settled())
         return self._now, tuple(self._claims.values())
+
+    async def _all_settled(self) -> None:
+        while self._reserved:
+            if self._settled is None:
+                self._settled = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._settled)  # a repeated poll waits for the same
 
     def _settle(self) -> None:
         self._reserved -= 1
-        if self._reserved == 0 and self._settled is not None and not self._settled.done():
+        if self._reserved == 0 and self._settled is not None:
             self._settled.set_result(None)
+            self._settled = None
 
 
 class NextBirths(Births):

@@ -39,6 +39,8 @@ from kagzi.engine.events import Events
 from kagzi.engine.wakeups import Wakeups
 from kagzi.store.protocol import Queue
 
+WorkerKey = tuple[str, str]  # (namespace, worker id)
+
 _MOST_STARTED: Final = 5000
 _MOST_DRIVEN: Final = 100_000
 _SURELY: Final = 5.0  # seconds
@@ -80,20 +82,22 @@ class Driven:
         self._adopters: dict[Queue, list[Adopter]] = {}
         self._later: dict[Queue, list[Adopter]] = {}  # asked when none of the others has room
         self._ended: list[tuple[str, str, Run | None]] = []
-        self._let_go: list[str] = []  # the workers of runs that were let go of
-        self._by_worker: dict[str, AttachedWorker] = {}
+        self._let_go: list[WorkerKey] = []  # the workers of runs that were let go of
+        self._by_worker: dict[WorkerKey, AttachedWorker] = {}
         self._reserved: dict[int, Adopter] = {}  # by the identity of the lease: those of one poll are alike
         # Told which workers have let go of a run, after those who wait for it.
-        self.on_let_go: Callable[[list[str]], None] = lambda worker_ids: None  # noqa: ARG005
+        self.on_let_go: Callable[[list[WorkerKey]], None] = lambda workers: None  # noqa: ARG005
 
     # Workers in this process.
 
     def attach(self, worker: AttachedWorker, queues: tuple[Queue, ...]) -> Callable[[], None]:
-        self._by_worker[worker.worker_id] = worker
+        keys = {(namespace, worker.worker_id) for namespace, _ in queues}
+        self._by_worker |= dict.fromkeys(keys, worker)
         withdraw = self.offer(worker, queues)
 
         def detach() -> None:
-            self._by_worker.pop(worker.worker_id, None)
+            for key in keys:
+                self._by_worker.pop(key, None)
             withdraw()
 
         return detach
@@ -127,8 +131,8 @@ class Driven:
                 return lease
         return None
 
-    def attached(self, worker_id: str) -> AttachedWorker | None:
-        return self._by_worker.get(worker_id)
+    def attached(self, namespace: str, worker_id: str) -> AttachedWorker | None:
+        return self._by_worker.get((namespace, worker_id))
 
     # What is known about a run.
 
@@ -282,7 +286,7 @@ class Driven:
             if driven.claim.token == chunk.token:
                 del self._driven[chunk.run_id]
                 if not isinstance(last, HandBackRun):  # whoever hands a run back leaves, or has no room
-                    self._let_go.append(driven.worker_id)
+                    self._let_go.append((chunk.namespace, driven.worker_id))
             else:
                 driven = None  # a late answer to an old lease
         if self._events.on:
@@ -324,7 +328,7 @@ class Driven:
 
     def _adopter_of(self, run_id: str) -> AttachedWorker | None:
         driven = self._driven.get(run_id)
-        return None if driven is None else self._by_worker.get(driven.worker_id)
+        return None if driven is None else self.attached(driven.claim.namespace, driven.worker_id)
 
     def _finished_run(self, driven: _Driven, last: CompleteRun | FailRun | EndCancelledRun) -> Run | None:
         """The finished run as the database shows it, except that `finished_at` is estimated. Only the common

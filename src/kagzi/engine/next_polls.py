@@ -42,21 +42,21 @@ class NextPolls:
         self._driven = driven
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._offers: dict[str, _Offer] = {}  # by worker
+        self._offers: dict[Watch, _Offer] = {}
         self._handing_back: set[asyncio.Task[None]] = set()
         self._closed = False
 
     def offer(self, poll: Poll, watch: Watch, room: int) -> None:
         """The worker has room for so many runs more than this poll was or will be answered with."""
-        if self._closed or room <= 0:
+        if self._closed or watch.forgotten or room <= 0:
             return
-        offer = self._offers.get(poll.worker_id)
+        offer = self._offers.get(watch)
         if offer is None:
             following = replace(poll, number=poll.number + 1, token=self._new_token())
             births = NextBirths(following, self._settings.lease, watch)
             withdraw = self._driven.offer(births, watch.queues, later=True)
-            timer = self._loop.call_later(_KEPT_SECONDS, self.give_up, poll.worker_id)
-            offer = self._offers[poll.worker_id] = _Offer(births, withdraw, timer)
+            timer = self._loop.call_later(_KEPT_SECONDS, self.give_up, watch)
+            offer = self._offers[watch] = _Offer(births, withdraw, timer)
         offer.births.widen(room, self._settings.claim_limit)
 
     def let_go(self, poll: Poll, watch: Watch) -> None:
@@ -65,36 +65,38 @@ class NextPolls:
         if watch.polls or self._loop.time() - watch.polled_at < _KEPT_SECONDS:
             self.offer(poll, watch, 1)
 
-    def awaits(self, poll: Poll) -> bool:
+    def awaits(self, poll: Poll, watch: Watch) -> bool:
         """Whether runs wait for the poll that follows this one."""
-        offer = self._offers.get(poll.worker_id)
+        offer = self._offers.get(watch)
         return offer is not None and offer.births.number > poll.number and offer.births.any
 
     async def take(self, poll: Poll, watch: Watch) -> Polled | None:
         """What was born for this poll before it came."""
-        offer = self._offers.get(poll.worker_id)
+        offer = self._offers.get(watch)
         if offer is None or poll.number < offer.births.number:
             return None
         if poll.number > offer.births.number:
-            self.give_up(poll.worker_id)
+            self.give_up(watch)
             return None
-        del self._offers[poll.worker_id]
         offer.end()
         try:
             now, claims = await offer.births.collect()
         except asyncio.CancelledError:
-            self._begin_to_hand_back(offer.births)
+            if watch.polls == 1:  # else the poll was repeated, and they are for the repeat
+                self.give_up(watch)
             raise
-        if not claims:
-            return None
+        if self._offers.get(watch) is offer:
+            del self._offers[watch]
+        if watch.handed_out is not None or not claims:
+            return watch.handed_out
         # It may have less room than it had: runs that waited in its memory have taken their slots back.
         self._give_back(claims[poll.limit :])
         watch.handed_out = Polled(now=now, claims=claims[: poll.limit])
         return watch.handed_out
 
-    def give_up(self, worker_id: str) -> None:
+    def give_up(self, watch: Watch) -> None:
         """This worker does not come."""
-        offer = self._offers.pop(worker_id, None)
+        offer = self._offers.pop(watch, None)
         if offer is not None:
             offer.end()
             self._begin_to_hand_back(offer.births)
@@ -102,8 +104,8 @@ class NextPolls:
     async def close(self) -> None:
         """Offer nothing more, and hand back what nobody has come for."""
         self._closed = True
-        for worker_id in list(self._offers):
-            self.give_up(worker_id)
+        for watch in list(self._offers):
+            self.give_up(watch)
         if self._handing_back:
             await asyncio.wait(list(self._handing_back))
 

@@ -4,8 +4,9 @@ Everything here is a hint. A poll subscribes before it looks, so what arrives in
 was missed all the same (a lost notification, a row that was locked when we looked, a process that died before
 it could announce) is found by the pulse, which reads the horizon once a second.
 
-* A `Watch` is a worker's interest in its queues. It outlives the single poll, so that a worker which has just
-  taken everything there was need not look again: it is `dirty` when something may be due.
+* A `Watch` is a worker's interest in some queues. It outlives the single poll, so that a worker which has just
+  taken everything there was need not look again: it is `dirty` when something may be due. Polls of one worker for
+  other queues have a watch of their own, and so has whoever uses the id of a worker in another namespace.
 * Due times known here (runs parked or delayed in this process, the earliest of each queue from the horizon)
   are in one heap under one timer. They are the database's instants; `now` estimates its clock from the
   instants it sent.
@@ -44,11 +45,12 @@ _CLOCK_SAMPLES: Final = 8
 
 
 class Watch:
-    """A worker's interest in its queues."""
+    """A worker's interest in some queues of one namespace."""
 
     def __init__(self, worker_id: str, queues: tuple[Queue, ...], now: float) -> None:
         self.worker_id = worker_id
         self.queues = queues
+        self.forgotten = False  # the worker has left, or has not come for long
         self.dirty = True  # something may be due
         self.number = 0  # of the worker's latest poll
         self.poll: Poll | None = None  # the latest
@@ -57,6 +59,28 @@ class Watch:
         self.births: Births | None = None  # of the poll that waits
         self.handed_out: Polled | None = None  # to the latest poll, before it looked
         self._waiters: list[asyncio.Future[None]] = []
+        self._no_polls: asyncio.Future[None] | None = None
+
+    @property
+    def namespace(self) -> str:
+        return self.queues[0][0]
+
+    def begin_poll(self) -> None:
+        self.polls += 1
+
+    def end_poll(self, now: float) -> None:
+        self.polls -= 1
+        self.polled_at = now
+        if not self.polls and self._no_polls is not None:
+            self._no_polls.set_result(None)
+            self._no_polls = None
+
+    async def no_polls(self) -> None:
+        """Until none is under way."""
+        while self.polls:
+            if self._no_polls is None:
+                self._no_polls = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._no_polls)  # others may wait for the same
 
     def wake(self) -> None:
         self.dirty = True
@@ -85,8 +109,8 @@ class Wakeups:
     def __init__(self, announce: Announce, settings: EngineSettings) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
-        self._watches: dict[str, Watch] = {}
-        self._by_queue: dict[Queue, dict[str, Watch]] = {}
+        self._watches: dict[str, dict[tuple[Queue, ...], Watch]] = {}  # by worker
+        self._by_queue: dict[Queue, dict[Watch, None]] = {}
         self._results: dict[RunKey, list[Reply[Run | None]]] = {}
         self._deadlines: dict[Reply[Run | None], float] = {}
         self._outgoing = Outgoing(announce, settings.announce_every)
@@ -125,37 +149,43 @@ class Wakeups:
     # Work.
 
     def watch(self, worker_id: str, queues: tuple[Queue, ...]) -> Watch:
-        watch = self._watches.get(worker_id)
-        if watch is not None and watch.queues == queues:
+        watches = self._watches.setdefault(worker_id, {})
+        watch = watches.get(queues)
+        if watch is not None:
             watch.polled_at = self._loop.time()
             return watch
-        if watch is not None:
-            self.forget(worker_id)
-        watch = self._watches[worker_id] = Watch(worker_id, queues, self._loop.time())
+        watch = watches[queues] = Watch(worker_id, queues, self._loop.time())
         for queue in queues:
-            self._by_queue.setdefault(queue, {})[worker_id] = watch
+            self._by_queue.setdefault(queue, {})[watch] = None
         # Nobody here knew these queues' due times until now.
         self.look_soon(0.0)
         return watch
 
-    def watch_of(self, worker_id: str) -> Watch | None:
-        return self._watches.get(worker_id)
+    def watches_of(self, worker_id: str, namespace: str | None) -> list[Watch]:
+        """Those of a worker, in its namespace or in any."""
+        return [watch for watch in self._watches.get(worker_id, {}).values() if namespace in (None, watch.namespace)]
 
-    def forget(self, worker_id: str) -> None:
-        watch = self._watches.pop(worker_id, None)
-        if watch is None:
+    def forget(self, watch: Watch) -> None:
+        """Polls that still wait come to their end: nobody would wake them."""
+        watches = self._watches.get(watch.worker_id, {})
+        if watches.pop(watch.queues, None) is None:
             return
+        if not watches:
+            del self._watches[watch.worker_id]
+        watch.forgotten = True
         watch.release()
         for queue in watch.queues:
-            watching = self._by_queue.get(queue)
-            if watching is not None and watching.pop(worker_id, None) is not None and not watching:
+            watching = self._by_queue[queue]
+            del watching[watch]
+            if not watching:
                 del self._by_queue[queue]
                 self._fired.pop(queue, None)
 
     def forget_unused(self) -> None:
         oldest = self._loop.time() - self._settings.watch_kept / SECOND
-        for watch in [w for w in self._watches.values() if not w.polls and w.polled_at < oldest]:
-            self.forget(watch.worker_id)
+        for watch in self._all_watches():
+            if not watch.polls and watch.polled_at < oldest:
+                self.forget(watch)
 
     def watched_queues(self) -> list[Queue]:
         return list(self._by_queue)
@@ -167,7 +197,7 @@ class Wakeups:
         """Something may be due in this queue; heard from another process or read from the horizon."""
         watching = self._by_queue.get(queue)
         if watching is not None:
-            for watch in watching.values():
+            for watch in watching:
                 watch.wake()
 
     def claimed(self, watch: Watch, now: Instant) -> None:
@@ -261,14 +291,17 @@ class Wakeups:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for worker_id in list(self._watches):
-            self.forget(worker_id)
+        for watch in self._all_watches():
+            self.forget(watch)
         for namespace, run_id in list(self._results):
             self._wake_result(namespace, run_id, None)
         await self._outgoing.close()
 
     def is_closed(self) -> bool:
         return self._closed
+
+    def _all_watches(self) -> list[Watch]:
+        return [watch for watches in self._watches.values() for watch in watches.values()]
 
     def _wake_result(self, namespace: str, run_id: str, run: Run | None) -> bool:
         waiting = self._results.pop((namespace, run_id), None)

@@ -21,6 +21,7 @@ from kagzi.engine.next_polls import NextPolls
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups, Watch
 from kagzi.errors import KagziError, Unavailable
+from kagzi.interruption import to_its_end
 from kagzi.store.protocol import Store
 
 
@@ -75,12 +76,11 @@ class Workers:
             watch.poll = poll
             watch.handed_out = None
             watch.release()  # a poll that still waits has been given up
-        watch.polls += 1
+        watch.begin_poll()
         try:
             polled = await self._next_polls.take(poll, watch) or await self._look(poll, watch, deadline)
         finally:
-            watch.polls -= 1
-            watch.polled_at = self._loop.time()
+            watch.end_poll(self._loop.time())
         if self._adopts_by_polls(poll):
             self._loop.call_soon(self._offer_next, poll, watch, len(polled.claims))  # the answer goes first
         return polled
@@ -89,15 +89,15 @@ class Workers:
         if watch.number == poll.number:
             self._next_polls.offer(poll, watch, poll.limit - given)
 
-    def _let_go(self, worker_ids: list[str]) -> None:
-        for worker_id in worker_ids:
-            watch = self._wakeups.watch_of(worker_id)
-            if watch is not None and watch.poll is not None and self._adopts_by_polls(watch.poll):
-                self._next_polls.let_go(watch.poll, watch)
+    def _let_go(self, workers: list[tuple[str, str]]) -> None:
+        for namespace, worker_id in workers:
+            for watch in self._wakeups.watches_of(worker_id, namespace):
+                if watch.poll is not None and self._adopts_by_polls(watch.poll):
+                    self._next_polls.let_go(watch.poll, watch)
 
     def _adopts_by_polls(self, poll: Poll) -> bool:
         """Whether runs may be born for the polls of this worker. One in this process adopts them itself."""
-        return poll.adopts and self._driven.attached(poll.worker_id) is None
+        return poll.adopts and self._driven.attached(poll.namespace, poll.worker_id) is None
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
@@ -118,8 +118,12 @@ class Workers:
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
         check_home(namespace)
-        self._next_polls.give_up(worker_id)
-        self._wakeups.forget(worker_id)
+        watches = self._wakeups.watches_of(worker_id, namespace)
+        for watch in watches:
+            self._next_polls.give_up(watch)
+            self._wakeups.forget(watch)
+        for watch in watches:
+            await watch.no_polls()  # what they were about to get is handed back as well
         self._wakeups.changed(await self._store.deregister(worker_id, namespace))
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
@@ -129,20 +133,21 @@ class Workers:
         await self._next_polls.close()
 
     async def _look(self, poll: Poll, watch: Watch, deadline: float) -> Polled:
-        while True:
+        while not watch.forgotten:
             if watch.dirty:
                 polled = await self._claim(poll, watch)
                 if polled is None or polled.claims:
                     return polled or self._nothing()
             seconds = deadline - self._loop.time()
-            if seconds <= 0 or self._wakeups.is_closed() or watch.number != poll.number:
+            if seconds <= 0 or watch.number != poll.number:
                 return self._nothing()
-            if self._next_polls.awaits(poll):
+            if self._next_polls.awaits(poll, watch):
                 return self._nothing()  # so that the worker comes for them
             if not watch.dirty:
                 polled = await self._wait(poll, watch, seconds)
                 if polled is not None:
                     return polled
+        return self._nothing()
 
     async def _wait(self, poll: Poll, watch: Watch, seconds: float) -> Polled | None:
         """Until there may be something to claim, or runs were born for this poll."""
@@ -158,13 +163,13 @@ class Workers:
             await watch.wait(seconds)
         finally:
             withdraw()
-        now, claims = await births.collect()
+            now, claims = await births.collect()
         return Polled(now=now, claims=claims) if claims else None
 
     async def _claim(self, poll: Poll, watch: Watch) -> Polled | None:
         """What is due now; None if the worker has no slot left, because runs were born in them meanwhile."""
         limit = min(poll.limit, self._settings.claim_limit)
-        adopter = self._driven.attached(poll.worker_id)
+        adopter = self._driven.attached(poll.namespace, poll.worker_id)
         if adopter is not None:
             limit = adopter.claimable(limit)
         try:
@@ -172,7 +177,8 @@ class Workers:
                 return None
             watch.dirty = False
             try:
-                polled = await self._store.claim(replace(poll, limit=limit), self._settings.lease)
+                # Whoever repeats this poll, or sees its worker off, is to find what it has claimed.
+                polled = await to_its_end(self._store.claim(replace(poll, limit=limit), self._settings.lease))
             except BaseException:
                 watch.dirty = True
                 raise

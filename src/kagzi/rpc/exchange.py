@@ -94,7 +94,7 @@ class _Stream:
             return await answer
         finally:
             timer.cancel()
-            if self._waiting.pop(number, None) is not None and not self._left and not self.ended:
+            if self._waiting.pop(number, None) is not None and not self.ended:
                 self._given_up.append(number)
                 self._send_soon()
 
@@ -115,7 +115,8 @@ class _Stream:
 
     async def _send(self) -> None:
         try:
-            while not self._left:
+            # Whoever has left may still give calls up: a poll that nobody waits for must not get runs.
+            while not self._left or self._waiting or self._given_up:
                 await self._something
                 self._something = self._loop.create_future()
                 while self._unsent or self._given_up:
@@ -149,6 +150,8 @@ class _Stream:
                         waiting.set_exception(error_of(answer.error))
                     else:
                         waiting.set_result(answer.response)
+                if self._left and not self._waiting:
+                    self._send_soon()  # that there is nothing more
             problem = Unavailable("the server is about to stop; trying again is safe")
         except grpc.aio.AioRpcError as error:
             problem = _why(error, self._heard)

@@ -134,6 +134,7 @@ def failure(error: Exception, rpc: str, call: Call, host: Host) -> Failed:
     status, detail = describe(error, lambda: name)
     detail.metadata["request_id"] = name
     if status is not grpc.StatusCode.INTERNAL:  # which is in the log by now
-        level = logging.WARNING if status in _OUR_FAULT else logging.DEBUG
+        expected = host.closing.is_set()  # that a server which stops sends callers away is no trouble
+        level = logging.WARNING if status in _OUR_FAULT and not expected else logging.DEBUG
         log.log(level, "%s failed: %s: %s", rpc, status.name, detail.message, extra={"request_id": name})
     return Failed(status, detail)

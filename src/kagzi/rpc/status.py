@@ -108,6 +108,15 @@ def unknown_method(name: str) -> Refused:
     return Refused(grpc.StatusCode.UNIMPLEMENTED, detail)
 
 
+def about_to_stop() -> Refused:
+    detail = pb.ErrorDetail(
+        code=pb.ERROR_CODE_UNAVAILABLE,
+        message="the server is about to stop; trying again is safe",
+        exact_code=Unavailable.code,
+    )
+    return Refused(grpc.StatusCode.UNAVAILABLE, detail)
+
+
 def too_slow() -> Refused:
     detail = pb.ErrorDetail(
         code=pb.ERROR_CODE_TIMEOUT,

@@ -17,6 +17,7 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.ids import IdSource
 from kagzi.rpc.limits import ANSWER_SECONDS, LONGEST_WAIT_SECONDS
+from kagzi.rpc.status import about_to_stop
 
 T = TypeVar("T")
 
@@ -53,6 +54,14 @@ class Host:
         if remaining is not None:
             seconds = min(seconds, max(0.0, remaining - ANSWER_SECONDS))
         return max(0, min(wanted, round(seconds * SECOND)))
+
+    async def unless_closing(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work. If the server closes first, the caller hears that, and asks another one: an answer that says
+        nothing would be followed by the same question, here and at once."""
+        answer = await self.closing.until(work, None)
+        if answer is None:
+            raise about_to_stop()
+        return answer
 
     async def hand_out(
         self, work: Callable[[], Awaitable[T]], otherwise: T, abandoned: Callable[[], Coroutine[Any, Any, None]]

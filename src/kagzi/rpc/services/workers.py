@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, gather, settled
-from kagzi.api.workers import Polled, Registration
+from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -92,10 +92,8 @@ class WorkerService(UnaryCalls):
     async def PollTasks(self, request: pb.PollTasksRequest, call: Call) -> pb.PollTasksResponse:
         poll = poll_from_wire(request, namespace_of(request.namespace))
         poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
-        nothing = Polled(now=self._host.clock.now(), claims=())
-
         # Should the worker go away meanwhile, it repeats its poll, or its next heartbeat gives these runs back.
-        polled = await self._host.closing.until(lambda: self._workers.poll(poll), nothing)
+        polled = await self._host.unless_closing(lambda: self._workers.poll(poll))
         return pb.PollTasksResponse(now_us=polled.now, claims=claims_to_wire(polled.claims, self._kept))
 
     async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002

@@ -30,7 +30,7 @@ from kagzi.rpc.limits import ANSWER_BYTES, CALL_ITEMS
 from kagzi.rpc.services import traces
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.services.waits import Waits
-from kagzi.rpc.status import describe
+from kagzi.rpc.status import Refused, describe
 
 _MOST_WAITS = 10 * CALL_ITEMS
 _ON_CONFLICT = (pb.ON_CONFLICT_UNSPECIFIED, pb.ON_CONFLICT_RETURN, pb.ON_CONFLICT_FAIL)
@@ -53,7 +53,7 @@ class WorkflowService:
         response = started_to_wire(_unless_refused(request, await self._start(request, namespace, call)))
         if wait:
             # The run is stored: if waiting fails, the caller hears so much at least, and asks again for its end.
-            with contextlib.suppress(KagziError):
+            with contextlib.suppress(KagziError, Refused):
                 for run in (await self._wait(namespace, [response.run_id], wait))[0]:
                     response.workflow.CopyFrom(run_to_wire(run))
                     self._waits.sent(run)
@@ -183,10 +183,7 @@ class WorkflowService:
         return response
 
     async def _wait(self, namespace: str, run_ids: Iterable[str], wait: Span) -> tuple[list[Run], list[str]]:
-        nothing: tuple[list[Run], list[str], KagziError | None] = ([], [], None)
-        runs, unknown, trouble = await self._host.closing.until(
-            lambda: self._waits.any_of(namespace, run_ids, wait), nothing
-        )
+        runs, unknown, trouble = await self._host.unless_closing(lambda: self._waits.any_of(namespace, run_ids, wait))
         if trouble is not None and not runs and not unknown:
             raise trouble
         return runs, unknown
