@@ -188,9 +188,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     payload_warn_threshold_bytes: Annotated[
         _Bytes, Meta(description="Inputs and results above this size are logged as a warning.")
     ] = PAYLOAD_WARNING_BYTES
-    payload_max_size_bytes: Annotated[_Bytes, Meta(description="Inputs and results above this size are refused.")] = (
-        PAYLOAD_BYTES
-    )
+    payload_max_size_bytes: Annotated[
+        _Bytes,
+        Meta(
+            description="Inputs and results above this size are refused. Through a server its limit counts, too, "
+            "and 5 MiB at most."
+        ),
+    ] = PAYLOAD_BYTES
 
     retention_days: Annotated[
         Annotated[int, Meta(ge=0, le=36_500)],

@@ -246,7 +246,7 @@ OURS: dict[str, str] = {
         "54 input_hash int64"
     ),
     "RegisterRequest": "50 worker_id string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32",
-    "RegisterResponse": "50 lease_us int64, 51 heartbeat_us int64",
+    "RegisterResponse": "50 lease_us int64, 51 heartbeat_us int64, 52 payload_bytes int64",
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",
     "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64, 54 namespace string",

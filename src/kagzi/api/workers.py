@@ -10,6 +10,7 @@ from msgspec import Struct
 from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
 from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
+from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
 from kagzi.core.worker import WorkflowType
@@ -34,6 +35,7 @@ class Registration(Struct, frozen=True, kw_only=True):
 class Registered(Struct, frozen=True, kw_only=True):
     lease: Span  # how long a lease lasts unless the run says otherwise
     heartbeat: Span  # how often to send heartbeats
+    payload_bytes: int = PAYLOAD_BYTES  # the most that is stored of one payload
 
 
 class Poll(Struct, frozen=True, kw_only=True):

@@ -56,7 +56,9 @@ class Workers:
         check_registration(registration)
         await self._namespaces.ensure(registration.namespace)
         await self._store.register(registration)
-        return Registered(lease=self._settings.lease, heartbeat=self._settings.heartbeat_every)
+        return Registered(
+            lease=self._settings.lease, heartbeat=self._settings.heartbeat_every, payload_bytes=self._payload_bytes
+        )
 
     async def poll(self, poll: Poll) -> Polled:
         check_poll(poll)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from kagzi.errors import KagziError, Unavailable
+from kagzi.errors import KagziError, PayloadTooLarge, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.convert.strange import strange
@@ -79,7 +79,13 @@ class AioChannel:
 
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
         name = path(service, rpc)
-        if self._exchange is not None and len(data := request.SerializeToString()) <= limits.EXCHANGE_BYTES:
+        data = request.SerializeToString()
+        if len(data) > limits.MESSAGE_BYTES:
+            raise PayloadTooLarge(
+                f"{rpc} would send {len(data):,} bytes; at most {limits.MESSAGE_BYTES:,} go to a server in one message."
+                " Keep large data elsewhere and send a reference to it"
+            )
+        if self._exchange is not None and len(data) <= limits.EXCHANGE_BYTES:
             try:
                 return answer.FromString(await self._exchange.call(name, data, seconds))
             except Unheard as reason:

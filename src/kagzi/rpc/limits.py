@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-# The largest single thing is a step with input, output and error, each as large as a payload may be.
+# The largest single thing is a step with input, output and error, each as large as a payload may be. So a payload that
+# goes through a server has a limit of its own, whatever its settings allow.
 MESSAGE_BYTES: Final = 16 * 1024 * 1024
+PAYLOAD_BYTES: Final = 5 * 1024 * 1024
 # Answers that may hold many things stop growing here: clients in the field refuse messages above 4 MiB.
 ANSWER_BYTES: Final = 3 * 1024 * 1024
 # The same for what a client collects into one call.

@@ -24,6 +24,7 @@ from kagzi.api.operations import (
     StepOperation,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
+from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -128,7 +129,11 @@ def types_from_wire(types: Iterable[pb.WorkflowType]) -> tuple[WorkflowType, ...
 
 
 def registered_from_wire(response: pb.RegisterResponse) -> Registered:
-    return Registered(lease=response.lease_us, heartbeat=response.heartbeat_us)
+    return Registered(
+        lease=response.lease_us,
+        heartbeat=response.heartbeat_us,
+        payload_bytes=response.payload_bytes or PAYLOAD_BYTES,
+    )
 
 
 def heartbeat_to_wire(heartbeat: Heartbeat) -> pb.HeartbeatRequest:

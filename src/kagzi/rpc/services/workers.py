@@ -25,7 +25,7 @@ from kagzi.rpc.convert.work import (
     poll_from_wire,
     types_from_wire,
 )
-from kagzi.rpc.limits import CALL_ITEMS
+from kagzi.rpc.limits import CALL_ITEMS, PAYLOAD_BYTES
 from kagzi.rpc.services.histories import KeptClaims, claims_to_wire, history_page
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.services.unary import UnaryCalls
@@ -68,6 +68,7 @@ class WorkerService(UnaryCalls):
             heartbeat_interval_secs=max(1, registered.heartbeat // SECOND),
             lease_us=registered.lease,
             heartbeat_us=registered.heartbeat,
+            payload_bytes=min(registered.payload_bytes, PAYLOAD_BYTES),
         )
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:  # noqa: ARG002

@@ -30,7 +30,7 @@ from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
-from kagzi.errors import KagziError, VersionMismatch
+from kagzi.errors import InvalidRequest, KagziError, VersionMismatch
 from kagzi.sdk.replay.execution import Execution, StepCall
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Attempt:
         self.submit = self._outbox.append
         self._in_flight = 0
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
+        self._unstorable = False  # what it did was refused, so the run fails
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
@@ -323,7 +324,13 @@ class Attempt:
         if isinstance(error, VersionMismatch):
             # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
             self._worker.give_up(error, "the server is of another version")
-        if isinstance(error, KagziError):
+        if isinstance(error, InvalidRequest) and not self._unstorable:
+            # It will not be stored the next time either, and nobody is to do the same work again and again for that.
+            self._unstorable = True
+            self._stop_execution()
+            self._outbox.clear()
+            self._end(FailRun(error=Failure.from_exception(error).encode()))
+        elif isinstance(error, KagziError):
             self.abandon(f"its progress could not be stored: {error}")
         else:
             logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())

@@ -137,6 +137,7 @@ class Worker:
         self._failed = 0
         self._lease: Span = 30 * SECOND
         self._interval: Span = 10 * SECOND
+        self._payload_limit = settings.payload_limit
         self._pace: Span = self._interval  # what heartbeats now wait for
         self._backlog = False  # the last claim came back full: starting runs here would jump the queue
         self._slot_free = asyncio.Event()
@@ -231,6 +232,7 @@ class Worker:
         )
         self._lease = registered.lease
         self._interval = self._pace = registered.heartbeat
+        self._payload_limit = min(self.settings.payload_limit, registered.payload_bytes)
 
     async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
         """Whether all runs were let go of in this time."""
@@ -388,7 +390,7 @@ class Worker:
             resumed=claim.executions > 1 and not claim.crashes,
             history=claim.history,
             default_retry=self.run_retry(claim) or DEFAULT_STEP_RETRY,
-            payload_limit=self.settings.payload_limit,
+            payload_limit=self._payload_limit,
             strict=self.settings.strict,
             seed=claim.origin_run_id,
             namespace=claim.namespace,
