@@ -37,9 +37,9 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(url: str) -> AsyncIterator[Shop]:
+async def shop(home: str) -> AsyncIterator[Shop]:
     """An open app, in which nothing may have been written when the test is over."""
-    shop = Shop(url)
+    shop = Shop(home)
     async with shop.app:
         yield shop
         assert (await shop.app.runs()).items == ()
@@ -120,8 +120,8 @@ async def test_the_wrong_number_of_arguments(shop: Shop) -> None:
         shop.checkout.options(colour="red")  # type: ignore[call-arg]
 
 
-async def test_arguments_that_json_cannot_hold(url: str) -> None:
-    app = Kagzi(url)
+async def test_arguments_that_json_cannot_hold(home: str) -> None:
+    app = Kagzi(home)
 
     @app.workflow
     async def take(value: Any) -> None: ...
@@ -160,13 +160,17 @@ BAD_LISTINGS = [
     (runs(status="EXPLODED"), "COMPLETED"),
     (runs(workflow="a\0b"), "NUL"),
     (runs(workflow=5), "text"),
+    (runs(workflow="\ud800"), "workflow type contains half a surrogate"),
     (runs(queue=""), "empty"),
+    (runs(queue=5), "task queue must be text"),
     (lambda shop: shop.app.handle("nope").get(), "UUID"),
     (lambda shop: shop.app.handle("nope").result(), "UUID"),
     (lambda shop: shop.app.handle("nope").steps(), "UUID"),
     (lambda shop: shop.app.handle("' OR 1=1 --").get(), "UUID"),
     (lambda shop: shop.app.handle(NOWHERE + "\0").get(), "UUID"),
-    (lambda shop: shop.app.handle(5).get(), "UUID"),
+    (lambda shop: shop.app.handle(5).get(), "run id must be"),
+    (lambda shop: shop.app.handle(5).steps(), "run id must be"),
+    (lambda shop: shop.app.handle("\ud800").get(), "run id"),
     (lambda shop: shop.app.handle(NOWHERE).result(timeout=-1), "negative"),
     (lambda shop: shop.app.handle(NOWHERE).result(timeout=NAN), "nan"),
     (lambda shop: shop.app.find("a\0b"), "NUL"),
@@ -194,8 +198,8 @@ async def test_runs_that_do_not_exist(shop: Shop) -> None:
         await shop.app.find("order-1")
 
 
-async def test_a_token_of_another_listing(url: str) -> None:
-    shop = Shop(url)
+async def test_a_token_of_another_listing(home: str) -> None:
+    shop = Shop(home)
     async with shop.app:
         for _ in range(3):
             await shop.checkout.start(1)
@@ -209,8 +213,8 @@ async def test_a_token_of_another_listing(url: str) -> None:
             await shop.app.runs(page_size=1, page_token=changed)
 
 
-async def test_an_id_that_is_taken(url: str) -> None:
-    shop = Shop(url)
+async def test_an_id_that_is_taken(home: str) -> None:
+    shop = Shop(home)
     async with shop.app:
         first = await shop.checkout.options(id="order-1").start(1)
         same = await shop.checkout.options(id="order-1").start(1)
@@ -298,8 +302,8 @@ def test_a_policy_that_cannot_be(policy: dict[str, Any], word: str) -> None:
 # Opening and workers.
 
 
-async def test_an_app_that_is_not_open(url: str) -> None:
-    shop = Shop(url)
+async def test_an_app_that_is_not_open(home: str) -> None:
+    shop = Shop(home)
     for attempt in (lambda: shop.checkout.start(1), shop.app.runs, lambda: shop.app.find("x")):
         with pytest.raises(InvalidRequest, match="async with app"):
             await attempt()
@@ -310,8 +314,8 @@ async def test_an_app_that_is_not_open(url: str) -> None:
             pass
 
 
-async def test_an_app_that_is_opened_twice(url: str) -> None:
-    shop = Shop(url)
+async def test_an_app_that_is_opened_twice(home: str) -> None:
+    shop = Shop(home)
     async with shop.app:
         with pytest.raises(InvalidRequest, match="open already"):
             await shop.app.open()
@@ -356,8 +360,8 @@ async def test_a_worker_that_cannot_be(settings: dict[str, Any], word: str) -> N
     assert word in str(caught.value)
 
 
-async def test_a_worker_without_workflows(url: str) -> None:
-    app = Kagzi(url)
+async def test_a_worker_without_workflows(home: str) -> None:
+    app = Kagzi(home)
     async with app:
         with pytest.raises(InvalidRequest, match=r"@app\.workflow"):
             async with app.worker():

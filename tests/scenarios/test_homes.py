@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,41 +13,7 @@ from kagzi.connect import connect
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
 from kagzi.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge, WorkflowCancelled, WorkflowTimedOut
-from kagzi.rpc.server import RpcServer
 from kagzi.sdk.definitions import Workflow
-
-HOMES = [
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    "sqlite-grpc",
-    pytest.param("postgres-grpc", marks=pytest.mark.postgres),
-]
-
-
-@asynccontextmanager
-async def served(url: str, **settings: int) -> AsyncIterator[str]:
-    """A server on this database, and its address."""
-    engine = connect(url, **settings)
-    await engine.open()
-    try:
-        async with RpcServer(engine) as server:  # type: ignore[arg-type]
-            yield f"grpc://{server.target}"
-    finally:
-        await engine.close()
-
-
-@pytest.fixture(params=HOMES)
-async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    database, _, wire = request.param.partition("-")
-    if database == "sqlite":
-        url = f"sqlite:///{tmp_path / 'kagzi.db'}"
-    else:
-        url = request.getfixturevalue("postgres_database")
-    if wire:
-        async with served(url) as address:
-            yield address
-    else:
-        yield url
 
 
 class Program:

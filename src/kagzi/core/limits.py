@@ -26,6 +26,10 @@ def check_name(value: object, field: str) -> str:
 def check_text(value: str, field: str) -> None:
     if "\0" in value:
         raise InvalidRequest(f"{field} contains a NUL byte, which databases cannot store in text; remove it")
+    check_unicode(value, field)
+
+
+def check_unicode(value: str, field: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -41,7 +45,9 @@ def check_payload(data: bytes, field: str, limit: int = PAYLOAD_BYTES) -> bytes:
     return data
 
 
-def check_page_size(size: int) -> int:
+def check_page_size(size: object) -> int:
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise InvalidRequest(f"page size must be a whole number, not {size!r:.60}")
     if not 1 <= size <= PAGE_SIZE:
-        raise InvalidRequest(f"page size must be between 1 and {PAGE_SIZE}, not {size}")
+        raise InvalidRequest(f"page size must be between 1 and {PAGE_SIZE}, not {size!r:.60}")
     return size

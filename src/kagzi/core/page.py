@@ -20,6 +20,7 @@ from kagzi.errors import InvalidRequest
 
 T = TypeVar("T")
 
+_MALFORMED = "page token is malformed; use the token of the page before"
 # Positions in listings: ids, what was numbered, what has a name, and ids behind the instant something came.
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 BY_ID: Final = re.compile(_UUID)
@@ -41,6 +42,13 @@ class Cursor(Struct, frozen=True):
     backward: bool = False
 
 
+def check_token(value: object) -> str:
+    """What could be a token: short, and of letters that every wire can hold."""
+    if not isinstance(value, str) or len(value) > 1000 or not value.isascii():
+        raise InvalidRequest(_MALFORMED)
+    return value
+
+
 class PageTokens:
     """Makes tokens and reads them. All processes on a database have its secret, so each reads those of the others."""
 
@@ -60,11 +68,11 @@ class PageTokens:
             if _write(raw) != token:
                 raise ValueError  # base64 has several ways to write the same, and passes over what it does not know
         except ValueError:
-            raise InvalidRequest("page token is malformed; use the token of the page before") from None
+            raise InvalidRequest(_MALFORMED) from None
         if len(mac) < 16 or not hmac.compare_digest(mac, self._mac(body, filter_text)) or body[:1] not in ("b", "f"):
             raise InvalidRequest("page token does not belong to this listing; start again without a token")
         if key.fullmatch(body[1:]) is None:
-            raise InvalidRequest("page token is malformed; use the token of the page before")
+            raise InvalidRequest(_MALFORMED)
         return Cursor(body[1:], body[0] == "b")
 
     def _mac(self, body: str, filter_text: str) -> bytes:

@@ -8,9 +8,9 @@ from typing import Final
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens
+from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
-from kagzi.engine.checks import check_home, check_id, check_instant, check_number, check_token
+from kagzi.engine.checks import check_home, check_id, check_instant
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
 
@@ -42,7 +42,6 @@ class Admin:
         check_name(filter.namespace, "namespace")
         if filter.task_queue is not None:
             check_name(filter.task_queue, "task queue")
-        check_number(page_size, "page size", -(2**63), 2**63)
         check_page_size(page_size)
         filter_text = f"workers {filter!r}"
         cursor = None

@@ -15,8 +15,7 @@ from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.key import mask_keys
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
-from kagzi.core.page import BY_NUMBER, Cursor, Page, PageTokens
-from kagzi.engine.checks import check_number, check_token
+from kagzi.core.page import BY_NUMBER, Cursor, Page, PageTokens, check_token
 from kagzi.errors import KagziError
 from kagzi.store.protocol import Store
 
@@ -65,7 +64,6 @@ class Audit:
             check_name(filter.namespace, "namespace")
         if filter.actor is not None:
             check_name(filter.actor, "actor")
-        check_number(page_size, "page size", -(2**63), 2**63)
         check_page_size(page_size)
         filter_text = f"audit {filter!r}"
         cursor = None

@@ -84,12 +84,6 @@ def check_instant(value: object, field: str) -> Instant:
     return value
 
 
-def check_token(value: object) -> str:
-    if not isinstance(value, str) or len(value) > 1000:
-        raise InvalidRequest("page token is malformed; use the token of the page before")
-    return value
-
-
 def check_reason(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"reason must be text, not {type(value).__name__}")

@@ -11,8 +11,7 @@ from kagzi.core.duration import LONGEST
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import KEY_ID_BYTES, MOST_LIVE, SECRET_BYTES, Key, Role, digest, key_position, write_key
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens
-from kagzi.engine.checks import check_number, check_token
+from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
 from kagzi.ids import fresh_secret
@@ -74,7 +73,6 @@ class Keys:
     ) -> Page[Key]:
         if namespace is not None:
             check_name(namespace, "namespace")
-        check_number(page_size, "page size", -(2**63), 2**63)
         check_page_size(page_size)
         filter_text = f"keys {namespace!r}"
         cursor = None

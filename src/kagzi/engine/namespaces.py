@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
-from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens
-from kagzi.engine.checks import check_number, check_token
+from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens, check_token
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
 from kagzi.store.protocol import Store
 
@@ -97,7 +96,6 @@ class Namespaces:
         return _found(await self._store.get_namespace(namespace), namespace)
 
     async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
-        check_number(page_size, "page size", -(2**63), 2**63)
         check_page_size(page_size)
         after = ""
         if page_token:

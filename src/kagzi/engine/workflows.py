@@ -15,7 +15,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_ID, Cursor, Page, PageTokens
+from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.engine.batcher import Lanes
@@ -23,10 +23,8 @@ from kagzi.engine.checks import (
     StartCheck,
     check_filter,
     check_id,
-    check_number,
     check_reason,
     check_span,
-    check_token,
 )
 from kagzi.engine.driven import Driven
 from kagzi.engine.namespaces import Namespaces
@@ -99,7 +97,6 @@ class Workflows:
         self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]:
         check_filter(filter)
-        check_number(page_size, "page size", -(2**63), 2**63)
         check_page_size(page_size)
         filter_text = repr(filter)
         cursor = None

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from kagzi.core.limits import PAGE_SIZE
+from kagzi.core.limits import check_unicode
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.rpc.channel import Channel
 
@@ -62,13 +62,8 @@ def converted(convert: Callable[[W], A], record: W) -> A:
 
 
 def text(value: object, field: str) -> str:
+    """What no message can hold is refused by its name, as an engine at hand would."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
+    check_unicode(value, field)
     return value
-
-
-def sendable_page_size(page_size: int) -> int:
-    if page_size == 0:
-        # On the wire this is the default.
-        raise InvalidRequest(f"page size must be between 1 and {PAGE_SIZE}, not {page_size}")
-    return page_size

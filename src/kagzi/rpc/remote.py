@@ -77,7 +77,7 @@ from kagzi.rpc.convert.work import (
 )
 from kagzi.rpc.failover import channel_to
 from kagzi.rpc.limits import CALL_BYTES, LONGEST_WAIT_SECONDS
-from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size, text
+from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, text
 from kagzi.rpc.outbox import Outbox
 from kagzi.rpc.remote_admin import RemoteAdmin, RemoteNamespaces
 from kagzi.rpc.starts import Starts
@@ -245,8 +245,10 @@ class RemoteWorkflows:
     async def list(
         self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]:
-        size = sendable_page_size(page_size)
-        request = converted(lambda asked: filter_to_wire(asked, page_size=size, page_token=page_token), filter)
+        for name, field in ((filter.workflow_type, "workflow type"), (filter.task_queue, "task queue")):
+            if name is not None:
+                text(name, field)
+        request = converted(lambda asked: filter_to_wire(asked, page_size=page_size, page_token=page_token), filter)
         answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
         return page_from_wire([run_from_wire(workflow) for workflow in answer.workflows], answer.page)
 
@@ -421,14 +423,14 @@ def _weight(operation: Operation) -> int:
 
 
 def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:
-    return workflow_pb2.GetWorkflowRequest(namespace=asked[0], run_id=asked[1])
+    return workflow_pb2.GetWorkflowRequest(namespace=asked[0], run_id=text(asked[1], "run id"))
 
 
 def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowByExternalIdRequest:
-    return workflow_pb2.GetWorkflowByExternalIdRequest(namespace=asked[0], external_id=asked[1])
+    return workflow_pb2.GetWorkflowByExternalIdRequest(namespace=asked[0], external_id=text(asked[1], "id"))
 
 
 def _steps_request(asked: tuple[str, str, str]) -> admin_pb2.ListStepsRequest:
     return admin_pb2.ListStepsRequest(
-        namespace=asked[0], run_id=asked[1], page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2])
+        namespace=asked[0], run_id=text(asked[1], "run id"), page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2])
     )

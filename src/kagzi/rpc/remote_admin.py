@@ -7,19 +7,18 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from kagzi._proto.v1 import admin_pb2, namespace_pb2
-from kagzi._proto.v1.common_pb2 import PageRequest
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.rpc.convert.common import page_from_wire, timestamp
+from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
-from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted, sendable_page_size
+from kagzi.rpc.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 
 M = TypeVar("M", bound=Message)
 
@@ -42,8 +41,9 @@ class RemoteAdmin:
     async def list_workers(
         self, filter: WorkerFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Worker]:
-        size = sendable_page_size(page_size)
-        request = converted(lambda asked: worker_filter_to_wire(asked, page_size=size, page_token=page_token), filter)
+        request = converted(
+            lambda asked: worker_filter_to_wire(asked, page_size=page_size, page_token=page_token), filter
+        )
         answer = await self._call("ListWorkers", request, admin_pb2.ListWorkersResponse)
         return page_from_wire([worker_from_wire(worker) for worker in answer.workers], answer.page)
 
@@ -125,10 +125,7 @@ class RemoteNamespaces:
 
     async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
         request = converted(
-            lambda asked: namespace_pb2.ListNamespacesRequest(
-                page=PageRequest(page_size=sendable_page_size(asked), page_token=page_token)
-            ),
-            page_size,
+            lambda asked: namespace_pb2.ListNamespacesRequest(page=page_request(asked, page_token)), page_size
         )
         answer = await self._call("ListNamespaces", request, namespace_pb2.ListNamespacesResponse, READ_SECONDS)
         return page_from_wire([namespace_from_wire(namespace) for namespace in answer.namespaces], answer.page)

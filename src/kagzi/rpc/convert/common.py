@@ -12,7 +12,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from kagzi._proto.v1 import common_pb2 as pb
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import NEVER, SECOND, Instant
-from kagzi.core.page import Page
+from kagzi.core.limits import check_page_size
+from kagzi.core.page import Page, check_token
 from kagzi.core.retry import UNLIMITED, Retry
 from kagzi.errors import InvalidRequest
 
@@ -79,6 +80,12 @@ def page_info(page: Page[Any], total: int = 0, *, at_least: bool = False) -> pb.
 
 def page_from_wire(items: Iterable[T], info: pb.PageInfo) -> Page[T]:
     return Page(tuple(items), info.next_page_token or None, info.prev_page_token or None)
+
+
+def page_request(page_size: int, page_token: str | None, *, total: bool = False) -> pb.PageRequest:
+    """Checked here as well: on the wire a size of 0 is the default, and not everything else fits."""
+    token = check_token(page_token) if page_token else None
+    return pb.PageRequest(page_size=check_page_size(page_size), page_token=token, include_total_count=total)
 
 
 def page_size(request: pb.PageRequest, default: int) -> int:

@@ -14,6 +14,7 @@ from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import (
     NULL,
     optional_instant,
+    page_request,
     payload_from_bytes,
     payload_to_bytes,
     retry_policy,
@@ -274,7 +275,7 @@ def filter_to_wire(
         task_queue=filter.task_queue,
         created_after=timestamp(filter.created_after),
         created_before=timestamp(filter.created_before),
-        page=common_pb2.PageRequest(page_size=page_size, page_token=page_token, include_total_count=total),
+        page=page_request(page_size, page_token, total=total),
     )
 
 

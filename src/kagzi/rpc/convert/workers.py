@@ -6,11 +6,10 @@ from typing import Final
 
 from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi._proto.v1.admin_pb2 import ListWorkersRequest
-from kagzi._proto.v1.common_pb2 import PageRequest
 from kagzi.api.admin import WorkerFilter
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.errors import InvalidRequest
-from kagzi.rpc.convert.common import timestamp
+from kagzi.rpc.convert.common import page_request, timestamp
 from kagzi.rpc.convert.strange import strange
 from kagzi.rpc.convert.work import type_limits_to_wire, types_from_wire, types_to_wire
 
@@ -34,7 +33,7 @@ def worker_filter_to_wire(filter: WorkerFilter, *, page_size: int, page_token: s
         namespace=filter.namespace,
         task_queue=filter.task_queue,
         status_filter=None if filter.status is None else _STATUSES[filter.status],
-        page=PageRequest(page_size=page_size, page_token=page_token),
+        page=page_request(page_size, page_token),
     )
 
 
