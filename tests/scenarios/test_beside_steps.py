@@ -9,14 +9,14 @@ import pytest
 
 import kagzi
 from kagzi import Kagzi, Retry, WorkflowFailed
-from kagzi.testing import run_virtually
+from tests.scenarios.conftest import Stage
 
 
 def make_app() -> Kagzi:
     return Kagzi("memory://")
 
 
-def test_a_timeout_ends_a_running_step() -> None:
+def test_a_timeout_ends_a_running_step(stage: Stage) -> None:
     app = make_app()
     ended: list[str] = []
 
@@ -33,7 +33,7 @@ def test_a_timeout_ends_a_running_step() -> None:
     async def impatient() -> list[float | str]:
         began = kagzi.now()
         try:
-            async with asyncio.timeout(1.5):
+            async with asyncio.timeout(0.5):
                 return [await slow()]
         except TimeoutError:
             return ["timed out", (kagzi.now() - began).total_seconds()]
@@ -41,54 +41,60 @@ def test_a_timeout_ends_a_running_step() -> None:
     async def scenario() -> list[float | str]:
         return await impatient.run()
 
-    verdict, seconds = run_virtually(app, scenario)
+    verdict, seconds = stage.run(app, scenario)
     assert verdict == "timed out"
     assert isinstance(seconds, float)
-    assert seconds == pytest.approx(1.5, abs=0.01)
+    assert 0.5 <= seconds < 0.5 + stage.lateness
     assert ended == ["cancelled"]
 
 
-def test_a_sleep_beside_a_step_ends_on_time() -> None:
+def test_a_sleep_beside_a_step_ends_on_time(stage: Stage) -> None:
     app = make_app()
-
-    @app.step
-    async def work(seconds: float) -> float:
-        await asyncio.sleep(seconds)
-        return seconds
-
-    @app.workflow
-    async def both() -> list[float]:
-        began = kagzi.now()
-
-        async def nap() -> float:
-            await asyncio.sleep(20)
-            await work.options(key="after the nap")(1)
-            return (kagzi.now() - began).total_seconds()
-
-        long, napped = await asyncio.gather(work(60), nap())
-        return [long, napped, (kagzi.now() - began).total_seconds()]
-
-    async def scenario() -> list[float]:
-        return await both.run()
-
-    assert run_virtually(app, scenario) == pytest.approx([60, 21, 60], abs=0.1)
-
-
-def test_a_retry_beside_a_step_starts_on_time() -> None:
-    app = make_app()
-
-    @app.step(retry=Retry.fixed("5s", attempts=3))
-    async def flaky() -> int:
-        if kagzi.attempt() < 3:
-            raise ConnectionError("not yet")
-        return kagzi.attempt()
+    awake = asyncio.Event()
 
     @app.step
     async def long() -> None:
-        await asyncio.sleep(100)
+        await awake.wait()
+
+    @app.step
+    async def rise() -> None:
+        awake.set()
 
     @app.workflow
-    async def both() -> list[float]:
+    async def both() -> float:
+        began = kagzi.now()
+
+        async def nap() -> float:
+            await asyncio.sleep(1.2)
+            seconds = (kagzi.now() - began).total_seconds()
+            await rise()
+            return seconds
+
+        _, napped = await asyncio.gather(long(), nap())
+        return napped
+
+    async def scenario() -> float:
+        return await both.run()
+
+    assert 1.2 <= stage.run(app, scenario) < 1.2 + stage.lateness
+
+
+def test_a_retry_beside_a_step_starts_on_time(stage: Stage) -> None:
+    app = make_app()
+    worked = asyncio.Event()
+
+    @app.step(retry=Retry.fixed("500ms", attempts=3))
+    async def flaky() -> None:
+        if kagzi.attempt() < 3:
+            raise ConnectionError("not yet")
+        worked.set()
+
+    @app.step
+    async def long() -> None:
+        await worked.wait()
+
+    @app.workflow
+    async def both() -> float:
         began = kagzi.now()
 
         async def stubborn() -> float:
@@ -96,16 +102,16 @@ def test_a_retry_beside_a_step_starts_on_time() -> None:
             return (kagzi.now() - began).total_seconds()
 
         _, needed = await asyncio.gather(long(), stubborn())
-        return [needed]
+        return needed
 
-    async def scenario() -> list[float]:
+    async def scenario() -> float:
         return await both.run()
 
-    [needed] = run_virtually(app, scenario)
-    assert 7 <= needed <= 13, "two retries of five seconds, with jitter, not after the long step"
+    # Two retries of half a second, with jitter.
+    assert 0.7 <= stage.run(app, scenario) < 1.3 + stage.lateness
 
 
-def test_a_body_that_calls_exit_fails_its_step_and_nothing_else() -> None:
+def test_a_body_that_calls_exit_fails_its_step_and_nothing_else(stage: Stage) -> None:
     app = make_app()
 
     @app.step(retry=Retry.none)
@@ -126,4 +132,4 @@ def test_a_body_that_calls_exit_fails_its_step_and_nothing_else() -> None:
             with pytest.raises(WorkflowFailed, match="SystemExit"):
                 await run.result()
 
-    run_virtually(app, scenario)
+    stage.run(app, scenario)

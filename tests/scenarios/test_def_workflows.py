@@ -9,7 +9,7 @@ import pytest
 
 import kagzi
 from kagzi import Context, Kagzi, NonRetryable
-from kagzi.testing import run_virtually
+from tests.scenarios.conftest import Stage
 
 
 class Declined(NonRetryable):
@@ -20,7 +20,7 @@ def make_app() -> Kagzi:
     return Kagzi("memory://")
 
 
-def test_steps_sleeps_and_errors_in_order() -> None:
+def test_steps_sleeps_and_errors_in_order(stage: Stage) -> None:
     app = make_app()
 
     @app.step
@@ -38,26 +38,26 @@ def test_steps_sleeps_and_errors_in_order() -> None:
     def checkout(item: str, cents: int) -> list[str]:
         began = kagzi.now()
         story = [reserve.call(item)]
-        kagzi.sleep("think it over", "3 days")
+        kagzi.sleep("think it over", "1100ms")
         try:
             story.append(charge.call(cents))
         except Declined as declined:
             story.append(f"declined: {declined}")
         story.append(kagzi.run_step("shout", str.upper, "done"))  # type: ignore[arg-type]
-        assert kagzi.now() - began >= timedelta(days=3)
+        assert kagzi.now() - began >= timedelta(seconds=1.1)
         return story
 
     async def scenario() -> tuple[list[str], list[str], int]:
         good, bad = await checkout.start("book", 50), await checkout.start("yacht", 5000)
         return await good.result(), await bad.result(), (await good.get()).executions
 
-    good, bad, executions = run_virtually(app, scenario)
+    good, bad, executions = stage.run(app, scenario)
     assert good == ["book reserved", "50 paid", "DONE"]
     assert bad == ["yacht reserved", "declined: too much", "DONE"]
-    assert executions == 2, "parked for the three days"
+    assert executions == 2, "parked to think it over"
 
 
-def test_a_context_and_a_workflow_within_a_workflow() -> None:
+def test_a_context_and_a_workflow_within_a_workflow(stage: Stage) -> None:
     app = make_app()
 
     @app.step
@@ -70,7 +70,7 @@ def test_a_context_and_a_workflow_within_a_workflow() -> None:
 
     @app.workflow
     def outer(ctx: Context, number: int) -> list[int]:
-        ctx.sleep("a moment", "1 minute")
+        ctx.sleep("a moment", "100ms")
         return [ctx.step("plain", lambda: number + 1), inner(number)]  # type: ignore[list-item]
 
     @app.workflow
@@ -80,11 +80,12 @@ def test_a_context_and_a_workflow_within_a_workflow() -> None:
     async def scenario() -> tuple[list[int], int]:
         return await outer.run(20), await mixed.run(4)
 
-    assert run_virtually(app, scenario) == ([21, 40], 9)
+    assert stage.run(app, scenario) == ([21, 40], 9)
 
 
-async def test_on_a_real_engine_with_a_real_worker() -> None:
-    app = make_app()
+async def test_many_at_once(home: str) -> None:
+    """Not on virtual time, where threads have no place."""
+    app = Kagzi(home)
 
     @app.step
     def add(a: int, b: int) -> int:

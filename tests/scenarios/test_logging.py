@@ -10,7 +10,7 @@ import pytest
 
 import kagzi
 from kagzi import Kagzi, Retry
-from kagzi.testing import run_virtually
+from tests.scenarios.conftest import Stage
 
 
 class Ears(logging.Handler):
@@ -38,7 +38,9 @@ def said(ears: Ears) -> list[str]:
     return [line for line in ears.heard if line.startswith("* ")]
 
 
-def test_code_before_the_first_await_is_heard_once(ears: Ears) -> None:
+# Two homes are enough for what takes more than two seconds: histories come from memory, or over a wire.
+@pytest.mark.parametrize("stage", ["virtual", "sqlite-grpc"], indirect=True)
+def test_code_before_the_first_await_is_heard_once(stage: Stage, ears: Ears) -> None:
     app = Kagzi("memory://")
 
     @app.step
@@ -48,11 +50,11 @@ def test_code_before_the_first_await_is_heard_once(ears: Ears) -> None:
     @app.workflow
     async def talkative() -> None:
         kagzi.logger.info("* began")
-        await kagzi.sleep("1 day")
+        await kagzi.sleep("1100ms")
         kagzi.logger.info("* slept")
         await work()
         kagzi.logger.info("* worked")
-        await kagzi.sleep("1 day")
+        await kagzi.sleep("1100ms")
         kagzi.logger.info("* ended")
 
     async def scenario() -> int:
@@ -60,36 +62,36 @@ def test_code_before_the_first_await_is_heard_once(ears: Ears) -> None:
         await run.result()
         return (await run.get()).executions
 
-    assert run_virtually(app, scenario) == 3
+    assert stage.run(app, scenario) == 3
     assert said(ears) == ["* began", "* slept", "* worked", "* ended"]
 
 
-def test_a_workflow_without_steps_is_heard(ears: Ears) -> None:
+def test_a_workflow_without_steps_is_heard(stage: Stage, ears: Ears) -> None:
     app = Kagzi("memory://")
 
     @app.workflow
     async def short() -> None:
         kagzi.logger.info("* all there is")
 
-    run_virtually(app, lambda: short.run())
+    stage.run(app, lambda: short.run())
     assert said(ears) == ["* all there is"]
 
 
-def test_a_long_retry_repeats_nothing(ears: Ears) -> None:
+def test_a_long_retry_repeats_nothing(stage: Stage, ears: Ears) -> None:
     app = Kagzi("memory://")
 
-    @app.step(retry=Retry(attempts=3, first="1h", cap="1h"))
+    @app.step(retry=Retry(attempts=2, first="1200ms", jitter=0))
     async def flaky() -> int:
-        if kagzi.attempt() < 3:
+        if kagzi.attempt() < 2:
             raise ConnectionError("down")
         return kagzi.attempt()
 
     @app.workflow
     async def patient() -> int:
         kagzi.logger.info("* began")
-        attempt, _ = await asyncio.gather(flaky(), asyncio.sleep(60))
+        attempt, _ = await asyncio.gather(flaky(), asyncio.sleep(0.3))
         kagzi.logger.info("* ended")
         return attempt
 
-    assert run_virtually(app, lambda: patient.run()) == 3
+    assert stage.run(app, lambda: patient.run()) == 2
     assert said(ears) == ["* began", "* ended"]

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import kagzi
 from kagzi import Conflict, Kagzi, Retry, RunRecord, RunStatus, StepKind, StepRecord, StepStatus, WorkflowFailed
-from kagzi.testing import run_virtually
+from tests.scenarios.conftest import Stage
+
+PAUSE, RETRY = timedelta(seconds=1.1), timedelta(seconds=0.2)
 
 
-def make_app() -> tuple[Kagzi, Any]:
+def make_app(may_work: asyncio.Event) -> tuple[Kagzi, Any]:
     app = Kagzi("memory://")
 
-    @app.step(retry=Retry(attempts=2, first="1h", cap="1h", jitter=0))
+    @app.step(retry=Retry(attempts=2, first=RETRY, jitter=0))
     async def flaky(sku: str) -> str:
+        await may_work.wait()
         if kagzi.attempt() == 1:
             raise ConnectionError(f"no {sku} today")
         return sku.upper()
@@ -25,7 +29,7 @@ def make_app() -> tuple[Kagzi, Any]:
 
     @app.workflow
     async def order(sku: str, *, fail: bool = False) -> str:
-        await kagzi.sleep("pause", "1 day")
+        await kagzi.sleep("pause", PAUSE)
         result = await flaky(sku)
         if fail:
             await broken()
@@ -34,30 +38,35 @@ def make_app() -> tuple[Kagzi, Any]:
     return app, order
 
 
-def test_a_record_of_a_run() -> None:
-    app, order = make_app()
+def test_a_record_of_a_run(stage: Stage) -> None:
+    may_work = asyncio.Event()
+    app, order = make_app(may_work)
 
     async def scenario() -> tuple[datetime, RunRecord, RunRecord, tuple[RunRecord, ...]]:
         began = kagzi.now()
         run = await order.options(id="a").start("pen")
         early = await run.get()
+        may_work.set()
         await run.result()
         return began, early, await run.get(), (await app.runs()).items
 
-    began, early, late, listed = run_virtually(app, scenario)
+    began, early, late, listed = stage.run(app, scenario)
     assert listed == (late,)
-    assert (early.created_at, early.finished_at, early.duration, early.output) == (began, None, None, None)
+    assert began <= early.created_at <= began + timedelta(seconds=stage.lateness)
+    assert (early.finished_at, early.duration, early.output) == (None, None, None)
     assert early.created_at.tzinfo is UTC
     assert (late.external_id, late.status, late.failure) == ("a", RunStatus.COMPLETED, None)
     assert late.duration is not None
-    assert timedelta(days=1, hours=1) <= late.duration < timedelta(days=1, hours=2)
+    assert PAUSE + RETRY <= late.duration < PAUSE + RETRY + timedelta(seconds=stage.lateness)
     assert (late.input, late.output) == (["pen"], "PEN")
     assert "PEN" not in repr(late)
     assert "RunRecord(namespace='default'" in repr(late)
 
 
-def test_records_of_steps() -> None:
-    app, order = make_app()
+def test_records_of_steps(stage: Stage) -> None:
+    may_work = asyncio.Event()
+    may_work.set()
+    app, order = make_app(may_work)
 
     async def scenario() -> tuple[tuple[StepRecord, ...], RunRecord]:
         run = await order.start("pen", fail=True)
@@ -67,16 +76,16 @@ def test_records_of_steps() -> None:
             pass
         return await run.steps(), await run.get()
 
-    steps, run = run_virtually(app, scenario)
+    steps, run = stage.run(app, scenario)
     pause, again, broken, first = sorted(steps, key=lambda step: step.completed_seq or 99)
     assert (pause.name, pause.kind) == ("pause", StepKind.SLEEP)
     assert pause.duration is not None
-    assert timedelta(days=1) <= pause.duration < timedelta(days=1, seconds=1)
+    assert PAUSE <= pause.duration < PAUSE + timedelta(seconds=stage.lateness)
     assert (first.name, first.attempt, first.status, first.output) == ("flaky", 1, StepStatus.FAILED, None)
     assert first.failure is not None
     assert first.failure.message == "no pen today"
     assert first.finished_at is not None
-    assert first.retry_at == first.finished_at + timedelta(hours=1)
+    assert first.retry_at == first.finished_at + RETRY
     assert (again.attempt, again.status, again.input, again.output) == (2, StepStatus.COMPLETED, ["pen"], "PEN")
     assert again.started_at >= first.retry_at
     assert (broken.step_id, broken.retry_at) == ("broken", None)
@@ -99,7 +108,7 @@ class Salted:
         return data[4:]
 
 
-def test_a_codec_with_a_random_nonce() -> None:
+def test_a_codec_with_a_random_nonce(stage: Stage) -> None:
     app = Kagzi("memory://", codec=Salted())
 
     @app.step
@@ -109,7 +118,7 @@ def test_a_codec_with_a_random_nonce() -> None:
     @app.workflow
     async def work(number: int) -> int:
         number = await double(number)
-        await kagzi.sleep("1 day")
+        await kagzi.sleep("1100ms")
         return await double(number)
 
     @app.workflow
@@ -131,7 +140,7 @@ def test_a_codec_with_a_random_nonce() -> None:
                 seen.append("conflict")
         return [*seen, await first.result(), (await first.get()).input, [s.output for s in await first.steps()]]
 
-    assert run_virtually(app, scenario) == [
+    assert stage.run(app, scenario) == [
         True,
         True,
         "conflict",

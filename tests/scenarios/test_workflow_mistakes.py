@@ -50,29 +50,29 @@ async def test_a_step_result_that_json_cannot_hold(value: object) -> None:
     assert calls == [1]  # trying again would not help
 
 
-async def test_an_oversize_step_result(url: str) -> None:
+async def test_an_oversize_step_result(home: str) -> None:
     async def workflow() -> None:
         await kagzi.run_step("download", lambda: "x" * (3 << 20))
 
-    kind, message, steps = await failure_of(url, workflow)
+    kind, message, steps = await failure_of(home, workflow)
     assert kind == "PayloadTooLarge"
     assert "step download returned 3,145,730 bytes; at most 2,097,152" in message
     assert "reference" in message
     assert steps == [StepStatus.FAILED]
 
 
-async def test_a_run_result_that_cannot_be_stored(url: str) -> None:
+async def test_a_run_result_that_cannot_be_stored(home: str) -> None:
     async def large() -> str:
         return "x" * (3 << 20)
 
-    kind, message, _ = await failure_of(url, large)
+    kind, message, _ = await failure_of(home, large)
     assert kind == "PayloadTooLarge"
     assert "the result of mistaken is 3,145,730 bytes" in message
 
     async def unknown() -> object:
         return object()
 
-    kind, message, _ = await failure_of(url, unknown)
+    kind, message, _ = await failure_of(home, unknown)
     assert kind == "NotSerializable"
     assert "the result of mistaken" in message
 
@@ -121,8 +121,8 @@ async def test_io_in_workflow_code_names_file_and_line(workflow: Callable[[], An
     assert f"test_workflow_mistakes.py:{line_of(workflow, text)}" in message
 
 
-async def test_starting_a_run_in_workflow_code() -> None:
-    app = Kagzi("memory://")
+async def test_starting_a_run_in_workflow_code(home: str) -> None:
+    app = Kagzi(home)
 
     @app.workflow
     async def other() -> None: ...
@@ -162,8 +162,8 @@ async def test_calls_in_workflow_code_that_cannot_be(call: Callable[[], Any], ki
     assert word in message
 
 
-async def test_a_step_called_wrongly() -> None:
-    app = Kagzi("memory://")
+async def test_a_step_called_wrongly(home: str) -> None:
+    app = Kagzi(home)
 
     @app.step
     async def charge(cents: int) -> int:
