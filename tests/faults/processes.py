@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -105,6 +106,40 @@ class WorkerProcess:
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ServerProcess:
+    """`kagzi server` on a database, on a port of its own choice."""
+
+    def __init__(self, directory: Path, database: str, *, lease: float) -> None:
+        self.log_path = directory / "server.log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kagzi", "server", "--port", "0", "--http-port", "0", "--url", database],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT / "src"),
+                    "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS": f"{lease:g}",
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    async def url(self) -> str:
+        """Where it listens, once it does."""
+        await until(lambda: "is ready" in self.log or self.process.poll() is not None, "the server is ready")
+        found = re.search(r"gRPC on ([0-9.:]+)", self.log)
+        assert found is not None, self.log
+        return f"grpc://{found[1]}"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 class Site:

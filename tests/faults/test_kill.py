@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from kagzi import RunStatus
-from tests.faults.processes import LEASE, Site
+from tests.faults.conftest import MakeSite
+from tests.faults.processes import LEASE, ServerProcess, Site
 from tests.faults.program import total_of_mixed
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgres", marks=pytest.mark.postgres),
+        pytest.param("server", marks=pytest.mark.postgres),
+    ]
+)
+async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Path) -> AsyncIterator[Site]:
+    """On each database, and with a server process between PostgreSQL and everybody else."""
+    if request.param == "sqlite":
+        yield make_site(f"sqlite:///{tmp_path / 'kagzi.db'}", lease=LEASE)
+        return
+    database: str = request.getfixturevalue("postgres_database")
+    if request.param == "postgres":
+        yield make_site(database, lease=LEASE)
+        return
+    server = ServerProcess(tmp_path, database, lease=LEASE)
+    try:
+        yield make_site(await server.url())
+    finally:
+        server.close()
+        print(server.log)
 
 
 @pytest.mark.parametrize("thread", [False, True], ids=["async", "thread"])
