@@ -137,22 +137,22 @@ async def test_starting_a_run_in_workflow_code(home: str) -> None:
         assert [run.workflow_type for run in (await app.runs()).items] == ["starter"]
 
 
-@pytest.mark.parametrize(
-    ("call", "kind", "word"),
-    [
-        (lambda: kagzi.run_step("a\0b", print), "InvalidRequest", "NUL"),
-        (lambda: kagzi.run_step("\ud800", print), "InvalidRequest", "surrogate"),
-        (lambda: kagzi.run_step("", print), "InvalidRequest", "empty"),
-        (lambda: kagzi.run_step("s" * 256, print), "InvalidRequest", "255"),
-        (lambda: kagzi.run_step("x", 5), "InvalidRequest", "needs a function"),  # type: ignore[call-overload]
-        (lambda: kagzi.sleep("-1s"), "InvalidRequest", "negative"),
-        (lambda: kagzi.sleep(NAN), "InvalidRequest", "nan"),
-        (lambda: kagzi.sleep("a while"), "InvalidRequest", "accepted"),
-        (lambda: kagzi.sleep_until(datetime(2030, 1, 1)), "InvalidRequest", "time zone"),
-        (lambda: kagzi.sleep_until("tomorrow"), "InvalidRequest", "datetime"),  # type: ignore[call-overload]
-        (lambda: asyncio.sleep(NAN), "ValueError", "NaN"),
-    ],
-)
+BAD_CALLS: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: kagzi.run_step("a\0b", print), "InvalidRequest", "NUL"),
+    (lambda: kagzi.run_step("\ud800", print), "InvalidRequest", "surrogate"),
+    (lambda: kagzi.run_step("", print), "InvalidRequest", "empty"),
+    (lambda: kagzi.run_step("s" * 256, print), "InvalidRequest", "255"),
+    (lambda: kagzi.run_step("x", 5), "InvalidRequest", "needs a function"),  # type: ignore[call-overload]
+    (lambda: kagzi.sleep("-1s"), "InvalidRequest", "negative"),
+    (lambda: kagzi.sleep(NAN), "InvalidRequest", "nan"),
+    (lambda: kagzi.sleep("a while"), "InvalidRequest", "accepted"),
+    (lambda: kagzi.sleep_until(datetime(2030, 1, 1)), "InvalidRequest", "time zone"),
+    (lambda: kagzi.sleep_until("tomorrow"), "InvalidRequest", "datetime"),  # type: ignore[call-overload]
+    (lambda: asyncio.sleep(NAN), "ValueError", "NaN"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "word"), BAD_CALLS)
 async def test_calls_in_workflow_code_that_cannot_be(call: Callable[[], Any], kind: str, word: str) -> None:
     async def workflow() -> None:
         await call()
@@ -160,6 +160,25 @@ async def test_calls_in_workflow_code_that_cannot_be(call: Callable[[], Any], ki
     found, message, steps = await failure_of("memory://", workflow)
     assert (found, steps) == (kind, [])
     assert word in message
+
+
+async def test_mistakes_are_told_alike_at_every_home(home: str) -> None:
+    app = Kagzi(home)
+
+    async def mistaken(number: int) -> None:
+        await BAD_CALLS[number][0]()
+
+    workflow = app.workflow(retry=Retry.none)(mistaken)
+    async with app, app.worker():
+        runs = [await workflow.start(number) for number in range(len(BAD_CALLS))]
+        for run, (_, kind, word) in zip(runs, BAD_CALLS, strict=True):
+            with pytest.raises(WorkflowFailed) as caught:
+                await run.result(timeout=30)
+            failure = caught.value.failure
+            assert failure is not None
+            assert failure.type.rpartition(".")[2] == kind
+            assert word in failure.message
+            assert await run.steps() == ()
 
 
 async def test_a_step_called_wrongly(home: str) -> None:
