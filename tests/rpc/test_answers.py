@@ -8,9 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import grpc
+import pytest
 
 from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, ExchangeResponse
+from kagzi.clock import SystemClock
 from kagzi.closing import Closing
+from kagzi.ids import RandomIds
+from kagzi.rpc import limits
 from kagzi.rpc.services.exchange import ExchangeService, _Exchange
 
 
@@ -48,6 +52,7 @@ class Stream:
 class Host:
     def __init__(self) -> None:
         self.closing = Closing()
+        self.ids = RandomIds(SystemClock().now)
 
 
 class Service:
@@ -151,3 +156,18 @@ async def test_a_server_that_closes_sends_its_answers_first() -> None:
         await turns()
         assert exchange.done()
         assert stream.sent == [[1]]
+
+
+async def test_what_is_beyond_the_bound_of_calls_is_refused_without_being_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAXIMUM_CALLS", 2)
+    async with exchanging() as (service, stream, _):
+        stream.ask(1, 2, 3, 4)
+        await turns()
+        assert service.calls == 2
+        assert stream.sent == [[3, 4]]
+        await service.make_ready(1)
+        stream.ask(3)
+        await service.make_ready(2, 3)
+        assert sorted(number for numbers in stream.sent for number in numbers) == [1, 2, 3, 3, 4]

@@ -157,6 +157,26 @@ async def test_a_stream_that_makes_no_sense_ends() -> None:
         await started(server)
 
 
+@pytest.mark.parametrize("field", ["calls", "given_up"])
+async def test_a_message_with_too_many_calls_is_refused_before_any_is_begun(field: str) -> None:
+    begun: list[str] = []
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=noting(begun)) as server:
+        numbers = range(1, limits.CALL_ITEMS + 2)
+        async with streaming(server) as stream:
+            if field == "calls":
+                await stream.ask(*[asked(number, INFO) for number in numbers])
+            else:
+                await stream.ask(asked(1, INFO), given_up=tuple(numbers))
+            assert await stream.ended() == (
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{field} has 1,001 items; at most 1,000 go into one message",
+            )
+        assert begun == ["Exchange"]
+        async with streaming(server) as stream:
+            await stream.ask(*[asked(number, INFO) for number in numbers[:-1]], given_up=tuple(range(-1000, 0)))
+            assert len(await stream.answers(limits.CALL_ITEMS)) == limits.CALL_ITEMS
+
+
 async def test_all_calls_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAXIMUM_CALLS", 2)
     async with serving("memory://") as server, streaming(server) as stream, streaming(server) as other:
@@ -257,6 +277,23 @@ async def test_what_is_asked_together_travels_together_and_over_one_stream() -> 
                 await remote.workflows.get("default", UNKNOWN)
             assert len(await asyncio.gather(*[remote.admin.count_workers("default") for _ in range(20)])) == 20
     assert opened.count("Exchange") == 1
+
+
+async def test_more_than_fits_into_a_message_is_asked_and_given_up_in_several() -> None:
+    seen: list[str] = []
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=noting(seen)) as server:
+        async with RemoteEngine(server.target) as remote:
+            run_id = await started(server)
+            ask = remote._opened.workflows._ask_for_ends
+            waits = [asyncio.create_task(ask("default", [run_id], MINUTE)) for _ in range(limits.CALL_ITEMS + 1)]
+            await remote.admin.count_workers("default")
+            assert seen.count("WaitWorkflows") == len(waits)
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
+            await remote.admin.count_workers("default")
+            await remote.admin.count_workers("default")
+    assert seen.count("Exchange") == 1
 
 
 async def test_a_server_that_is_older_than_exchanges_is_called_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

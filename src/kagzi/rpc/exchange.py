@@ -19,7 +19,7 @@ from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, Exchang
 from kagzi.core.instant import SECOND
 from kagzi.errors import KagziError, Unavailable
 from kagzi.rpc.authorization import Metadata, MetadataSource
-from kagzi.rpc.limits import CALL_BYTES
+from kagzi.rpc.limits import CALL_BYTES, CALL_ITEMS
 from kagzi.rpc.status import error_of, error_of_call
 
 _OLD_SECONDS: Final = 600.0  # long before the server ends the connection
@@ -128,13 +128,13 @@ class _Stream:
     def _next_message(self) -> bytes:
         request = ExchangeRequest()
         room = CALL_BYTES
-        while self._unsent and room > 0:
+        while self._unsent and room > 0 and len(request.calls) < CALL_ITEMS:
             call = self._unsent.popleft()
             room -= len(call.request)
             request.calls.append(call)
         if not self._unsent:
-            request.given_up.extend(self._given_up)
-            self._given_up.clear()
+            request.given_up.extend(self._given_up[:CALL_ITEMS])
+            del self._given_up[:CALL_ITEMS]
         return request.SerializeToString()
 
     async def _read(self) -> None:

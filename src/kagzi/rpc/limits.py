@@ -10,7 +10,7 @@ MESSAGE_BYTES: Final = 16 * 1024 * 1024
 PAYLOAD_BYTES: Final = 5 * 1024 * 1024
 # Answers that may hold many things stop growing here: clients in the field refuse messages above 4 MiB.
 ANSWER_BYTES: Final = 3 * 1024 * 1024
-# The same for what a client collects into one call.
+# The same for what a client collects into one call, or into one message of a stream; servers refuse more items.
 CALL_BYTES: Final = 4 * 1024 * 1024
 CALL_ITEMS: Final = 1000
 # Larger requests do not share a stream: the others would wait behind them.

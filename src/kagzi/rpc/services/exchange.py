@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
-from kagzi.errors import InvalidRequest, KagziError, LimitExceeded
+from kagzi.errors import InvalidRequest, LimitExceeded
 from kagzi.rpc import limits
 from kagzi.rpc.calls import CallOnStream, Shown
 from kagzi.rpc.methods import EXCHANGE
@@ -39,10 +39,8 @@ class ExchangeService:
         await _Exchange(self, stream).run()
         return ExchangeResponse()
 
-    async def answer(self, call: ExchangedCall, about: Call, place: int) -> bytes:
-        """Raises Failed, KagziError or Refused. `place` is that of the call among those under way."""
-        if place >= limits.MAXIMUM_CALLS:
-            raise LimitExceeded("more calls are under way than the server allows; trying again later is safe")
+    async def answer(self, call: ExchangedCall, about: Call) -> bytes:
+        """Raises Failed or Refused."""
         responder = self._responders.get(call.method)
         if responder is None:
             raise unknown_method(call.method)
@@ -82,6 +80,7 @@ class _Exchange:
                 request = ExchangeRequest.FromString(data)
             except DecodeError:
                 raise InvalidRequest("the message is not a readable ExchangeRequest") from None
+            _check(request)
             for call in request.calls:
                 self._begin(call)
             for number in request.given_up:
@@ -94,7 +93,10 @@ class _Exchange:
     def _begin(self, call: ExchangedCall) -> None:
         if call.number in self._calls:
             raise InvalidRequest(f"two calls on one stream have the number {call.number}")
-        task = self._loop.create_task(self._answer(call, self._service.calls), name="kagzi-call")
+        if self._service.calls >= limits.MAXIMUM_CALLS:
+            self._refuse(call)
+            return
+        task = self._loop.create_task(self._answer(call), name="kagzi-call")
         self._calls[call.number] = task
         self._service.calls += 1
         task.add_done_callback(partial(self._ended, call.number))
@@ -104,23 +106,39 @@ class _Exchange:
             del self._calls[number]
         self._service.calls -= 1
 
-    async def _answer(self, call: ExchangedCall, place: int) -> None:
-        about = CallOnStream(self._shown, self._loop.time, call.timeout_us)
+    def _refuse(self, call: ExchangedCall) -> None:
+        """Without a task: what is refused for being too much is to cost little."""
+        error = LimitExceeded("more calls are under way than the server allows; trying again later is safe")
+        self._unsent.append(self._failed(call, error, self._about(call)))
+        if self._sender is None:
+            self._send_beside()
+
+    def _about(self, call: ExchangedCall) -> CallOnStream:
+        return CallOnStream(self._shown, self._loop.time, call.timeout_us)
+
+    def _failed(self, call: ExchangedCall, error: Exception, about: Call) -> ExchangedAnswer:
+        failed = error if isinstance(error, Failed) else failure(error, EXCHANGE.rpc, about, self._service.host)
+        return ExchangedAnswer(number=call.number, status=failed.status.value[0], error=failed.detail)
+
+    async def _answer(self, call: ExchangedCall) -> None:
+        about = self._about(call)
         try:
-            response = await self._service.answer(call, about, place)
+            response = await self._service.answer(call, about)
             answer = ExchangedAnswer(number=call.number, response=response)
-        except (Failed, KagziError, Refused) as error:
-            failed = error if isinstance(error, Failed) else failure(error, EXCHANGE.rpc, about, self._service.host)
-            answer = ExchangedAnswer(number=call.number, status=failed.status.value[0], error=failed.detail)
+        except (Failed, Refused) as error:
+            answer = self._failed(call, error, about)
         self._unsent.append(answer)
         if self._sender is not None:
             return
         if len(self._calls) > _FEW:
-            self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
+            self._send_beside()
         else:
             # Hardly ever is there another whose answer could go along. Giving up a call does not cut its answer short.
             self._sender = self._calls.pop(call.number)
             await self._send()
+
+    def _send_beside(self) -> None:
+        self._sender = self._loop.create_task(self._send(), name="kagzi-answers")
 
     async def _send(self) -> None:
         try:
@@ -135,3 +153,10 @@ class _Exchange:
                 await self._stream.write(response.SerializeToString())
         finally:
             self._sender = None
+
+
+def _check(request: ExchangeRequest) -> None:
+    """A message is taken in at one go, and everybody else's calls wait meanwhile."""
+    for field, count in (("calls", len(request.calls)), ("given_up", len(request.given_up))):
+        if count > limits.CALL_ITEMS:
+            raise InvalidRequest(f"{field} has {count:,} items; at most {limits.CALL_ITEMS:,} go into one message")
