@@ -10,11 +10,13 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from kagzi._proto.v1.common_pb2 import ErrorDetail
 from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.clock import SystemClock
 from kagzi.closing import Closing
 from kagzi.ids import RandomIds
 from kagzi.rpc import limits
+from kagzi.rpc.respond import Failed
 from kagzi.rpc.services.exchange import ExchangeService, _Exchange
 
 
@@ -62,12 +64,16 @@ class Service:
         self.host = Host()
         self.calls = 0
         self.ready: set[int] = set()
+        self.responses: dict[int, bytes | Failed] = {}
         self.looks = asyncio.Condition()
 
     async def answer(self, call: ExchangedCall, *_: object) -> bytes:
         async with self.looks:
             await self.looks.wait_for(lambda: call.number in self.ready)
-        return b"answer"
+        response = self.responses.get(call.number, b"answer")
+        if isinstance(response, Failed):
+            raise response
+        return response
 
     async def make_ready(self, *numbers: int) -> None:
         async with self.looks:
@@ -171,3 +177,28 @@ async def test_what_is_beyond_the_bound_of_calls_is_refused_without_being_begun(
         stream.ask(3)
         await service.make_ready(2, 3)
         assert sorted(number for numbers in stream.sent for number in numbers) == [1, 2, 3, 3, 4]
+
+
+ERROR = Failed(grpc.StatusCode.INVALID_ARGUMENT, ErrorDetail(message="x" * 400))
+
+
+@pytest.mark.parametrize(
+    ("responses", "sent"),
+    [
+        ([ERROR] * 5, [[1, 2], [3, 4], [5]]),
+        ([b"x" * 400] * 5, [[1, 2], [3, 4], [5]]),
+        ([b""] * 200, [list(range(1, 201))]),
+        ([b"x" * 100, b"x" * 5000, b"x" * 100], [[1], [2], [3]]),
+    ],
+)
+async def test_a_message_holds_what_fits_into_it(
+    monkeypatch: pytest.MonkeyPatch, responses: list[bytes | Failed], sent: list[list[int]]
+) -> None:
+    """More than that, and the other end would refuse it, which ends the stream; one that is large goes by itself."""
+    monkeypatch.setattr(limits, "ANSWER_BYTES", 1000)
+    async with exchanging() as (service, stream, _):
+        service.responses = dict(enumerate(responses, 1))
+        stream.ask(*service.responses)
+        await turns()
+        await service.make_ready(*service.responses)
+        assert stream.sent == sent

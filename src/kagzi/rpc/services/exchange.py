@@ -143,16 +143,21 @@ class _Exchange:
     async def _send(self) -> None:
         try:
             while self._unsent:
-                response = ExchangeResponse()
-                room = limits.ANSWER_BYTES
-                while self._unsent and room > 0:
-                    answer = self._unsent.popleft()
-                    room -= len(answer.response)
-                    response.answers.append(answer)
+                message = self._next_message()
                 self._room.set()
-                await self._stream.write(response.SerializeToString())
+                await self._stream.write(message)
         finally:
             self._sender = None
+
+    def _next_message(self) -> bytes:
+        response = ExchangeResponse()
+        room = limits.ANSWER_BYTES
+        while self._unsent:
+            room -= self._unsent[0].ByteSize()
+            if room < 0 and response.answers:
+                break  # a large one goes by itself: with others it might be more than a message may hold
+            response.answers.append(self._unsent.popleft())
+        return response.SerializeToString()
 
 
 def _check(request: ExchangeRequest) -> None:
