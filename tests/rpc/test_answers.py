@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -17,6 +18,7 @@ from kagzi.closing import Closing
 from kagzi.ids import RandomIds
 from kagzi.rpc import limits
 from kagzi.rpc.respond import Failed
+from kagzi.rpc.services import exchange as server_side
 from kagzi.rpc.services.exchange import ExchangeService, _Exchange
 
 
@@ -28,6 +30,7 @@ class Stream:
         self.sent: list[list[int]] = []  # the numbers of the answers in each message
         self.may_go = asyncio.Event()
         self.may_go.set()
+        self.gone = False
         self.writing = 0
 
     def invocation_metadata(self) -> None:
@@ -43,8 +46,10 @@ class Stream:
         self.writing += 1
         assert self.writing == 1
         await self.may_go.wait()
-        self.sent.append([answer.number for answer in ExchangeResponse.FromString(data).answers])
         self.writing -= 1
+        if self.gone:
+            raise grpc.aio.InternalError("Failed execute_batch")
+        self.sent.append([answer.number for answer in ExchangeResponse.FromString(data).answers])
 
     def ask(self, *numbers: int, given_up: tuple[int, ...] = ()) -> None:
         calls = [ExchangedCall(number=number) for number in numbers]
@@ -162,6 +167,34 @@ async def test_a_server_that_closes_sends_its_answers_first() -> None:
         await turns()
         assert exchange.done()
         assert stream.sent == [[1]]
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+async def test_answers_for_a_caller_that_is_gone_are_dropped_without_a_word(
+    calls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with exchanging() as (service, stream, _):
+        stream.gone = True
+        stream.ask(*range(1, calls + 1))
+        await turns()
+        await service.make_ready(*range(1, calls + 1))
+    gc.collect()
+    assert not caplog.records
+
+
+async def test_a_reader_that_waits_for_room_hears_that_the_caller_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_side, "_MOST_UNSENT", 1)
+    async with exchanging() as (service, stream, _):
+        stream.may_go.clear()
+        stream.ask(1, 2, 3, 4)
+        await turns()
+        await service.make_ready(1)
+        await service.make_ready(2, 3, 4)
+        stream.ask()
+        await turns()
+        assert stream.asked.empty()
+        stream.gone = True
+        stream.may_go.set()
 
 
 async def test_what_is_beyond_the_bound_of_calls_is_refused_without_being_begun(

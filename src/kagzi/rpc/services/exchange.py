@@ -146,6 +146,10 @@ class _Exchange:
                 message = self._next_message()
                 self._room.set()
                 await self._stream.write(message)
+        except grpc.aio.BaseError:
+            # The caller is gone, and the reader hears of it, if it does not wait for room.
+            self._unsent.clear()
+            self._room.set()
         finally:
             self._sender = None
 
