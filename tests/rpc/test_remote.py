@@ -14,13 +14,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kagzi import Kagzi, MissingDependency, Unavailable
 from kagzi._proto.v1 import worker_pb2, workflow_pb2
-from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, CompleteStep, StartRun
+from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, CompleteStep, StartRun, TerminateRun
 from kagzi.api.reply import Reply
-from kagzi.api.workers import Poll, Registration
+from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import InvalidRequest, PermissionDenied
+from kagzi.errors import InvalidRequest, KagziError, LeaseLost, LimitExceeded, NotFound, PermissionDenied
 from kagzi.ids import RandomIds
 from kagzi.rpc import channel, limits
 from kagzi.rpc.convert.work import poll_to_wire
@@ -262,6 +262,64 @@ async def test_histories_are_paged_by_any_server(tmp_path: Path, monkeypatch: py
         (again,) = (await engine.workers.poll(poll_of(IDS.token()))).claims
         assert [step.completed_seq for step in again.history] == list(range(1, 31))
         assert again.input == b"x" * 3000
+
+
+@pytest.mark.parametrize("error", [LeaseLost, NotFound])
+async def test_a_run_that_is_gone_before_its_history_is_read_does_not_hold_up_the_others(
+    error: type[KagziError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories, "ANSWER_BYTES", 2000)
+    monkeypatch.setattr(histories, "_KEPT", 0)
+    runs = [IDS.run_id() for _ in range(3)]
+    gone = runs[1]
+
+    async with engine_on("memory://") as engine:
+
+        async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
+            if method.rpc == "GetHistory" and request.run_id == gone:
+                if error is NotFound:
+                    raise NotFound(f"there is no run {gone}")
+                await engine.workflows.terminate(TerminateRun(namespace="default", run_id=gone, reason="enough"))
+            return await handle(request, call)
+
+        async with RpcServer(engine, guard=guard) as server, RemoteEngine(server.target) as remote:
+            for run_id in runs:
+                await remote.workflows.start(start_of(run_id, input=b"x" * 3000))
+            worker_id = IDS.token()
+            polled = await remote.workers.poll(poll_of(worker_id))
+            assert [claim.run_id for claim in polled.claims] == [runs[0], runs[2]]
+            assert {claim.input for claim in polled.claims} == {b"x" * 3000}
+            # It is not listed, and nobody takes that amiss.
+            held = tuple((claim.run_id, claim.token) for claim in polled.claims)
+            answer = await remote.workers.heartbeat(Heartbeat(worker_id=worker_id, held=held, heard=1))
+            assert not answer.lost
+            for run_id, token in held:
+                chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=(CompleteRun(output=b"1"),))
+                assert await remote.workers.commit(chunk) is ChunkAnswer.DONE
+
+
+async def test_a_claim_whose_history_cannot_be_read_now_is_had_by_the_poll_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(histories, "ANSWER_BYTES", 2000)
+    reads: list[str] = []
+
+    async def guard(method: Any, request: Any, call: Any, handle: Any) -> Any:
+        if method.rpc == "GetHistory":
+            reads.append(request.run_id)
+            if len(reads) == 1:
+                raise LimitExceeded("later")
+        return await handle(request, call)
+
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+        async with RemoteEngine(server.target) as remote:
+            remote._opened.workers._line.patience = 0.0
+            await remote.workflows.start(start_of(IDS.run_id(), input=b"x" * 3000))
+            poll = poll_of(IDS.token())
+            with pytest.raises(LimitExceeded):
+                await remote.workers.poll(poll)
+            (claim,) = (await remote.workers.poll(poll)).claims
+            assert claim.input == b"x" * 3000
 
 
 async def test_closing_answers_those_who_wait() -> None:

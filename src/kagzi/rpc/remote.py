@@ -46,7 +46,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
 from kagzi.core.step import Step
-from kagzi.errors import InvalidRequest, KagziError, Unavailable
+from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc.authorization import MetadataSource, nothing
 from kagzi.rpc.channel import CONNECT_SECONDS
@@ -329,7 +329,7 @@ class RemoteWorkers:
         # Once: the worker repeats its polls itself.
         answer = await self._call("PollTasks", request, worker_pb2.PollTasksResponse, seconds, patience=0.0)
         claims = [await self._claim(claim, poll.namespace) for claim in answer.claims]
-        return Polled(now=answer.now_us, claims=tuple(claims))
+        return Polled(now=answer.now_us, claims=tuple(claim for claim in claims if claim is not None))
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:
@@ -361,8 +361,15 @@ class RemoteWorkers:
     ) -> M:
         return await self._line.call(_WORKERS, rpc, request, answer, seconds=seconds, patience=patience)
 
-    async def _claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim:
-        """The claim with the rest of its history. If that cannot be had, the whole poll fails and is repeated."""
+    async def _claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim | None:
+        """The claim with the rest of its history. If that cannot be had, the whole poll fails and is repeated; but None
+        if the run has ended or is somebody else's by now, since the repeat would bring it again."""
+        try:
+            return await self._whole_claim(claim, namespace)
+        except (LeaseLost, NotFound):
+            return None
+
+    async def _whole_claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim:
         history = [step_from_record(record) for record in claim.history]
         input = claim.input
         token = claim.history_page_token
