@@ -15,6 +15,7 @@ from kagzi._proto.v1.common_pb2 import ErrorDetail
 from kagzi._proto.v1.exchange_pb2 import ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.clock import SystemClock
 from kagzi.closing import Closing
+from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.rpc import limits
 from kagzi.rpc.respond import Failed
@@ -167,6 +168,27 @@ async def test_a_server_that_closes_sends_its_answers_first() -> None:
         await turns()
         assert exchange.done()
         assert stream.sent == [[1]]
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+async def test_a_stream_that_makes_no_sense_ends_when_no_answer_is_being_sent(calls: int) -> None:
+    """While the first one is, gRPC cannot send a status, and the caller would never hear that the stream has ended."""
+    service, stream = Service(), Stream()
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), stream).run())
+    stream.may_go.clear()
+    stream.ask(*range(1, calls + 2))
+    await turns()
+    await service.make_ready(*range(1, calls + 1))
+    stream.asked.put_nowait(b"\xff\xff")
+    await turns()
+    assert service.calls == int(calls == 1)  # that which sends its own answer; the other is given up
+    assert not exchange.done()
+    stream.may_go.set()
+    await turns()
+    assert exchange.done()
+    with pytest.raises(InvalidRequest):
+        await exchange
+    assert service.calls == 0
 
 
 @pytest.mark.parametrize("calls", [1, 5])

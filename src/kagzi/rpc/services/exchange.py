@@ -70,9 +70,12 @@ class _Exchange:
             while self._sender is not None:
                 await asyncio.wait((self._sender,))
         finally:
-            for task in (reader, closing, self._sender, *self._calls.values()):
-                if task is not None:
-                    task.cancel()
+            for task in (reader, closing, *self._calls.values()):
+                task.cancel()
+            self._unsent.clear()
+            while self._sender is not None:
+                # While the first answer is being sent gRPC cannot send a status: the caller would wait for ever.
+                await asyncio.wait((self._sender,))
 
     async def _read(self) -> None:
         while (data := await self._stream.read()) is not grpc.aio.EOF:
