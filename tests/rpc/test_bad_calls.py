@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,16 @@ import pytest
 from google.protobuf.message import Message
 
 from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2
+from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.rpc.methods import METHODS, Method
+from kagzi.rpc.methods import EXCHANGE, METHODS, Method
 from kagzi.rpc.server import RpcServer
 from tests.rpc.dumps import Dump, PostgresDump, SqliteDump
-from tests.rpc.hostile import UUID, broken, hostile, spoiled, ways
+from tests.rpc.hostile import UUID, Way, broken, hostile, spoiled, ways
+from tests.rpc.streams import Stream
 from tests.rpc.support import Client, detail_of, engine_on, payload, serving
 
 OK = grpc.StatusCode.OK
@@ -35,6 +39,7 @@ CODES = {
     grpc.StatusCode.ABORTED,
     grpc.StatusCode.UNIMPLEMENTED,  # schedules
 }
+STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 LEAKS = re.compile(
     r"sqlite|select |insert |update |asyncpg|postgres|traceback|/home|/work|/tmp|\.py\b|kagzi\.workflow_runs|127\.0\.0",
     re.IGNORECASE,
@@ -154,6 +159,8 @@ class Prober:
         self.world = world
         self.seen: Counter[grpc.StatusCode] = Counter()
         self.thorough = isinstance(dump, SqliteDump)
+        self.stream = Stream(client.channel, seconds=None)
+        self._numbers = 0
         self._raw: dict[str, Any] = {}
         self.before: dict[str, str] = {}
         self._changes = 0
@@ -178,8 +185,35 @@ class Prober:
                 assert detail.message
                 assert detail.code
                 text = f"{text} {detail}"
+        return await self._judge(method.rpc, data, code, text)
+
+    async def call_on_stream(self, method: Method, data: bytes) -> grpc.StatusCode:
+        """On the one that carries them all: whatever is asked, it goes on."""
+        self._numbers += 1
+        timeout_us = round(SECONDS * SECOND)
+        await self.stream.ask(
+            ExchangedCall(number=self._numbers, method=method.path, request=data, timeout_us=timeout_us)
+        )
+        answer = (await self.stream.answers(1))[self._numbers]
+        return await self._judge(method.rpc, data, *_outcome(answer))
+
+    async def send(self, data: bytes) -> grpc.StatusCode:
+        """A message on a stream of its own; what becomes of that. The calls in it get codes like any others."""
+        stream = Stream(self.client.channel, seconds=SECONDS)
+        await stream.call.write(data)
+        await stream.call.done_writing()
+        code, text = OK, ""
+        try:
+            while (message := await stream.call.read()) is not grpc.aio.EOF:
+                for answer in ExchangeResponse.FromString(message).answers:
+                    await self._judge(EXCHANGE.rpc, data, *_outcome(answer))
+        except grpc.aio.AioRpcError as error:
+            code, text = error.code(), f"{error.details()} {detail_of(error)}"
+        return await self._judge(EXCHANGE.rpc, data, code, text)
+
+    async def _judge(self, rpc: str, data: bytes, code: grpc.StatusCode, text: str) -> grpc.StatusCode:
         self.seen[code] += 1
-        about = (method.rpc, code, text[:500], data[:300])
+        about = (rpc, code, text[:500], data[:300])
         assert code in CODES, about
         assert not LEAKS.search(text), about
         after = await self.dump()
@@ -188,9 +222,18 @@ class Prober:
             assert code is OK, (*about, changed)
             self.before = after
             self._changes += 1
-            if method.rpc in CONSUMING or self._changes % 50 == 0:
+            if rpc in CONSUMING or self._changes % 50 == 0:
                 await self.begin()
         return code
+
+
+def _outcome(answer: ExchangedAnswer) -> tuple[grpc.StatusCode, str]:
+    code = STATUSES[answer.status]
+    if code is OK:
+        return code, ""
+    assert answer.error.message
+    assert answer.error.code
+    return code, str(answer.error)
 
 
 @pytest.fixture
@@ -201,6 +244,7 @@ async def prober(
     # Calls that wait do so until this long before their caller gives up, which is now; and whoever gave one up would
     # not know when it changes something.
     monkeypatch.setattr("kagzi.rpc.services.host.ANSWER_SECONDS", SECONDS)
+    monkeypatch.setattr("kagzi.engine.heartbeats._LONGEST_WINDOW", 0)  # nobody else's heartbeat is waited for
     dump: SqliteDump | PostgresDump
     # Without background duties: what changes, a call has changed.
     engine = LocalEngine(make_store(url), settings=EngineSettings(lease=LEASE))
@@ -218,7 +262,7 @@ async def prober(
         await theirs.channel.close()
         await dump.close()
     await engine.close()
-    assert not [record for record in caplog.records if record.name.startswith("kagzi")], caplog.text
+    assert not caplog.records, caplog.text
 
 
 # What a field of a packed chunk does not expect, or just so.
@@ -233,17 +277,41 @@ def methods_of(service: str) -> list[Method]:
     return [method for method in METHODS.values() if method.service == service]
 
 
+# How many of the bad things are tried.
+THOROUGHLY, QUICKLY, ON_A_STREAM = 0.6, 0.25, 0.3
+BAD_ALL_OVER = 8
+
+
+def spoiling(service: str, share: float) -> list[tuple[Method, Way]]:
+    chance = random.Random(service)
+    return [(method, way) for method in methods_of(service) for way in ways(method.request) if chance.random() < share]
+
+
+def test_the_calls_are_thousands() -> None:
+    """On both databases together, even without those that are made by hand."""
+    shares = (THOROUGHLY, QUICKLY, ON_A_STREAM, ON_A_STREAM)
+    one_bad_thing = sum(len(spoiling(service, share)) for service in SERVICES for share in shares)
+    no_request = len(METHODS) * (len(list(broken(b"", random.Random(0)))) + BAD_ALL_OVER)
+    assert one_bad_thing + 2 * no_request >= 5_000
+
+
 @pytest.mark.parametrize("service", SERVICES)
 async def test_one_bad_thing_in_a_good_request(prober: Prober, service: str) -> None:
-    chance = random.Random(service)
-    for method in methods_of(service):
-        for way in ways(method.request):
-            if chance.random() < (0.6 if prober.thorough else 0.25):
-                request = spoiled(prober.world.good(method), way)
-                await prober.call(method, request.SerializeToString())
+    for method, way in spoiling(service, THOROUGHLY if prober.thorough else QUICKLY):
+        request = spoiled(prober.world.good(method), way)
+        await prober.call(method, request.SerializeToString())
     assert sum(prober.seen.values()) >= 50, prober.seen
     if service != "WorkflowScheduleService":
         assert len(prober.seen) > 2, prober.seen  # some were good, and others bad in several ways
+
+
+@pytest.mark.parametrize("service", SERVICES)
+async def test_one_bad_thing_in_a_call_on_a_stream(prober: Prober, service: str) -> None:
+    for method, way in spoiling(service, ON_A_STREAM):
+        request = spoiled(prober.world.good(method), way)
+        await prober.call_on_stream(method, request.SerializeToString())
+    if service != "WorkflowScheduleService":
+        assert len(prober.seen) > 2, prober.seen
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -252,10 +320,35 @@ async def test_everything_bad_at_once_and_what_is_no_request(prober: Prober, ser
     for method in methods_of(service):
         for data in broken(prober.world.good(method).SerializeToString(), chance):
             await prober.call(method, data)
-        for _ in range(8):
+        for _ in range(BAD_ALL_OVER):
             request = method.request()
             hostile(request, chance)
             await prober.call(method, request.SerializeToString())
+
+
+async def test_messages_on_a_stream_that_are_none(prober: Prober) -> None:
+    """One bad thing, everything bad, and no message at all. The stream may end; others and the server go on."""
+    chance = random.Random(4)
+    calls = [
+        ExchangedCall(number=number, method=method.path, request=prober.world.good(method).SerializeToString())
+        for number, method in enumerate(METHODS.values())
+        if method.rpc in ("WaitWorkflow", "GetWorkflow", "GetServerInfo")
+    ]
+    good = ExchangeRequest(calls=calls, given_up=[99])
+    messages = [spoiled(good, way).SerializeToString() for way in ways(ExchangeRequest)]
+    for _ in range(5):
+        messages += broken(good.SerializeToString(), chance)
+    for _ in range(50):
+        request = ExchangeRequest()
+        hostile(request, chance)
+        messages.append(request.SerializeToString())
+    twice = ExchangeRequest(calls=[*calls, calls[0]]).SerializeToString()
+    before, ends = prober.before, Counter([await prober.send(message) for message in (*messages, twice)])
+    assert ends.keys() == {OK, grpc.StatusCode.INVALID_ARGUMENT}, ends
+    assert prober.seen.keys() > ends.keys(), prober.seen  # calls in them were refused in other ways
+    assert await prober.send(twice) is grpc.StatusCode.INVALID_ARGUMENT
+    assert await prober.send(good.SerializeToString()) is OK
+    assert prober.before == before
 
 
 async def test_packed_chunks_that_were_tampered_with(prober: Prober) -> None:
@@ -385,6 +478,44 @@ async def test_compressed_bombs() -> None:
             )
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert await client.start("w")
+
+
+async def test_compressed_requests_are_read() -> None:
+    words = b'"' + b"x" * 200_000 + b'"'
+    async with serving("memory://") as server, counting(server.target) as (target, arrived), Client(target) as client:
+        start = workflow_pb2.StartWorkflowRequest(workflow_type="w", input=payload(words))
+        alone: Any = client.workflows.StartWorkflow
+        run_id = (await alone(start, compression=grpc.Compression.Gzip, timeout=10)).run_id
+        assert (await client.get(run_id)).input.data == words
+        stream: Any = client.channel.stream_stream(EXCHANGE.path)(compression=grpc.Compression.Gzip, timeout=10)
+        path = next(path for path, method in METHODS.items() if method.rpc == "StartWorkflow")
+        call = ExchangedCall(number=1, method=path, request=start.SerializeToString())
+        await stream.write(ExchangeRequest(calls=[call]).SerializeToString())
+        (answer,) = ExchangeResponse.FromString(await stream.read()).answers
+        run_id = workflow_pb2.StartWorkflowResponse.FromString(answer.response).run_id
+        assert (await client.get(run_id)).input.data == words
+        assert sum(arrived) < len(words) // 10  # they were compressed indeed
+
+
+@asynccontextmanager
+async def counting(target: str) -> AsyncIterator[tuple[str, list[int]]]:
+    """A way to the server, and how many bytes came by it."""
+    arrived: list[int] = []
+    host, port = target.split(":")
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: list[int]) -> None:
+        while data := await reader.read(65536):
+            count.append(len(data))
+            writer.write(data)
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(host, port)
+        await asyncio.gather(pass_on(reader, back, arrived), pass_on(there, writer, []))
+
+    way = await asyncio.start_server(connected, host)
+    async with way:
+        yield f"{host}:{way.sockets[0].getsockname()[1]}", arrived
 
 
 async def test_what_is_too_large_is_refused_and_the_server_serves_on() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -12,7 +10,7 @@ import pytest
 
 from kagzi._proto.v1 import admin_pb2, workflow_pb2
 from kagzi._proto.v1.common_pb2 import ErrorCode
-from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
+from kagzi._proto.v1.exchange_pb2 import ExchangedCall
 from kagzi.access import Role
 from kagzi.core.instant import SECOND
 from kagzi.errors import NotFound, Unavailable
@@ -24,6 +22,7 @@ from kagzi.rpc.respond import Guard
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services import exchange as server_side
 from tests.rpc.guarded import Keyed, guarded
+from tests.rpc.streams import asked, streaming
 from tests.rpc.support import Client, engine_on, serving
 
 INFO = "/kagzi.v1.AdminService/GetServerInfo"
@@ -32,40 +31,6 @@ WAIT = "/kagzi.v1.WorkflowService/WaitWorkflow"
 START = "/kagzi.v1.WorkflowService/StartWorkflow"
 MINUTE = 60 * SECOND
 UNKNOWN = "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44"
-
-
-class Stream:
-    def __init__(self, channel: grpc.aio.Channel, metadata: Any = ()) -> None:
-        self.call: Any = channel.stream_stream(EXCHANGE.path)(metadata=metadata, timeout=20)
-
-    async def ask(self, *calls: ExchangedCall, given_up: tuple[int, ...] = ()) -> None:
-        await self.call.write(ExchangeRequest(calls=calls, given_up=given_up).SerializeToString())
-
-    async def answers(self, count: int) -> dict[int, ExchangedAnswer]:
-        found: dict[int, ExchangedAnswer] = {}
-        while len(found) < count:
-            data = await self.call.read()
-            assert data is not grpc.aio.EOF
-            found |= {answer.number: answer for answer in ExchangeResponse.FromString(data).answers}
-        return found
-
-    async def ended(self) -> tuple[grpc.StatusCode, str]:
-        try:
-            assert await self.call.read() is grpc.aio.EOF
-        except grpc.aio.AioRpcError as error:
-            return error.code(), error.details() or ""
-        return await self.call.code(), ""
-
-
-@asynccontextmanager
-async def streaming(server: RpcServer, metadata: Any = ()) -> AsyncIterator[Stream]:
-    async with grpc.aio.insecure_channel(server.target) as channel:
-        yield Stream(channel, metadata)
-
-
-def asked(number: int, method: str, request: Any = None, timeout_us: int = 10 * SECOND) -> ExchangedCall:
-    data = b"" if request is None else request.SerializeToString()
-    return ExchangedCall(number=number, method=method, request=data, timeout_us=timeout_us)
 
 
 async def started(server: RpcServer) -> str:
