@@ -38,6 +38,7 @@ _OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.absolute_max_metadata_size", 8 * limits.METADATA_BYTES),
     ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", limits.PING_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # Connecting again: soon at first, then more patiently; gRPC adds the jitter.

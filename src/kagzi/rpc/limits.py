@@ -34,3 +34,6 @@ CONNECTION_GRACE_MS: Final = round(1000 * (LONGEST_WAIT_SECONDS + CALL_SECONDS))
 
 KEEPALIVE_MS: Final = 20_000
 KEEPALIVE_TIMEOUT_MS: Final = 10_000
+# gRPC measures the line with pings of its own while there is traffic, and keepalive waits for those, by default for a
+# minute. But a peer that vanishes in the middle of something is to be missed as soon as an idle one.
+PING_TIMEOUT_MS: Final = KEEPALIVE_MS + KEEPALIVE_TIMEOUT_MS

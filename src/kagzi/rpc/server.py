@@ -39,6 +39,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
     ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.ping_timeout_ms", limits.PING_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", limits.KEEPALIVE_MS // 4),
     ("grpc.http2.max_ping_strikes", 5),
