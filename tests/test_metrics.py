@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -21,7 +22,7 @@ from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import Conflict, InvalidRequest, Unavailable
 from kagzi.metrics.counters import MOST_NAMES, Counts, Histogram, Histograms, Metrics
 from kagzi.metrics.exposition import DEFINITIONS, Values, render
 from kagzi.rpc.remote import RemoteEngine
@@ -139,6 +140,21 @@ def test_a_commit_under_a_lost_lease_counts_nothing_and_a_repeated_end_counts_on
             assert seen("kagzi_runs_total", **ORDER, status="completed") == 1
             step = {**ORDER, "step": "step1", "status": "completed"}
             assert seen("kagzi_step_duration_seconds_count", **step) == 1
+
+    run(main)
+
+
+def test_a_start_that_is_refused_counts_nothing() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            start = new_start(engine)
+            await engine.workflows.start(start)
+            with pytest.raises(Conflict):
+                await engine.workflows.start(replace(start, workflow_type="refund"))
+            seen = await scrape(engine)
+
+            assert seen("kagzi_runs_started_total", **ORDER) == 1
+            assert seen("kagzi_runs_started_total", namespace="default", workflow="refund") is None
 
     run(main)
 

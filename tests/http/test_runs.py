@@ -135,6 +135,11 @@ async def test_starting_again_finds_the_first(client: Client) -> None:
     mine = {"workflow": "w", "run_id": "01900000-0000-7000-8000-00000000000a"}
     for _ in range(2):
         assert (await client.post("/api/v1/runs", mine, status=201))["run_id"] == mine["run_id"]
+    # Another start cannot have it.
+    for other in ({"workflow": "v"}, {"id": "mine"}, {"queue": "shop"}, {"version": "2"}, {"input": [2]}):
+        status, problem = await client.problem("POST", "/api/v1/runs", json=mine | other)
+        assert (status, problem["code"]) == (409, "CONFLICT")
+        assert mine["run_id"] in problem["detail"]
     assert len((await client.get("/api/v1/runs"))["runs"]) == 3
 
 

@@ -47,6 +47,23 @@ async def test_an_id_that_is_taken_is_returned_or_refused_as_the_caller_says() -
         assert first.run_id in detail_of(refused.value).message
 
 
+async def test_a_run_id_that_another_run_has_is_refused() -> None:
+    async with serving("memory://") as server, Client(server.target) as client:
+        mine = start("one")
+        mine.run_id = "01900000-0000-7000-8000-00000000000a"
+        other = start("two")
+        other.run_id = mine.run_id
+        first = await client.workflows.StartWorkflow(mine)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.workflows.StartWorkflow(other)
+        assert refused.value.code() is grpc.StatusCode.ABORTED
+        assert mine.run_id in detail_of(refused.value).message
+        call = workflow_pb2.StartWorkflowsRequest(namespace="default", starts=[other, mine])
+        refusal, again = (await client.workflows.StartWorkflows(call)).results
+        assert refusal.error.code == common_pb2.ERROR_CODE_CONFLICT
+        assert again.started == first
+
+
 async def test_each_start_of_a_call_has_its_own_answer() -> None:
     async with serving("memory://") as server, Client(server.target) as client:
         first = await client.workflows.StartWorkflow(start("one"))

@@ -156,7 +156,7 @@ class BirthLease(Struct, frozen=True, kw_only=True):
 
 
 class StartRun(Struct, frozen=True, kw_only=True):
-    """Insert a run. The caller makes `run_id`, so a repeated start is harmless."""
+    """Insert a run. The caller makes `run_id`, so a repeated start is harmless; that of another run is a Conflict."""
 
     namespace: str
     run_id: str

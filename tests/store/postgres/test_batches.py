@@ -23,6 +23,7 @@ from kagzi.testing.conformance import (  # noqa: F401
     TestChunks,
     TestExternalIds,
     TestLeases,
+    TestRunIds,
     TestRunRetries,
     TestSteps,
 )

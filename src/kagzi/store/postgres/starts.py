@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 from kagzi.api.operations import Answer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.errors import Conflict, Unavailable
+from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.starts import Identity, refusal
 
 if TYPE_CHECKING:
     import asyncpg
@@ -29,23 +30,22 @@ _STATUSES = {status.value: status for status in RunStatus}
 
 
 async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> list[Answer]:
+    def order(place: int) -> tuple[str, str, int]:
+        # The same everywhere: two processes that start the same runs must not wait in a circle.
+        return starts[place].namespace, starts[place].external_id or "", place
+
     answers: list[Answer | None] = [None] * len(starts)
     waiting = list(range(len(starts)))
     for _ in range(_TRIES):
-        # In one order everywhere: two processes that start the same runs must not wait in a circle.
-        waiting.sort(key=lambda place: (starts[place].namespace, starts[place].external_id or ""))
-        batch = [starts[place] for place in waiting]
-        created = await _insert(connection, batch, now)
-        taken: list[int] = []
-        for place in waiting:
-            # Within a batch the first of two starts with one run id is the one that created it.
-            row = created.pop(_key(starts[place]), None)
-            if row is None:
-                taken.append(place)
-            else:
-                answers[place] = _created(row, starts[place])
-        if not taken:
+        # Of starts with one run id only the first is sent. The others are compared with what became of it.
+        first = {_key(starts[place]): place for place in reversed(waiting)}
+        created = await _insert(connection, [starts[place] for place in sorted(first.values(), key=order)], now)
+        for key, row in created.items():
+            place = first[key]
+            answers[place] = _created(row, starts[place])
+        if len(created) == len(waiting):
             break
+        taken = [place for place in waiting if answers[place] is None]
         waiting = await _look_up(connection, starts, taken, answers)
         if not waiting:
             break
@@ -100,18 +100,16 @@ async def _look_up(
 
 
 def _existing(row: asyncpg.Record, start: StartRun) -> Answer:
-    if str(row["run_id"]) == start.run_id:
+    run_id = str(row["run_id"])
+    found = Identity(
+        row["namespace"], run_id, row["external_id"], row["workflow_type"], row["task_queue"], row["version"]
+    )
+    if (conflict := refusal(start, found, row["input"])) is not None:
+        return conflict
+    if run_id == start.run_id:
         return _repeated(row, start)
-    if row["workflow_type"] == start.workflow_type and row["input"] == start.input:
-        return Started(
-            run_id=str(row["run_id"]),
-            already_exists=True,
-            status=_STATUSES[row["status"]],
-            available_at=row["available_at"] or 0,
-        )
-    return Conflict(
-        f"id {start.external_id!r} belongs to run {row['run_id']} of {row['workflow_type']}, "
-        "which was started with another type or input"
+    return Started(
+        run_id=run_id, already_exists=True, status=_STATUSES[row["status"]], available_at=row["available_at"] or 0
     )
 
 

@@ -39,11 +39,12 @@ from kagzi.api.operations import (
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind
-from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.sqlite.cancels import apply_request
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import SQL, Row, execute_rows
+from kagzi.store.starts import Identity, identity_of, refusal
 
 # What a value that no column takes raises, from Python or from SQLite.
 _BAD_VALUES: Final = (
@@ -124,7 +125,7 @@ def _start_runs(
             execute_rows(connection, "insert_payloads", large)
         return
     # Some were there before, or twice in this batch.
-    fresh = {(start.namespace, start.run_id): start for _, start in reversed(starts)}
+    fresh = {identity_of(start): start.input for _, start in reversed(starts)}
     for position, start in starts:
         answer = _existing_run(connection, start, fresh)
         answers[position] = answer
@@ -181,32 +182,26 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
     )
 
 
-def _existing_run(
-    connection: sqlite3.Connection,
-    start: StartRun,
-    fresh: dict[tuple[str, str], StartRun],
-) -> Answer:
+def _existing_run(connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes]) -> Answer:
     row = connection.execute(SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)).fetchone()
-    run_id, status, token, started_at, available_at, workflow_type, input = row
-    if run_id == start.run_id:
+    *identity, status, token, started_at, available_at, input = row
+    found = Identity(*identity)
+    if input is None:
+        # Inserted by this batch, and its large input is not written yet.
+        input = fresh[found]
+    if (conflict := refusal(start, found, input)) is not None:
+        return conflict
+    if found.run_id == start.run_id:
         # Inserted now, or by an earlier sending of this very start.
         born = start.lease is not None and token == start.lease.token and status == "RUNNING"
         return Started(
-            run_id=run_id,
+            run_id=start.run_id,
             status=RunStatus(status),
             born=born,
             started_at=started_at or 0,
             available_at=available_at,
         )
-    if input is None:
-        # Inserted by this batch, and its large input is not written yet.
-        input = fresh[start.namespace, run_id].input
-    if workflow_type != start.workflow_type or input != start.input:
-        return Conflict(
-            f"id {start.external_id!r} belongs to run {run_id} of {workflow_type}, which was started with "
-            "another type or input"
-        )
-    return Started(run_id=run_id, already_exists=True, status=RunStatus(status), available_at=available_at)
+    return Started(run_id=found.run_id, already_exists=True, status=RunStatus(status), available_at=available_at)
 
 
 # Chunks.

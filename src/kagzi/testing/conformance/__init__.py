@@ -61,7 +61,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
-from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRuns  # noqa: E402
+from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
@@ -94,6 +94,7 @@ __all__ = [
     "TestRecovery",
     "TestRepeats",
     "TestRetention",
+    "TestRunIds",
     "TestRunRetries",
     "TestRuns",
     "TestSchema",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, CompleteRun, FailRun, RepeatRun, Started
 from kagzi.core.instant import SECOND
@@ -208,6 +209,69 @@ class TestRuns:
         assert await bench.answer(foreign) is ChunkAnswer.LEASE_LOST
         await bench.done(mine, CompleteRun(output=b"1"))
         assert (await bench.run(run_id, NAMESPACE)).status is RunStatus.PENDING
+
+
+class TestRunIds:
+    """A run's own id, which its caller made."""
+
+    @pytest.mark.parametrize("size", [1, 5000])
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"workflow_type": "refund"},
+            {"external_id": "order-2"},
+            {"external_id": None},
+            {"task_queue": "refunds"},
+            {"version": "2"},
+            {"input": b"2"},
+            {"input": b"2" * 5000},
+        ],
+    )
+    async def test_that_of_another_run_is_a_conflict(self, bench: Bench, other: dict[str, Any], size: int) -> None:
+        start = bench.start_run(external_id="order-1", input=b"1" * size)
+        first = await bench.answer(start)
+        before = await bench.state(start.run_id)
+
+        refused = await bench.answer(replace(start, **other))
+
+        assert isinstance(refused, Conflict)
+        assert start.run_id in str(refused)
+        assert await bench.state(start.run_id) == before
+        assert await bench.store.get_run_by_external_id(NAMESPACE, "order-2") is None
+        assert await bench.answer(start) == first
+
+    @pytest.mark.parametrize("sizes", [(1, 1), (1, 5000), (5000, 1), (5000, 5000)])
+    async def test_of_two_in_one_batch_the_first_has_it(self, bench: Bench, sizes: tuple[int, int]) -> None:
+        # By their ids the second would come first: that is the order in which PostgreSQL is asked for them.
+        start = bench.start_run(external_id="order-2", input=b"1" * sizes[0])
+        other = replace(start, workflow_type="refund", external_id="order-1", input=b"2" * sizes[1])
+
+        first, refused, again = await bench.store.apply([start, other, start], LEASE)
+
+        assert first == again == Started(run_id=start.run_id, available_at=bench.now())
+        assert isinstance(refused, Conflict)
+        assert await bench.store.get_run_by_external_id(NAMESPACE, "order-1") is None
+        assert (await bench.claim(start.run_id)).input == start.input
+
+    @pytest.mark.parametrize("size", [1, 5000])
+    async def test_one_who_was_refused_does_not_keep_it(self, bench: Bench, size: int) -> None:
+        await bench.start(external_id="order-1", task_queue="later")
+        start = bench.start_run(external_id="order-2", input=b"2" * size)
+        refused = replace(start, external_id="order-1", input=b"1" * size)
+
+        conflict, answer = await bench.store.apply([refused, start], LEASE)
+
+        assert isinstance(conflict, Conflict)
+        assert answer == Started(run_id=start.run_id, available_at=bench.now())
+        assert (await bench.claim(start.run_id)).input == start.input
+
+    async def test_one_that_is_refused_is_not_born(self, bench: Bench) -> None:
+        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
+        start = bench.start_run(lease=lease)
+        await bench.answer(start)
+
+        assert isinstance(await bench.answer(replace(start, workflow_type="refund")), Conflict)
+        assert (await bench.run(start.run_id)).workflow_type == TYPE
 
 
 class TestExternalIds:

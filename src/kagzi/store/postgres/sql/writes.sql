@@ -185,8 +185,8 @@ FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
 
 -- name: find_started_runs
 -- Who has the ids that a start found taken.
-SELECT w.place, r.namespace, r.run_id, r.external_id, r.workflow_type, r.status, r.token, r.started_at, r.available_at,
-       coalesce(r.input, p.data) AS input
+SELECT w.place, r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.token,
+       r.started_at, r.available_at, coalesce(r.input, p.data) AS input
 FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS w (namespace, run_id, external_id, place)
 CROSS JOIN LATERAL (
     SELECT a.* FROM kagzi.workflow_runs AS a WHERE a.namespace = w.namespace AND a.run_id = w.run_id

@@ -8,7 +8,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: find_started_run
 -- The run that has this id, else the one that has this external id.
-SELECT r.run_id, r.status, r.token, r.started_at, r.available_at, r.workflow_type,
+SELECT r.namespace, r.run_id, r.external_id, r.workflow_type, r.task_queue, r.version,
+    r.status, r.token, r.started_at, r.available_at,
     coalesce(r.input, (SELECT p.data FROM workflow_payloads AS p
                        WHERE p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'))
 FROM workflow_runs AS r
