@@ -91,6 +91,7 @@ def test_a_new_namespace_comes_into_being_with_its_first_run() -> None:
         ({"delay": float("nan")}, "delay"),
         ({"start_at": -1}, "start_at must lie between the years"),
         ({"start_at": 10**20}, "start_at"),
+        ({"delay": 1, "start_at": 1}, "delay and start_at are both given"),
         ({"timeout": 0}, "timeout must be longer than 0"),
         ({"timeout": -5 * SECOND}, "timeout must be longer than 0, not -5s"),
         ({"deadline_at": 2**70}, "deadline"),

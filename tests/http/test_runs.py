@@ -163,6 +163,9 @@ async def test_everything_a_start_can_say(client: Client, engine: LocalEngine) -
     assert deadline - created == pytest.approx(7200.5, abs=0.01)  # the earlier of both
     at = await client.post("/api/v1/runs", {"workflow": "w", "start_at": "2199-01-01T00:00:00Z"}, status=201)
     assert (await client.get(f"/api/v1/runs/{at['run_id']}"))["available_at"] == "2199-01-01T00:00:00.000Z"
+    status, problem = await client.problem("POST", "/api/v1/runs", json=body | {"start_at": "2199-01-01T00:00:00Z"})
+    assert (status, problem["code"]) == (400, "INVALID_ARGUMENT")
+    assert "delay and start_at are both given" in problem["detail"]
 
 
 def kagzi_instant(text: str) -> float:

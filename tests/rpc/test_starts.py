@@ -64,6 +64,16 @@ async def test_a_run_id_that_another_run_has_is_refused() -> None:
         assert again.started == first
 
 
+async def test_a_delay_and_a_moment_are_too_much() -> None:
+    async with serving("memory://") as server, Client(server.target) as client:
+        both = start("one")
+        both.delay_us, both.start_at_us = 1, 1
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await client.workflows.StartWorkflow(both)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "delay and start_at are both given" in detail_of(refused.value).message
+
+
 async def test_each_start_of_a_call_has_its_own_answer() -> None:
     async with serving("memory://") as server, Client(server.target) as client:
         first = await client.workflows.StartWorkflow(start("one"))

@@ -78,6 +78,7 @@ BAD_STARTS: list[tuple[Callable[[Shop], Any], str]] = [
     (options(start_at=datetime(2030, 1, 1)), "time zone"),
     (options(start_at="tomorrow"), "time zone"),
     (options(start_at=datetime(1, 1, 1, tzinfo=UTC)), "1970"),
+    (options(delay="5m", start_at=datetime(2030, 1, 1, tzinfo=UTC)), "delay and start_at"),
     (options(deadline=datetime(2030, 1, 1)), "time zone"),
     (options(deadline=1_900_000_000), "time zone"),
     (options(priority=10_000), "from 0 to 1000"),

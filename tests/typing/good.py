@@ -131,10 +131,9 @@ async def main() -> None:
         assert_type(await (await with_context_too.start()).result(), int)
         assert_type(await nothing.run(), None)
         assert_type(await send_receipt.run("x"), int)
-        later = send_receipt.options(
-            delay="5m", start_at=datetime.now(UTC), deadline=datetime.now(UTC), on_conflict="fail", version="2"
-        )
+        later = send_receipt.options(delay="5m", deadline=datetime.now(UTC), on_conflict="fail", version="2")
         assert_type(await later.start("x"), Handle[int])
+        assert_type(await send_receipt.options(start_at=datetime.now(UTC)).start("x"), Handle[int])
         assert_type(await run_step("identity", identity, 3), int)
 
 

@@ -167,7 +167,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     external_id: str | None = None
     priority: int = 0
     delay: Span = 0
-    start_at: Instant | None = None  # wins over delay
+    start_at: Instant | None = None  # instead of delay; one in the past is now
     timeout: Span | None = None  # deadline = creation + timeout
     deadline_at: Instant | None = None  # the earlier of both counts
     retry_policy: bytes | None = None

@@ -133,6 +133,8 @@ class StartCheck:
             check_span(start.delay, "delay", 0, LONGEST)
         if start.start_at is not None:
             check_instant(start.start_at, "start_at")
+            if start.delay:
+                raise InvalidRequest("delay and start_at are both given; one of them has to go")
         if start.timeout is not None:
             check_span(start.timeout, "timeout", 1, LONGEST)
         if start.deadline_at is not None:

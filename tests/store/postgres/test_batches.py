@@ -25,6 +25,7 @@ from kagzi.testing.conformance import (  # noqa: F401
     TestLeases,
     TestRunIds,
     TestRunRetries,
+    TestRuns,
     TestSteps,
 )
 from tests.postgres_server import _execute

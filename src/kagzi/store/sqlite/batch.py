@@ -134,7 +134,8 @@ def _start_runs(
 
 
 def _new_run(start: StartRun, now: Instant) -> Started:
-    available_at = now + start.delay if start.start_at is None else start.start_at
+    # What is due in the past waits from now on: it is no older than others that are started now.
+    available_at = max(now + start.delay, start.start_at or 0)
     if start.lease is not None and available_at <= now:
         return Started(
             run_id=start.run_id,

@@ -57,12 +57,27 @@ class TestRuns:
         assert isinstance(await bench.answer(again), Started)
         assert (await bench.claim(again.run_id)).trace_context == "00-alone"
 
-    async def test_delay_counts_from_now_and_start_at_wins_over_it(self, bench: Bench) -> None:
-        delayed = await bench.start(delay=5 * SECOND)
-        dated = await bench.start(delay=5 * SECOND, start_at=bench.now() + 9 * SECOND)
+    @pytest.mark.parametrize(
+        ("delay", "start_at", "expected"), [(5, None, 5), (0, 9, 9), (0, 0, 0), (0, -3600, 0), (5, -1, 5), (5, 9, 9)]
+    )
+    async def test_a_run_is_available_at_its_time_and_not_before_it_was_started(
+        self, bench: Bench, delay: int, start_at: int | None, expected: int
+    ) -> None:
+        start = bench.start_run(
+            delay=delay * SECOND, start_at=None if start_at is None else bench.now() + start_at * SECOND
+        )
 
-        assert (await bench.run(delayed)).available_at == bench.now() + 5 * SECOND
-        assert (await bench.run(dated)).available_at == bench.now() + 9 * SECOND
+        answer = await bench.answer(start)
+
+        assert answer == Started(run_id=start.run_id, available_at=bench.now() + expected * SECOND)
+        assert (await bench.run(start.run_id)).available_at == bench.now() + expected * SECOND
+
+    async def test_a_time_in_the_past_gives_no_place_before_others(self, bench: Bench) -> None:
+        first = await bench.start()
+        bench.clock.advance(SECOND)
+        second = await bench.start(start_at=bench.now() - 3600 * SECOND)
+
+        assert [await bench.claimed_ids(limit=1), await bench.claimed_ids(limit=1)] == [[first], [second]]
 
     @pytest.mark.parametrize(
         ("timeout", "deadline", "expected"),
@@ -390,6 +405,16 @@ class TestBirth:
                     state = await bench.store.read_lease(start.namespace, start.run_id, start.lease.token, False)
                     assert state is not None
                     assert (state.lease, state.worker_id) == (start.lease.length, bench.worker_id)
+
+    async def test_a_run_that_is_due_in_the_past_is_born_now(self, bench: Bench) -> None:
+        start = bench.start_run(lease=self.lease(bench), start_at=bench.now() - SECOND)
+
+        answer = await bench.answer(start)
+
+        now = bench.now()
+        assert answer == Started(
+            run_id=start.run_id, status=RunStatus.RUNNING, born=True, started_at=now, available_at=now
+        )
 
     async def test_the_birth_lease_opens_the_run(self, bench: Bench) -> None:
         lease = self.lease(bench)

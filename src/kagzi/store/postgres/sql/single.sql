@@ -75,8 +75,8 @@ WITH instant AS MATERIALIZED (
            $10::bytea AS retry_policy, $11::bigint AS lease_length, $12::bigint AS timeout, $13::bigint AS deadline_at,
            $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
            $20::integer AS poll, i.now,
-           coalesce($15::bigint, i.now + coalesce($14::bigint, 0)) AS available_at,
-           $17::uuid IS NOT NULL AND coalesce($15::bigint, i.now + coalesce($14::bigint, 0)) <= i.now AS born
+           greatest(i.now + coalesce($14::bigint, 0), $15::bigint) AS available_at,
+           $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now AS born
     FROM instant AS i
 )
 INSERT INTO kagzi.workflow_runs (

@@ -135,6 +135,7 @@ WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.status = 'RUNNING'
 -- Insert runs. An id that is taken, by run_id or by external_id, inserts nothing; the caller looks it up then.
 -- Sorted by external id, so that two processes that start the same runs do not wait for each other in a circle.
 -- What most runs of a batch have in common is sent once if all of them have: a column with one value is that of every run.
+-- A run that is due in the past waits from now on: it is no older than others that are started now.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), asked AS MATERIALIZED (
@@ -145,8 +146,8 @@ WITH instant AS MATERIALIZED (
            -- These two matter only to runs with a token.
            coalesce(n.birth_length, ($16::bigint[])[1]) AS birth_length, n.token,
            coalesce(n.worker_id, ($18::uuid[])[1]) AS worker_id,
-           n.trace_context, n.poll, i.now, coalesce(n.start_at, i.now + coalesce(n.delay, 0)) AS available_at,
-           n.token IS NOT NULL AND coalesce(n.start_at, i.now + coalesce(n.delay, 0)) <= i.now AS born
+           n.trace_context, n.poll, i.now, greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
+           n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
                 $17::uuid[], $18::uuid[], $19::text[], $20::integer[])
