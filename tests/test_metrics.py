@@ -318,6 +318,27 @@ def test_queues_workers_and_slots() -> None:
     run(main)
 
 
+def test_a_namespace_without_workers_is_told_from_one_that_never_had_any() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            seen = await scrape(engine)
+            assert seen("kagzi_workers", namespace="default", status="online") is None
+            registration = new_registration()
+            await engine.workers.register(registration)
+            await asyncio.sleep(5)  # what was read before is too old now
+            seen = await scrape(engine)
+            assert seen("kagzi_workers", namespace="default", status="offline") == 0
+            await engine.workers.deregister(registration.worker_id)
+            await asyncio.sleep(5)
+            seen = await scrape(engine)
+            # An alert compares with 0 what is there: a series that is missing raises none.
+            assert seen("kagzi_workers", namespace="default", status="online") == 0
+            assert seen("kagzi_workers", namespace="default", status="draining") == 0
+            assert seen("kagzi_workers", namespace="default", status="offline") == 1
+
+    run(main)
+
+
 def test_asking_often_asks_the_database_seldom() -> None:
     async def main() -> None:
         async with new_engine() as engine:

@@ -204,6 +204,9 @@ def _gauges(load: Load) -> dict[str, dict[Labels, float]]:
     workers: dict[Labels, float] = {}
     slots: dict[str, int] = dict.fromkeys(load.running, 0)
     for each in load.workers:
+        for status in WorkerStatus:
+            # An alert on workers that are gone finds a 0, but not a series that has gone with them.
+            workers.setdefault((each.namespace, status.lower()), 0)
         workers[each.namespace, each.status.lower()] = each.workers
         if each.status is not WorkerStatus.OFFLINE:
             slots[each.namespace] = slots.get(each.namespace, 0) + each.slots

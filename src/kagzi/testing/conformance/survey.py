@@ -104,6 +104,8 @@ class TestLoad:
             ("default", WorkerStatus.OFFLINE): (1, 3),
             ("tenant", WorkerStatus.ONLINE): (1, 10),
         }
+        # So many statuses are told of and no more: who is left out must not look like a namespace without workers.
+        assert [each.status for each in load.workers] == sorted((each.status for each in load.workers), reverse=True)
         assert load.running == {"default": 2}
 
 

@@ -51,10 +51,12 @@ CROSS JOIN LATERAL (
 ) AS c;
 
 -- name: worker_loads
--- Workers and their slots.
+-- Workers and their slots. Those online first: where there are more namespaces than are told of, one whose online workers
+-- are left out is left out as a whole.
 SELECT w.namespace, w.status, count(*) AS workers, sum(w.concurrency)::bigint AS slots
 FROM kagzi.workers AS w
 GROUP BY w.namespace, w.status
+ORDER BY w.status DESC
 LIMIT $1::integer;
 
 -- name: running_loads

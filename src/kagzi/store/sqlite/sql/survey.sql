@@ -22,8 +22,10 @@ FROM (SELECT available_at FROM workflow_runs
       ORDER BY claim_key LIMIT ?4) AS d;
 
 -- name: worker_loads
--- Workers and their slots.
-SELECT namespace, status, count(*), sum(concurrency) FROM workers GROUP BY namespace, status LIMIT ?1;
+-- Workers and their slots. Those online first: where there are more namespaces than are told of, one whose online workers
+-- are left out is left out as a whole.
+SELECT namespace, status, count(*), sum(concurrency) FROM workers
+GROUP BY namespace, status ORDER BY status DESC LIMIT ?1;
 
 -- name: running_loads
 -- Leased runs, of which there are never more than there are slots. The index has to be named: to group by namespace
