@@ -50,6 +50,8 @@ class Claims:
         for reply in settled:
             reply.settle(ChunkAnswer.DONE)
 
+    async def drain(self, _: str) -> None: ...
+
     async def deregister(self, _: str) -> None: ...
 
 

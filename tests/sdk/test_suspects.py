@@ -176,6 +176,8 @@ class Claims:
             reply.settle(ChunkAnswer.DONE)
         return [chunk for chunk, _ in settled]
 
+    async def drain(self, _: str) -> None: ...
+
     async def deregister(self, _: str) -> None: ...
 
 

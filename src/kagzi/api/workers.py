@@ -186,6 +186,11 @@ class WorkerService(Protocol):
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
 
+    async def drain(self, worker_id: str, namespace: str | None = None) -> None:
+        """Leave soon: from now on shown as DRAINING. What is held is kept, by heartbeats as before. With a namespace:
+        only a worker of it."""
+        ...
+
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         """Leave; runs still held go back at once and burn nothing. With a namespace: only a worker of it."""
         ...

@@ -117,6 +117,11 @@ class Workers:
         check_heartbeat(heartbeat)
         return await self._heartbeats.send(heartbeat)
 
+    async def drain(self, worker_id: str, namespace: str | None = None) -> None:
+        check_id(worker_id, "worker id")
+        check_home(namespace)
+        await self._store.drain_worker(worker_id, namespace)
+
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
         check_home(namespace)

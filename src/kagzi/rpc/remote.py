@@ -346,9 +346,16 @@ class RemoteWorkers:
         answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
+    async def drain(self, worker_id: str, namespace: str | None = None) -> None:
+        await self._deregister(worker_id, namespace, drain=True)
+
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
+        await self._deregister(worker_id, namespace, drain=False)
+
+    async def _deregister(self, worker_id: str, namespace: str | None, *, drain: bool) -> None:
         request = converted(
-            lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted, namespace=namespace or ""), worker_id
+            lambda wanted: worker_pb2.DeregisterRequest(worker_id=wanted, drain=drain, namespace=namespace or ""),
+            worker_id,
         )
         await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 

@@ -183,6 +183,9 @@ class FaultyWorkers:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))
 
+    async def drain(self, worker_id: str, namespace: str | None = None) -> None:
+        await self._carry("drain", lambda engine: engine.workers.drain(worker_id, namespace))
+
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         await self._carry("deregister", lambda engine: engine.workers.deregister(worker_id, namespace))
 

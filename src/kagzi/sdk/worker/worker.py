@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -56,6 +56,7 @@ DEFAULT_STEP_RETRY = Retry()
 # How long a worker that stops waits for its last words to be stored, if the engine is out of reach.
 _HAND_BACK: Span = 2 * SECOND
 _LEAVE_SECONDS = 3.0
+_TELL_SECONDS = 1.0
 _TRIAL_LOOK_SECONDS = 0.02
 
 
@@ -174,12 +175,17 @@ class Worker:
 
     async def stop(self, grace: Span | None = None) -> None:
         """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
+        is_news = not self.draining  # to the engine: an operator who asks for it asks there
         self.draining = True
         if self._leaving is not None:
             await self._leaving
         await self._take_nothing_new()
+        telling: asyncio.Task[None] | None = None
         if self._held:
             self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
+            if is_news:
+                # Beside the draining, which waits for nobody.
+                telling = self.loop.create_task(self._say(self._engine.workers.drain, _TELL_SECONDS))
         self.loop.call_soon(self._each_held, Attempt.drain)
         if not await self._idle_within(self.settings.grace if grace is None else grace, unless=self._hurry):
             self.loop.call_soon(self._each_held, Attempt.hand_back)
@@ -187,12 +193,18 @@ class Worker:
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
                 await asyncio.sleep(0)
         self.bodies.close()
-        with contextlib.suppress(KagziError, TimeoutError):
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                await self._engine.workers.deregister(self.worker_id)
+        if telling is not None:
+            await telling
+        await self._say(self._engine.workers.deregister, _LEAVE_SECONDS)
         if self._heart is not None:
             await self._heart.stop()
         self._log.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+
+    async def _say(self, words: Callable[[str], Awaitable[None]], seconds: float) -> None:
+        """What the engine had better know, and can do without."""
+        with contextlib.suppress(KagziError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                await words(self.worker_id)
 
     async def _take_nothing_new(self) -> None:
         if self._detach is not None:

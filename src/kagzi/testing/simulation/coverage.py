@@ -29,6 +29,7 @@ _TRANSACTIONS = (
     "claim",
     "register",
     "heartbeats",
+    "drain_worker",
     "deregister",
     "recover_runs",
     "time_out_steps",
