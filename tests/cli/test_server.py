@@ -82,9 +82,15 @@ def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.Fixt
     assert shown.json["status"] == "COMPLETED", shown
     doctor = shop("doctor", "--json", "--url", url)
     assert doctor.code == 0, doctor
-    assert doctor.json["components"] == [
-        {"name": "server", "status": "healthy", "message": "answers, and says that all is well"}
+    assert [(part["name"], part["status"]) for part in doctor.json["components"]] == [
+        ("database", "healthy"),
+        ("migrations", "healthy"),
+        ("coordinator", "healthy"),
+        ("workers", "healthy"),
     ]
+    assert doctor.json["components"][3]["message"] == "1 online"
+    quick = shop("doctor", "--quick", "--json", "--url", url)
+    assert [part["name"] for part in quick.json["components"]] == ["database", "migrations"]
     assert shop("start", "checkout", "--id", "one", "-i", "2", KAGZI_URL=url).code == 5
     assert shop("runs", "show", "two", KAGZI_URL=url).code == 3
     worker.send_signal(signal.SIGTERM)
@@ -149,6 +155,10 @@ def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) ->
         assert status in (503, 504), text
         assert "postgres" not in text.lower()
         assert str(urlsplit(postgres_server.url).port) not in text
+    done = shop("doctor", "--quick", "--json", "--url", f"grpc://127.0.0.1:{port}")
+    assert done.code == 4, done
+    # By now it is not known which keys there are, so nobody is told more.
+    assert done.json["components"] == [{"name": "database", "status": "unhealthy", "message": ""}]
     postgres_server.start()
     assert within(6, lambda: is_serving(port))
     assert within(6, lambda: answer(http, "/readyz")[0] == 200)

@@ -22,6 +22,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.operations import Chunk, CompleteRun
 from kagzi.api.workers import Poll
 from kagzi.core.failure import Failure
+from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
 from kagzi.core.worker import WorkerStatus, WorkflowType
@@ -401,8 +402,14 @@ async def test_answers_without_our_fields_are_understood() -> None:
         ListWorkers=admin_pb2.ListWorkersResponse(workers=[worker]),
         GetStats=admin_pb2.GetStatsResponse(total_workflows=5),
         RetryWorkflow=workflow_pb2.RetryWorkflowResponse(new_run_id=UUID),
+        HealthCheck=admin_pb2.HealthCheckResponse(
+            status=admin_pb2.SERVING_STATUS_SERVING, message="degraded; workers: none", timestamp=moment
+        ),
     )
     async with other_server(other) as target, RemoteEngine(target) as engine:
+        assert await engine.health() == Health(
+            (ComponentHealth("server", HealthStatus.DEGRADED, "workers: none"),), checked_at=5_000_000
+        )
         run = await engine.workflows.get("default", UUID)
         assert run.status is RunStatus.TIMED_OUT
         assert run.error is not None

@@ -193,8 +193,10 @@ async def test_what_health_tells_of_all_namespaces_is_not_for_those_who_see_one(
     monkeypatch.setattr(light.engine, "health", ill)
     tenant, operator = light.client(await light.key(Role.VIEWER, "a")), light.client(await light.key(Role.VIEWER))
     async with tenant, operator:
-        assert (await tenant.call("HealthCheck")).message == "degraded"
-        assert (await operator.call("HealthCheck")).message == "degraded; workers: b has none"
+        told, all_of_it = await tenant.call("HealthCheck"), await operator.call("HealthCheck")
+        assert (told.message, told.components[0].message) == ("degraded; workers: degraded", "")
+        assert all_of_it.message == "degraded; workers: b has none"
+        assert all_of_it.components[0].message == "b has none"
 
 
 async def test_errors_nobody_foresaw_say_nothing(light: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +224,7 @@ async def test_lists_and_counts_show_one_namespace_only(server: Guarded) -> None
         depth = await mine.call("GetQueueDepth")
         assert (depth.running_count, dict(depth.depth_by_queue)) == (0, {})
         assert (await theirs.call("GetStats")).total_workflows == 2
-        assert (await mine.call("HealthCheck")).message in ("healthy", "degraded", "unhealthy")
+        assert not any(part.message for part in (await mine.call("HealthCheck")).components)
         assert (await mine.call("GetNamespace", namespace="a")).namespace.namespace == "a"
 
 

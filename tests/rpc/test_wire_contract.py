@@ -41,6 +41,7 @@ from kagzi.api.operations import (
     TerminateRun,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.core.health import ComponentHealth
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
@@ -236,6 +237,8 @@ OURS: dict[str, str] = {
     "GetWorkerRequest": "50 namespace string",
     "DrainWorkerRequest": "50 namespace string",
     "HealthCheckRequest": "50 namespace string",
+    "HealthCheckResponse": "50 components *ComponentHealth",
+    "ComponentHealth": "1 name string, 2 status HealthStatus, 3 message string",
     "WorkflowType": "1 name string, 2 version ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -335,6 +338,7 @@ OUR_ENUMS = {
     "StepStatus": "50 CANCELLED",
     "OnConflict": "1 RETURN, 2 FAIL, 3 RESTART_FINISHED, 4 RESTART_FAILED",
     "ChunkAnswer": "1 DONE, 2 LEASE_LOST, 3 NEWS",
+    "HealthStatus": "1 HEALTHY, 2 DEGRADED, 3 UNHEALTHY",
 }
 
 
@@ -544,6 +548,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         },
     ),
     (WorkflowType, "WorkflowType", {}),
+    (ComponentHealth, "ComponentHealth", {}),
 ]
 
 

@@ -74,7 +74,7 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
 async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
     findings = Findings([])
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
-        await _ask_server(findings, url, settings)
+        await _ask_server(findings, url, settings, quick=quick)
         return findings
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE and not url.startswith("postgres"):
         findings.add("sqlite", HealthStatus.UNHEALTHY, f"{sqlite3.sqlite_version} is too old; 3.35 is the oldest")
@@ -107,7 +107,7 @@ async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
     return findings
 
 
-async def _ask_server(findings: Findings, url: str, settings: Settings) -> None:
+async def _ask_server(findings: Findings, url: str, settings: Settings, *, quick: bool) -> None:
     try:
         engine = connect(url, credentials=credentials_of(settings))
         await engine.open()
@@ -116,9 +116,12 @@ async def _ask_server(findings: Findings, url: str, settings: Settings) -> None:
         findings.add("server", HealthStatus.UNHEALTHY, str(error))
         return
     try:
-        findings.components += (await engine.health()).components
+        found = await engine.health()
     finally:
         await engine.close()
+    findings.components += found.components[:2] if quick else found.components
+    database = found.component("database")
+    findings.reachable = database is None or database.status is not HealthStatus.UNHEALTHY
 
 
 def _lacking(findings: Findings, store: Store, missing: int, url: str) -> None:

@@ -16,6 +16,8 @@ class HealthStatus(StrEnum):
     UNHEALTHY = "unhealthy"  # it does not work
 
 
+# Without these no call can be answered. What else is amiss is not mended by sending calls elsewhere.
+_NEEDED = ("database", "migrations")
 _ORDER = (HealthStatus.HEALTHY, HealthStatus.DEGRADED, HealthStatus.UNHEALTHY)
 
 
@@ -34,6 +36,10 @@ class Health(Struct, frozen=True):
     @property
     def status(self) -> HealthStatus:
         return worst(component.status for component in self.components)
+
+    @property
+    def can_serve(self) -> bool:
+        return all(part.status is not HealthStatus.UNHEALTHY for part in self.components if part.name in _NEEDED)
 
     def component(self, name: str) -> ComponentHealth | None:
         return next((component for component in self.components if component.name == name), None)

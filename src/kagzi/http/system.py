@@ -21,9 +21,6 @@ from kagzi.http.limits import NAMES
 from kagzi.metrics.exposition import render
 from kagzi.version import __version__
 
-# A server without these cannot serve. What else is wrong, taking it out of rotation would not mend.
-_NEEDED = ("database", "migrations")
-
 
 async def metrics(call: Call[NoQuery, None]) -> Text:
     return Text(*await render(call.engine))
@@ -50,8 +47,7 @@ class Readiness(Struct, frozen=True, kw_only=True):
 
 async def readyz(call: Call[NoQuery, None]) -> Reply:
     health = await call.host.checkups.health()
-    working = all(part.status is not HealthStatus.UNHEALTHY for part in health.components if part.name in _NEEDED)
-    ready = call.host.ready() and working
+    ready = call.host.ready() and health.can_serve
     document = health_document(health, outside=True, details=False)  # nobody knows who asks
     return Reply(
         document=Readiness(

@@ -27,6 +27,8 @@ from kagzi.rpc.tls import ClientTls
 M = TypeVar("M", bound=Message)
 
 CONNECT_SECONDS = 10.0
+# A server that has lost its database lets nobody into a stream, and still answers this.
+_ALONE = "HealthCheck"
 _DOUBT_SECONDS = 1.0  # without a connection for this long, find out why
 # Of a name with several addresses gRPC uses one, and the next when that fails: in an order by chance, so that not
 # everybody is at the first.
@@ -86,9 +88,10 @@ class AioChannel:
                 f"{rpc} would send {len(data):,} bytes; at most {limits.MESSAGE_BYTES:,} go to a server in one message."
                 " Keep large data elsewhere and send a reference to it"
             )
-        if self._exchange is not None and len(data) <= limits.EXCHANGE_BYTES:
+        exchange = None if rpc == _ALONE else self._exchange
+        if exchange is not None and len(data) <= limits.EXCHANGE_BYTES:
             try:
-                return answer.FromString(await self._exchange.call(name, data, seconds))
+                return answer.FromString(await exchange.call(name, data, seconds))
             except Unheard as reason:
                 if isinstance(reason, NotOffered):
                     self._exchange = None

@@ -17,7 +17,7 @@ from kagzi.access.caller import Caller
 from kagzi.access.gate import Auditor, Gate
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, Unavailable
 from kagzi.ids import IdSource
 from kagzi.requests import request_id
 from kagzi.rpc.calls import CallOnStream, Shown
@@ -28,6 +28,9 @@ from kagzi.rpc.status import Refused
 
 Handle = Callable[[Any, Any], Awaitable[Message]]
 
+PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
+
+_HEALTH: Final = "HealthCheck"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
 # Here an empty namespace is `default`; elsewhere it is any, or none.
 _OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
@@ -44,7 +47,7 @@ class GateGuard:
     async def __call__(self, method: Method, request: Any, call: Call, handle: Handle) -> Message:
         on_stream = isinstance(call, CallOnStream)
         shown = call.shown if isinstance(call, CallOnStream) else Shown(call.invocation_metadata(), call.peer())
-        caller = await self._gate.admit(
+        admitting = self._gate.admit(
             method.path,
             key=shown.key,
             namespace=request.namespace if method.has_namespace else None,
@@ -52,6 +55,16 @@ class GateGuard:
             request_id=lambda: request_id(shown.headers.items(), self._ids),
             runs=len(request.starts) if method.rpc == "StartWorkflows" else 1,
         )
+        if method.rpc != _HEALTH:
+            caller = await admitting
+        else:
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    caller = await admitting
+            except (Unavailable, TimeoutError):
+                # Who asks cannot be known without the database. That it does not answer is what everybody is told.
+                request.namespace = namespace_of(request.namespace)
+                return await handle(request, call)
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
         with self._gate.part(caller) if on_stream else self._gate.call(caller):

@@ -42,7 +42,8 @@ class AdminService:
         if request.service and request.service.removeprefix(f"{PACKAGE}.") not in SERVICES:
             raise NotFound(f"there is no service {request.service[:100]!r}; there are {', '.join(SERVICES)}")
         health = await self._host.engine.health()
-        return health_to_wire(health, self._host.clock.now(), details=not request.namespace)
+        serving = health.can_serve and not self._host.closing.is_set()
+        return health_to_wire(health, self._host.clock.now(), serving=serving, details=not request.namespace)
 
     async def GetServerInfo(self, request: pb.GetServerInfoRequest, call: Call) -> pb.GetServerInfoResponse:  # noqa: ARG002
         return pb.GetServerInfoResponse(
