@@ -269,6 +269,7 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monk
         ({"workflow": "w", "delay": 1e300}, "delay"),
         ({"workflow": "w", "delay": True}, "delay"),
         ({"workflow": "w", "timeout": "soon"}, "timeout"),
+        ({"workflow": "w", "timeout": 0}, "timeout"),
         ({"workflow": "w", "start_at": "2026-01-31T12:00:00"}, "start_at"),
         ({"workflow": "w", "deadline": "1912-01-01T00:00:00Z"}, "deadline"),
         ({"workflow": "w", "retry": {"attempts": 0}}, "retry"),
@@ -276,13 +277,13 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monk
         ({"workflow": "w", "input_base64": "!"}, "input_base64"),
         ({"workflow": "w", "input": [1], "input_base64": "AA=="}, "input_base64"),
         ({"workflow": "w", "on_conflict": "restart"}, "on_conflict"),
+        ({"workflow": "w", "run_id": "zap"}, "run_id"),
     ],
 )
 async def test_the_field_is_named(quick: Client, body: dict[str, Any], field: str) -> None:
     status, problem = await quick.problem("POST", "/api/v1/runs", json=body)
     assert (status, problem["code"]) == (400, "INVALID_ARGUMENT"), problem
-    if body:
-        assert problem["field"] == field, problem
+    assert problem["field"] == field, problem
     assert field.partition(".")[0] in problem["detail"]
     assert (await quick.get("/api/v1/runs"))["runs"] == []
 
@@ -338,11 +339,77 @@ def test_there_are_parameters_of_a_few_words() -> None:
         ("id=x&status=FAILED", "id"),
         ("namespace=", "namespace"),
         ("namespace=%00", "namespace"),
+        ("page=abc", "page"),
     ],
 )
 async def test_the_parameter_is_named(quick: Client, query: str, field: str) -> None:
     status, problem = await quick.problem("GET", f"/api/v1/runs?{query}")
     assert (status, problem["code"], problem["field"]) == (400, "INVALID_ARGUMENT", field), problem
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "field"),
+    [
+        ("GET", "/api/v1/runs/xx", "run_id"),
+        ("GET", "/api/v1/runs/xx?wait=1s", "run_id"),
+        ("GET", "/api/v1/runs/xx/steps", "run_id"),
+        ("POST", "/api/v1/runs/xx/cancel", "run_id"),
+        ("POST", "/api/v1/runs/xx/terminate", "run_id"),
+        ("POST", "/api/v1/runs/xx/rerun", "run_id"),
+        ("GET", "/api/v1/workers/zz", "worker_id"),
+        ("POST", "/api/v1/workers/zz/drain", "worker_id"),
+        ("GET", f"/api/v1/namespaces/{'x' * 256}", "namespace"),
+        ("GET", "/api/v1/events?run_id=xx", "run_id"),
+        ("GET", "/api/v1/workers?page=abc", "page"),
+        ("GET", "/api/v1/namespaces?page=abc", "page"),
+    ],
+)
+async def test_the_part_of_the_address_is_named(quick: Client, method: str, path: str, field: str) -> None:
+    status, problem = await quick.problem(method, path, **({"json": {}} if method == "POST" else {}))
+    assert (status, problem["code"], problem["field"]) == (400, "INVALID_ARGUMENT", field), problem
+
+
+async def test_what_is_wrong_with_a_request_about_a_run_is_named(quick: Client) -> None:
+    run_id = (await quick.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+    _, problem = await quick.problem("GET", f"/api/v1/runs/{run_id}/steps?page=abc")
+    assert problem["field"] == "page"
+    _, problem = await quick.problem("POST", f"/api/v1/runs/{run_id}/retry", json={"run_id": "zap"})
+    assert problem["field"] == "run_id"
+    _, problem = await quick.problem("POST", f"/api/v1/runs/{run_id}/terminate", json={"reason": "x" * 2001})
+    assert problem["field"] == "reason"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"\ud800",
+        r"\uDC00",
+        r"\ud800\ud800",
+        r"\ud83d\ude00\ud83d",
+        r"\ud800 and more, however much that is",
+        r"\ud800ü",
+    ],
+)
+async def test_half_a_surrogate_pair_is_called_that(quick: Client, text: str) -> None:
+    for field in ("input", "id"):
+        body = f'{{"workflow": "w", "{field}": "{text}"}}'.encode()
+        headers = {"content-type": "application/json"}
+        status, problem = await quick.problem("POST", "/api/v1/runs", content=body, headers=headers)
+        assert status == 400
+        assert "half a surrogate pair" in problem["detail"], problem
+        assert "truncated" not in problem["detail"]
+
+
+async def test_whole_pairs_and_what_only_looks_like_half_of_one(quick: Client) -> None:
+    for text in (r"\ud83d\ude00", r"\\ud800"):
+        body = f'{{"workflow": "w", "input": "{text}"}}'.encode()
+        response = await quick.send("POST", "/api/v1/runs", content=body, headers={"content-type": "application/json"})
+        assert response.status_code == 201, response.text
+    broken = rb'{"workflow": "w", "input": "\ud83d\ude00'
+    _, problem = await quick.problem(
+        "POST", "/api/v1/runs", content=broken, headers={"content-type": "application/json"}
+    )
+    assert "truncated" in problem["detail"]
 
 
 async def test_what_could_have_been_said_is_listed(quick: Client) -> None:

@@ -136,6 +136,9 @@ async def test_with_keys_namespaces_are_made_by_administrators(guarded: Guarded)
     async with await guarded.client(Role.CLIENT) as client:
         status, problem = await client.problem("POST", "/api/v1/runs?namespace=new", json={"workflow": "w"})
         assert (status, problem["code"]) == (404, "NOT_FOUND")
+        for path in ("/api/v1/runs?namespace=", "/api/v1/namespaces/"):
+            status, problem = await client.problem("GET", path + "x" * 256)
+            assert (status, problem["field"]) == (400, "namespace")
 
 
 async def test_streams_end_with_their_key(guarded: Guarded) -> None:

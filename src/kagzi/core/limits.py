@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from kagzi.errors import InvalidRequest, PayloadTooLarge
 
 NAME_CHARACTERS = 255
@@ -9,6 +12,7 @@ PAYLOAD_BYTES = 2 * 1024 * 1024
 PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100
 DEFAULT_PAGE_SIZE = 20
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def check_name(value: object, field: str) -> str:
@@ -21,6 +25,16 @@ def check_name(value: object, field: str) -> str:
         raise InvalidRequest(f"{field} has {len(value)} characters; at most {NAME_CHARACTERS} are allowed")
     check_text(value, field)
     return value
+
+
+def check_id(value: object, field: str) -> str:
+    """An id in the one form both databases compare alike."""
+    if isinstance(value, str):
+        if _UUID.fullmatch(value):
+            return value
+        if _UUID.fullmatch(lower := value.lower()):
+            return lower
+    raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
 
 
 def check_text(value: str, field: str) -> None:

@@ -7,10 +7,10 @@ from typing import Final
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
 from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
-from kagzi.engine.checks import check_home, check_id, check_instant
+from kagzi.engine.checks import check_home, check_instant
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
 

@@ -3,7 +3,6 @@ written."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from kagzi.api.operations import (
@@ -20,13 +19,12 @@ from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
-from kagzi.core.limits import NAME_CHARACTERS, check_name, check_payload, check_text
+from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_payload, check_text
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _QUEUES: Final = 100
 _TYPES: Final = 10_000
 _LABELS: Final = 64
@@ -36,16 +34,6 @@ _REASON_CHARACTERS: Final = 2000
 _POLICY_BYTES: Final = 64 * 1024
 SHORTEST_LEASE: Final = SECOND // 10
 _LONGEST_LEASE: Final = 24 * 3600 * SECOND
-
-
-def check_id(value: object, field: str) -> str:
-    """An id in the one form both databases compare alike."""
-    if isinstance(value, str):
-        if _UUID.fullmatch(value):
-            return value
-        if _UUID.fullmatch(lower := value.lower()):
-            return lower
-    raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
 
 
 def check_home(namespace: str | None) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from kagzi.api.workers import LeaseState
 from kagzi.core.instant import Span
-from kagzi.core.limits import check_name
-from kagzi.engine.checks import check_id
+from kagzi.core.limits import check_id, check_name
 from kagzi.errors import LeaseLost, NotFound
 from kagzi.store.protocol import Store
 

@@ -11,9 +11,10 @@ from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, settled
 from kagzi.api.workers import AttachedWorker, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.core.instant import SECOND
+from kagzi.core.limits import check_id
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.births import Births
-from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_id, check_poll, check_registration
+from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_poll, check_registration
 from kagzi.engine.driven import Driven
 from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.namespaces import Namespaces

@@ -14,7 +14,7 @@ from kagzi.api.reply import Reply
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
 from kagzi.core.step import Step
@@ -22,7 +22,6 @@ from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import (
     StartCheck,
     check_filter,
-    check_id,
     check_reason,
     check_span,
 )

@@ -33,8 +33,8 @@ from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Call, Host, Reply, Stream, Text
-from kagzi.http.problems import Refused, code_of, problem_response
-from kagzi.http.reading import named_namespace, read_body, read_query
+from kagzi.http.problems import Refused, code_of, naming, problem_response
+from kagzi.http.reading import named_namespace, read_body, read_path, read_query
 from kagzi.http.routes import Route
 from kagzi.http.streaming import Streaming
 from kagzi.requests import HEADER
@@ -204,18 +204,20 @@ class Endpoint:
             return None
         namespace = request.path_params.get("namespace", named_namespace(request))
         peer = request.client.host if request.client else ""
-        return await self._gate.admit(
-            self._route.action,
-            key=shown_key(request.headers.get("authorization")),
-            namespace=namespace,
-            peer=peer,
-            request_id=lambda: request.scope["kagzi.request_id"],
-        )
+        with naming("namespace"):
+            return await self._gate.admit(
+                self._route.action,
+                key=shown_key(request.headers.get("authorization")),
+                namespace=namespace,
+                peer=peer,
+                request_id=lambda: request.scope["kagzi.request_id"],
+            )
 
     async def _answer(self, request: Request, caller: Caller | None) -> ASGIApp:
         route = self._route
+        path = read_path(request)
         query = read_query(request, route.query)
-        named = request.path_params.get("namespace", getattr(query, "namespace", None)) or ""
+        named = path.get("namespace", getattr(query, "namespace", None)) or ""
         body = None
         if route.body is not None:
             _refuse_other_sites(request)
@@ -225,7 +227,7 @@ class Endpoint:
         call: Call[Any, Any] = Call(
             self._host,
             namespace=(named if caller is None else caller.confine(named)) or DEFAULT_NAMESPACE,
-            path=request.path_params,
+            path=path,
             query=query,
             body=body,
             headers=request.headers,

@@ -21,7 +21,7 @@ from kagzi.api.events import Change, Event, Numbered, QueueChanged, RunChanged, 
 from kagzi.core.run import RunStatus
 from kagzi.http.call import Call, Namespaced, Stream
 from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
-from kagzi.http.problems import BadField
+from kagzi.http.problems import BadField, naming
 
 _LONGEST_ID = 200
 
@@ -55,7 +55,8 @@ class ResyncEvent(Struct, frozen=True, kw_only=True):
 async def stream_events(call: Call[EventsQuery, None]) -> Stream:
     run_id = call.query.run_id
     if run_id is not None:
-        run_id = (await call.engine.workflows.get(call.namespace, run_id)).run_id
+        with naming("run_id"):
+            run_id = (await call.engine.workflows.get(call.namespace, run_id)).run_id
     after = call.headers.get("last-event-id")
     if after is not None and len(after) > _LONGEST_ID:
         raise BadField("Last-Event-ID", "Last-Event-ID is not one of ours")

@@ -10,6 +10,7 @@ from kagzi.api.documents import NamespaceDocument, namespace_document
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS
 from kagzi.http.call import Call, Name, NoQuery, Reply
+from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
 
 _DisplayName = Annotated[str, Meta(max_length=255)]
@@ -30,7 +31,8 @@ class NamespacePage(Struct, frozen=True, kw_only=True):
 
 
 async def list_namespaces(call: Call[NamespacesQuery, None]) -> NamespacePage:
-    page = await call.engine.namespaces.list(page_size=call.query.limit, page_token=call.query.page)
+    with naming("page"):
+        page = await call.engine.namespaces.list(page_size=call.query.limit, page_token=call.query.page)
     return NamespacePage(
         namespaces=tuple([namespace_document(each) for each in page.items]), next=page.next, prev=page.prev
     )

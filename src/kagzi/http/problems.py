@@ -7,7 +7,8 @@ where that is one thing. Of an error nobody foresaw the caller gets the request 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Final
 
@@ -84,6 +85,15 @@ class BadField(InvalidRequest):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
+
+
+@contextmanager
+def naming(field: str) -> Iterator[None]:
+    """What is refused inside was in this part of the request."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise BadField(field, str(error)) from None
 
 
 def problem_response(error: Exception, request_id: str) -> Response:

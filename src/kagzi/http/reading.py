@@ -13,15 +13,29 @@ import msgspec
 from msgspec import Raw, Struct
 from starlette.requests import ClientDisconnect, Request
 
-from kagzi.core.limits import check_text
+from kagzi.core.limits import check_id, check_name, check_text
 from kagzi.errors import InvalidRequest, PayloadTooLarge
 from kagzi.http.limits import QUERY_PARAMETERS
-from kagzi.http.problems import BadField, Refused
+from kagzi.http.problems import BadField, Refused, naming
 
 T = TypeVar("T", bound=Struct)
 
 _PATH: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _UNKNOWN: Final = re.compile(r"unknown field `([^`]*)`")
+_MISSING: Final = re.compile(r"missing required field `([^`]*)`")
+# Whole pairs and other escapes are passed over, so that what is found is half of one.
+_HALF_A_PAIR: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+
+
+def read_path(request: Request) -> dict[str, str]:
+    """The ids and names in the address."""
+    read: dict[str, str] = {}
+    for field, value in request.path_params.items():
+        with naming(field):
+            read[field] = check_name(value, field) if field == "namespace" else check_id(value, field)
+    return read
 
 
 def read_query(request: Request, kind: type[T]) -> T:
@@ -58,7 +72,12 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
         data.decode()
     except UnicodeDecodeError:
         raise InvalidRequest("the body is not UTF-8") from None
-    body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind), kind)
+    try:
+        body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind), kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(_not_json(data, error)) from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
     check_fields(body)
     return body
 
@@ -121,14 +140,21 @@ def _convert(read: Callable[[], T], kind: type[T]) -> T:
             known = "" if where else f"; there are {', '.join(kind.__struct_encode_fields__) or 'none'}"
             raise BadField(unknown[1], f"{unknown[1][:100]} is not known here{known}") from None
         field = where[1] if where else ""
+        if missing := _MISSING.search(text):
+            field = f"{field}.{missing[1]}".lstrip(".")
+            raise BadField(field, f"{field} is missing") from None
         message = text[: where.start()] if where else text
         if choices := _choices(kind, field):
             message = f"{message}; there are {', '.join(choices)}"
         raise BadField(field, f"{field or 'the body'}: {message}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _not_json(data: bytes, error: Exception) -> str:
+    """At the end of the body msgspec takes half a surrogate pair for a body that breaks off."""
+    for found in _HALF_A_PAIR.finditer(data):
+        if half := found[1]:
+            return f"the body contains half a surrogate pair, {half.decode()}, which is not valid text"
+    return f"the body is not valid JSON: {error}"
 
 
 def _choices(kind: type[Struct], field: str) -> list[str]:
@@ -148,11 +174,9 @@ def check_fields(record: Struct) -> None:
 
 
 def check_field(value: str, name: str) -> None:
-    try:
+    with naming(name):
         check_text(name, "the name of a field")
         check_text(value, name)
-    except InvalidRequest as error:
-        raise BadField(name, str(error)) from None
 
 
 def read_json(raw: Raw, field: str) -> bytes:

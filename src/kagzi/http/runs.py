@@ -24,14 +24,14 @@ from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, St
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, check_name
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, check_id, check_name
 from kagzi.core.page import page_of
 from kagzi.core.retry import Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
-from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.errors import Conflict, NotFound
 from kagzi.http.call import Call, Name, Namespaced, Reply
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
-from kagzi.http.problems import BadField
+from kagzi.http.problems import BadField, naming
 from kagzi.http.reading import read_json
 
 DEFAULT_QUEUE: Final = "default"
@@ -87,7 +87,8 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         except NotFound:
             return RunPage(runs=(), next=None, prev=None)
         return RunPage(runs=(run_summary(found),), next=None, prev=None)
-    page = await call.engine.workflows.list(filter, page_size=query.limit, page_token=query.page)
+    with naming("page"):  # the filters have been looked at
+        page = await call.engine.workflows.list(filter, page_size=query.limit, page_token=query.page)
     return RunPage(runs=tuple([run_summary(run) for run in page.items]), next=page.next, prev=page.prev)
 
 
@@ -132,7 +133,8 @@ async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
     about = f"steps {call.namespace!r} {run_id!r} {query.name!r} {query.payloads}"
     size = query.limit
     while True:
-        page = page_of(steps, size, query.page, about, call.engine.page_tokens)
+        with naming("page"):
+            page = page_of(steps, size, query.page, about, call.engine.page_tokens)
         found = tuple([step_document(step, payloads=query.payloads) for step in page.items])
         answer = StepPage(steps=found, next=page.next, prev=page.prev)
         if size == 1 or not query.payloads or len(msgspec.json.encode(answer)) <= ANSWER_BYTES:
@@ -206,7 +208,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
     started = await call.engine.workflows.start(
         StartRun(
             namespace=call.namespace,
-            run_id=body.run_id or call.host.ids.run_id(),
+            run_id=_new_id(call, body.run_id),
             workflow_type=body.workflow,
             task_queue=body.queue,
             version=body.version,
@@ -215,7 +217,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             priority=body.priority,
             delay=0 if body.delay is None else _length(body.delay, "delay"),
             start_at=_moment(body.start_at, "start_at"),
-            timeout=None if body.timeout is None else _length(body.timeout, "timeout"),
+            timeout=_timeout(body.timeout),
             deadline_at=_moment(body.deadline, "deadline"),
             retry_policy=None if body.retry is None else _policy(body.retry),
             trace_context=call.trace,
@@ -235,13 +237,18 @@ def _started(started: Started) -> Reply:
     )
 
 
+def _new_id(call: Call[Namespaced, StartBody] | Call[Namespaced, RepeatBody], given: str | None) -> str:
+    if not given:
+        return call.host.ids.run_id()
+    with naming("run_id"):
+        return check_id(given, "run_id")
+
+
 def _idempotency_key(key: str) -> str:
     # The header is a string in double quotes by its draft, and bare in most clients.
     bare = key[1:-1] if len(key) >= 2 and key[0] == key[-1] == '"' else key
-    try:
+    with naming("Idempotency-Key"):
         return check_name(bare, "Idempotency-Key")
-    except InvalidRequest as error:
-        raise BadField("Idempotency-Key", str(error)) from None
 
 
 def _input(body: StartBody) -> bytes:
@@ -256,7 +263,7 @@ def _input(body: StartBody) -> bytes:
 
 
 def _policy(retry: RetryBody) -> bytes:
-    try:
+    with naming("retry"):
         return Retry(
             attempts=retry.attempts,
             first=retry.first,
@@ -265,8 +272,6 @@ def _policy(retry: RetryBody) -> bytes:
             jitter=retry.jitter,
             give_up_on=retry.give_up_on,
         ).encode()
-    except InvalidRequest as error:
-        raise BadField("retry", str(error)) from None
 
 
 # Ending, and beginning again.
@@ -297,7 +302,8 @@ class TerminateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 async def terminate(call: Call[Namespaced, TerminateBody]) -> Ending:
     request = TerminateRun(namespace=call.namespace, run_id=call.path["run_id"], reason=call.body.reason)
-    return _ending(await call.engine.workflows.terminate(request))
+    with naming("reason"):
+        return _ending(await call.engine.workflows.terminate(request))
 
 
 def _ending(answer: CancelAnswer) -> Ending:
@@ -325,7 +331,7 @@ async def rerun(call: Call[Namespaced, RepeatBody]) -> Reply:
 async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Reply:
     request = RepeatRun(
         namespace=call.namespace,
-        run_id=call.body.run_id or call.host.ids.run_id(),
+        run_id=_new_id(call, call.body.run_id),
         of_run_id=call.path["run_id"],
         keep_steps=keep_steps,
     )
@@ -335,11 +341,18 @@ async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Re
 # Lengths and moments.
 
 
+def _timeout(value: float | str | None) -> Span | None:
+    if value is None:
+        return None
+    length = _length(value, "timeout")
+    if not length:
+        raise BadField("timeout", "timeout must be longer than 0")
+    return length
+
+
 def _length(value: float | str, field: str) -> Span:
-    try:
+    with naming(field):
         return parse_duration(value, field)
-    except InvalidRequest as error:
-        raise BadField(field, str(error)) from None
 
 
 def _moment(text: str | None, field: str) -> Instant | None:

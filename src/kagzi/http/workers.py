@@ -16,6 +16,7 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.errors import Conflict
 from kagzi.http.call import Call, Name, Namespaced
 from kagzi.http.limits import NAMES
+from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
 
 _PAGES_OF_WORKERS: Final = 20
@@ -38,11 +39,9 @@ class WorkerPage(Struct, frozen=True, kw_only=True):
 
 async def list_workers(call: Call[WorkersQuery, None]) -> WorkerPage:
     query = call.query
-    page = await call.engine.admin.list_workers(
-        WorkerFilter(namespace=call.namespace, task_queue=query.queue, status=query.status),
-        page_size=query.limit,
-        page_token=query.page,
-    )
+    filter = WorkerFilter(namespace=call.namespace, task_queue=query.queue, status=query.status)
+    with naming("page"):
+        page = await call.engine.admin.list_workers(filter, page_size=query.limit, page_token=query.page)
     return WorkerPage(workers=tuple([worker_document(worker) for worker in page.items]), next=page.next, prev=page.prev)
 
 
