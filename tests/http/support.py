@@ -113,7 +113,8 @@ def check(method: str, response: httpx.Response) -> None:
         assert problem["status"] == response.status_code
         assert problem["request_id"] == response.headers["x-request-id"]
         return
-    operation = _operation(method, response.url.path)
+    raw_path = response.url.raw_path.decode().partition("?")[0]  # a name may contain a slash
+    operation = _operation(method, raw_path)
     described = operation["responses"][str(response.status_code)]["content"][media]
     if "schema" in described:
         _valid(response.json(), described["schema"]["$ref"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
 import pytest
 
@@ -10,6 +11,7 @@ from kagzi.api.operations import CompleteRun
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.http import limits
+from kagzi.http.app import address
 from kagzi.version import __version__
 from tests.engine.test_events import Worker
 from tests.http.support import Client, serving
@@ -85,6 +87,43 @@ async def test_namespaces(client: Client) -> None:
         there = await client.problem("GET", f"/api/v1/runs/{started['run_id']}?namespace={namespace}")
         assert there[0] == 404
     assert (await client.problem("GET", "/api/v1/namespaces/nowhere"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["a b/c", "50%", "%2F", "a%2Fb", "..", ".", "a?b#c", "ü", "a//b", "shop/disable", "+", ";"]
+)
+async def test_whatever_a_namespace_is_called_it_can_be_reached(quick: Client, name: str) -> None:
+    await quick.post("/api/v1/namespaces", {"namespace": name}, status=201)
+    address = f"/api/v1/namespaces/{quote(name, safe='').replace('.', '%2E')}"
+    assert (await quick.get(address))["namespace"] == name
+    assert (await quick.post(address, {"description": "odd"}))["description"] == "odd"
+    assert not (await quick.post(f"{address}/disable"))["enabled"]
+    listed = {each["namespace"]: each["enabled"] for each in (await quick.get("/api/v1/namespaces"))["namespaces"]}
+    assert listed == {"default": True, name: False}
+
+
+async def test_a_name_is_decoded_once_and_never_becomes_a_way(quick: Client) -> None:
+    for path in (
+        "/api/v1/namespaces/shop%252Fdisable",  # the name shop%2Fdisable
+        "/api/v1/namespaces/default/..%2f..%2fruns",
+        "/api/v1/namespaces/default%2Fdisable",
+        "/api/v1/namespaces/%2e%2e/disable",
+        "/api/v1%2Fruns",
+        "/api/v1/runs%2F",
+        "//api/v1/runs",
+    ):
+        url = quick.http.base_url.copy_with(raw_path=path.encode())
+        for method in ("GET", "POST"):
+            response = await quick.http.request(method, url, json={})
+            assert response.url.raw_path == path.encode()
+            assert response.status_code in (404, 405), (method, path, response.text)
+    assert address(b"/api/v1/x/../runs") == "/api/v1/x/../runs"  # which httpx would not send
+    assert (await quick.get("/api/v1/namespaces/default"))["enabled"]
+    status, problem = await quick.problem("GET", "/api/v1/namespaces/%ff")
+    assert (status, problem["field"]) == (400, "namespace")
+    # Another spelling of the same address (RFC 3986, 6.2.2.2).
+    other = await quick.http.get("/%61pi/v1/%6eamespaces/d%65fault")
+    assert other.json() == await quick.get("/api/v1/namespaces/default")
 
 
 async def test_probes(quick: Client, memory: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:

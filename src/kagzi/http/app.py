@@ -14,6 +14,7 @@ import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
@@ -92,6 +93,7 @@ class Entrance:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        scope["path"] = address(scope["raw_path"])
         request = Request(scope)
         request_id = name_request(request.headers.items(), self._host.ids)
         scope["kagzi.request_id"] = request_id
@@ -282,6 +284,10 @@ class _Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        # What is not UTF-8 is refused by whoever reads the name.
+        scope["path_params"] = {
+            name: unquote(value, errors="surrogateescape") for name, value in scope["path_params"].items()
+        }
         await self._by_method[method](Request(scope, receive, send), send)
 
 
@@ -300,6 +306,12 @@ async def _not_here(request: Request, error: Exception) -> Response:
 
 async def _nobody_foresaw(request: Request, error: Exception) -> Response:
     return problem_response(error, request.scope["kagzi.request_id"])
+
+
+def address(raw_path: bytes) -> str:
+    """The path as routes see it: each segment in its one spelling, still encoded. A name may contain anything, so that
+    a slash in it must not be one of the path, and dots in it lead nowhere."""
+    return "/".join(quote(unquote_to_bytes(segment), safe="") for segment in raw_path.split(b"/"))
 
 
 def is_local(header: str, names: frozenset[str]) -> bool:
