@@ -39,6 +39,12 @@ def charging(shell: Shell) -> subprocess.Popen[str]:
     return waiting
 
 
+def drains(shell: Shell) -> list[tuple[str, str]]:
+    """Of the workers of the default namespace, as the audit log has them."""
+    entries = shell("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
+    return [(entry["target"], entry["result"]) for entry in entries if "drain" in entry["action"].lower()]
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, err = process.communicate(timeout=60)
     return process.returncode, err
@@ -85,6 +91,7 @@ def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
     gone = home("workers", "drain", worker_id)
     assert (gone.code, gone.out) == (5, ""), gone
     assert "OFFLINE already" in gone.err
+    until(lambda: drains(home) == [(f"worker {worker_id}", "CONFLICT"), (f"worker {worker_id}", "OK")])
     other.send_signal(signal.SIGTERM)
     assert ended(other)[0] == 0
 

@@ -173,7 +173,7 @@ async def test_changes_are_written_down(guarded: Guarded) -> None:
     assert found == {
         ("POST /api/v1/runs/{run_id}/cancel", f"run {run_id}", "OK"),
         ("POST /api/v1/runs/{run_id}/terminate", f"run {UNKNOWN}", "NOT_FOUND"),
-        ("POST /api/v1/runs/{run_id}/rerun", "", "PERMISSION_DENIED"),
+        ("POST /api/v1/runs/{run_id}/rerun", f"run {run_id}", "PERMISSION_DENIED"),
     }
     assert {"req-1", "req-2"} <= {entry.request_id for entry in entries}
 

@@ -9,6 +9,7 @@ import pytest
 
 from kagzi.access import Role
 from kagzi.api.keys import AuditFilter
+from tests.engine.support import WORKER, new_registration
 from tests.rpc.guarded import IDS, Guarded, guarded
 
 
@@ -20,7 +21,7 @@ async def test_changes_are_audited_and_starts_are_not(server: Guarded) -> None:
         run_id = (await client.call("StartWorkflow", workflow_type="w")).run_id
         await client.call("TerminateWorkflow", run_id=run_id, reason="enough")
         await client.refused("CancelWorkflow", run_id=IDS.run_id())
-        await client.refused("DrainWorker", worker_id=IDS.token())
+        await client.refused("DrainWorker", worker_id=WORKER)
         await admin.call("CreateNamespace", namespace="made")
     await server.engine.audit.close()
     entries = (await server.engine.audit.list(AuditFilter(), page_size=100)).items
@@ -38,9 +39,45 @@ async def test_changes_are_audited_and_starts_are_not(server: Guarded) -> None:
     terminated = next(entry for entry in entries if entry.action.endswith("TerminateWorkflow"))
     assert (terminated.target, terminated.request_id) == (f"run {run_id}", "req-1")
     refused = next(entry for entry in entries if entry.action.endswith("DrainWorker"))
-    assert refused.request_id == "req-1"
+    assert (refused.target, refused.request_id) == (f"worker {WORKER}", "req-1")
     assert terminated.peer.startswith(("ipv4:", "ipv6:"))
     assert "kgz_" not in str(entries)
+
+
+async def written(server: Guarded) -> list[tuple[str, str | None, str, str]]:
+    await server.engine.audit.close()
+    entries = (await server.engine.audit.list(AuditFilter(), page_size=100)).items
+    return [
+        (entry.action.rpartition("/")[2], entry.namespace, entry.target, entry.result) for entry in reversed(entries)
+    ]
+
+
+async def test_the_drain_of_a_worker_is_told_with_its_namespace_and_what_came_of_it(light: Guarded) -> None:
+    await light.engine.workers.register(new_registration(namespace="shop"))
+    unknown = IDS.token()
+    async with light.client(None) as client:
+        assert (await client.call("DrainWorker", worker_id=WORKER)).success
+        await light.engine.workers.deregister(WORKER, "shop")
+        answer = await client.call("DrainWorker", worker_id=WORKER)
+        assert (answer.success, answer.error.exact_code) == (False, "CONFLICT")
+        await client.refused("DrainWorker", worker_id=unknown)
+    assert await written(light) == [
+        ("DrainWorker", "shop", f"worker {WORKER}", "OK"),
+        ("DrainWorker", "shop", f"worker {WORKER}", "CONFLICT"),
+        ("DrainWorker", None, f"worker {unknown}", "NOT_FOUND"),
+    ]
+
+
+async def test_a_run_that_begins_from_scratch_is_told_from_one_that_goes_on(light: Guarded) -> None:
+    async with light.client(None) as client:
+        run_id = (await client.call("StartWorkflow", workflow_type="w")).run_id
+        await client.call("TerminateWorkflow", run_id=run_id)
+        await client.call("RetryWorkflow", run_id=run_id)
+        await client.call("RetryWorkflow", run_id=run_id, from_scratch=True)
+    assert [target for action, _, target, _ in await written(light) if action == "RetryWorkflow"] == [
+        f"run {run_id}",
+        f"run {run_id} from scratch",
+    ]
 
 
 async def test_a_change_that_was_given_up_is_not_said_to_have_been_made(

@@ -106,14 +106,16 @@ class Gate:
         namespace: str | None,
         peer: str,
         request_id: Callable[[], str] = str,
+        target: Callable[[], str] = str,
         runs: int = 1,
     ) -> Caller:
         """Who calls. Raises Unauthenticated or PermissionDenied, NotFound for a namespace that does not exist, or
         LimitExceeded if runs are being started too fast there.
 
         `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
-        or empty if it names none; `Caller.confine` then says which one is meant). `request_id` is asked for what the
-        audit log shall say of a call that is refused; `runs` is how many one that starts runs would start."""
+        or empty if it names none; `Caller.confine` then says which one is meant). `request_id` and `target` are
+        asked for what the audit log shall say of a call that is refused; `runs` is how many one that starts runs would
+        start."""
         rule = ACTIONS.get(action)
         try:
             if rule is None:
@@ -125,7 +127,7 @@ class Gate:
                 caller = Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
             meant = caller.confine(namespace or "") or DEFAULT_NAMESPACE
         except (Unauthenticated, PermissionDenied) as error:
-            self._refused(error, action, key, namespace, peer, request_id)
+            self._refused(error, action, key, namespace, peer, request_id, target)
             raise
         if live.configured and caller.namespace is None and namespace and not rule.everywhere:
             await self._must_exist(namespace)
@@ -296,6 +298,7 @@ class Gate:
         namespace: str | None,
         peer: str,
         request_id: Callable[[], str],
+        target: Callable[[], str],
     ) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._sampled_at > _SAMPLE_SECONDS:
@@ -308,7 +311,7 @@ class Gate:
             actor="nobody" if shown is None else f"key:{shown.key_id}",
             action=action,
             namespace=namespace or None,
-            target="",
+            target=target(),
             request_id=request_id(),
             peer=peer,
             result=error.code,

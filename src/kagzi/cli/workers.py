@@ -139,8 +139,8 @@ async def _drain(settings: Settings, worker_id: str, wait: bool, timeout: Span |
     async with engine_of(settings) as engine:
         async with audited(engine, "workers drain", namespace=settings.namespace, target=f"worker {worker_id}"):
             worker = await engine.admin.drain_worker(worker_id, settings.namespace)
-        if worker.status is WorkerStatus.OFFLINE:
-            raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
+            if worker.status is WorkerStatus.OFFLINE:
+                raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
         if not wait:
             return worker
         try:

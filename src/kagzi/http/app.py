@@ -213,6 +213,7 @@ class Endpoint:
                 namespace=namespace,
                 peer=peer,
                 request_id=lambda: request.scope["kagzi.request_id"],
+                target=lambda: _storable(_target(request.path_params)),
             )
 
     async def _answer(self, request: Request, caller: Caller | None) -> ASGIApp:

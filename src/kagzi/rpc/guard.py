@@ -53,6 +53,7 @@ class GateGuard:
             namespace=request.namespace if method.has_namespace else None,
             peer=shown.peer_name,
             request_id=lambda: request_id(shown.headers.items(), self._ids),
+            target=lambda: _target(method, request),
             runs=len(request.starts) if method.rpc == "StartWorkflows" else 1,
         )
         if method.rpc != _HEALTH:
@@ -72,7 +73,9 @@ class GateGuard:
                 return await handle(request, call)
             result = OK
             try:
-                return await handle(request, call)
+                answer = await handle(request, call)
+                result = _told(answer)
+                return answer
             except asyncio.CancelledError:
                 result = "CANCELLED"
                 raise
@@ -101,10 +104,17 @@ def _target(method: Method, request: Any) -> str:
     fields = method.request.DESCRIPTOR.fields_by_name
     for name in _TARGETS:
         if name in fields and (value := getattr(request, name)):
-            return f"{name.removesuffix('_id')} {value}"
+            anew = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
+            return f"{name.removesuffix('_id')} {value}{anew}"
     if method.service == "NamespaceService":
         return f"namespace {request.namespace}"
     return ""
+
+
+def _told(answer: Any) -> str:
+    """An answer may say that nothing was done, and why."""
+    says_why = "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error")
+    return answer.error.exact_code if says_why else OK
 
 
 def _code(error: Exception) -> str:

@@ -12,7 +12,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
 from kagzi.core.page import BY_NUMBER, Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
-from kagzi.errors import InvalidRequest, NotFound
+from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
@@ -77,6 +77,7 @@ class AdminService:
 
     async def DrainWorker(self, request: pb.DrainWorkerRequest, call: Call) -> pb.DrainWorkerResponse:  # noqa: ARG002
         worker = await self._admin.drain_worker(request.worker_id, request.namespace or None)
+        request.namespace = worker.namespace  # the audit log is told, also if the caller did not say
         draining = worker.status is WorkerStatus.DRAINING
         message = (
             "the worker will be told with its next heartbeat" if draining else f"the worker is {worker.status} already"
@@ -84,7 +85,11 @@ class AdminService:
         error = None
         if not draining:
             error = ErrorDetail(
-                code=ERROR_CODE_PRECONDITION_FAILED, message=message, subject="worker", subject_id=worker.worker_id
+                code=ERROR_CODE_PRECONDITION_FAILED,
+                message=message,
+                subject="worker",
+                subject_id=worker.worker_id,
+                exact_code=Conflict.code,
             )
         return pb.DrainWorkerResponse(success=draining, message=message, error=error)
 
