@@ -23,6 +23,7 @@ from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 
 _LOOK = SECOND
+_AGAIN_SECONDS = 1.0
 _PREFIX = re.compile(r"^[0-9a-f][0-9a-f-]{3,35}$")
 _SKEW = 600 * SECOND  # how far the clocks of client and database may be apart
 _MOST_PAGES = 20
@@ -31,6 +32,7 @@ _MOST_PAGES = 20
 async def wait_for(engine: Engine, namespace: str, run_id: str, timeout: Span | None, *, steps: bool = False) -> Run:
     """The run when it has finished; TimeoutError if that takes too long. With `steps` each is told of on the way."""
     seen: set[tuple[str, int, StepStatus]] = set()
+    failures = 0
     try:
         async with asyncio.timeout(None if timeout is None else timeout / SECOND):
             while True:
@@ -39,9 +41,15 @@ async def wait_for(engine: Engine, namespace: str, run_id: str, timeout: Span | 
                     if steps:
                         await _tell(engine, found, seen)
                 except Unavailable as error:
-                    output.note(f"{error}; trying again")
-                    await asyncio.sleep(1)
+                    failures += 1
+                    if failures in (1, 10, 100):
+                        often = "" if failures == 1 else f" ({failures} times in a row)"
+                        output.note(f"{error}{often}; trying again")
+                    await asyncio.sleep(_AGAIN_SECONDS)
                     continue
+                if failures:
+                    output.note("it is in reach again")
+                    failures = 0
                 if found.status.finished:
                     return found
     except TimeoutError:
