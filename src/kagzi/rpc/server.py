@@ -35,7 +35,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES + limits.ENVELOPE_BYTES),
     ("grpc.max_metadata_size", limits.METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", 2 * limits.METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", limits.METADATA_BYTES),  # the same: in between gRPC throws dice
     ("grpc.so_reuseport", 0),  # two servers on one port are a mistake
     ("grpc.keepalive_time_ms", limits.KEEPALIVE_MS),
     ("grpc.keepalive_timeout_ms", limits.KEEPALIVE_TIMEOUT_MS),
