@@ -22,7 +22,7 @@ from kagzi.api.operations import Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.collector import fewer_collections
-from kagzi.connect import connect, credentials_of, default_url, engine_settings
+from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
@@ -88,6 +88,11 @@ class Kagzi(Registrar):
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = None if lease is None else _lease(lease)
+        if lease is not None and is_server(url):
+            raise InvalidRequest(
+                "the server decides how long leases last; leave `lease` out, and set "
+                "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS for the server"
+            )
         self._max_crashes = _crashes(max_crashes)
         self._settings: Settings | None = None
         self._engine: Engine | None = None
@@ -130,6 +135,11 @@ class Kagzi(Registrar):
             chosen = engine_settings(self.settings) | {"max_crashes": self._max_crashes}
             if self._lease is not None:
                 chosen["lease"] = self._lease
+                if is_server(url):  # which the code does not name, so that it may be right elsewhere
+                    logger.warning(
+                        "the lease of %s in code has no effect: the server decides how long leases last",
+                        format_span(self._lease),
+                    )
             engine = connect(
                 url,
                 retention_days=self.settings.retention_days,

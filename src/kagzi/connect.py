@@ -63,11 +63,15 @@ def connect(
         known = ", ".join(EngineSettings.__struct_fields__)
         unknown = ", ".join(sorted(set(settings) - set(EngineSettings.__struct_fields__)))
         raise InvalidRequest(f"unknown setting: {unknown}; there are {known}") from None
-    if str(url).partition("://")[0].lower() in ("grpc", "grpcs"):
+    if is_server(url):
         return _remote(url, credentials or Credentials())
     return LocalEngine(
         make_store(url, retention_days=retention_days, listen_url=listen_url), settings=chosen, coordinate=Coordinator
     )
+
+
+def is_server(url: object) -> bool:
+    return str(url).partition("://")[0].lower() in ("grpc", "grpcs")
 
 
 def engine_settings(settings: Settings) -> dict[str, Any]:

@@ -178,11 +178,15 @@ class Settings(Struct, frozen=True, kw_only=True):
         _Seconds | None,
         Meta(
             description="How often workers send heartbeats. Without it a third of "
-            "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS, which is 10 seconds."
+            "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS, which is 10 seconds. Over `grpc://` the server's setting decides."
         ),
     ] = None
     worker_visibility_timeout_secs: Annotated[
-        _Seconds, Meta(description="How long a lease lasts: the runs of a dead worker go to others after this long.")
+        _Seconds,
+        Meta(
+            description="How long a lease lasts: the runs of a dead worker go to others after this long. Over "
+            "`grpc://` the server's setting decides."
+        ),
     ] = 30.0
 
     payload_warn_threshold_bytes: Annotated[
