@@ -51,7 +51,7 @@ def cancel(runs: tuple[str, ...], grace: Span | None, url: str | None, namespace
     """Ask runs to end.
 
     One that never executed ends at once. Any other is told, and its workflow may clean up; `kagzi runs watch` waits for
-    the end. To cancel again changes nothing. Exit code 5 if a run had finished before.
+    the end. To cancel again changes nothing. Exit code 5 if a run had finished otherwise before.
     """
 
     async def change(engine: ManagedEngine, found: Run) -> CancelAnswer:
