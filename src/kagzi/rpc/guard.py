@@ -106,7 +106,7 @@ def _target(method: Method, request: Any) -> str:
         if name in fields and (value := getattr(request, name)):
             anew = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
             return f"{name.removesuffix('_id')} {value}{anew}"
-    if method.service == "NamespaceService":
+    if method.service == "NamespaceService" and method.has_namespace:
         return f"namespace {request.namespace}"
     return ""
 
