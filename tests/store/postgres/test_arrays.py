@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from asyncpg.protocol import protocol
 
-from kagzi.store.postgres.arrays import expect_lists
+from kagzi.store.postgres import arrays
 
 COLUMNS = "SELECT $1::text[], $2::bigint[], $3::bytea[], $4::uuid[], $5::integer[], $6::text[]"
 UUID = "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44"
@@ -36,8 +36,8 @@ async def test_lists_are_encoded_as_ever(postgres_url: str) -> None:
 
 def test_a_version_that_asks_in_another_way_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     other = SimpleNamespace(IterableABC=object)
-    monkeypatch.setattr("kagzi.store.postgres.arrays.protocol", other)
-    expect_lists()
+    monkeypatch.setattr(arrays, "protocol", other)
+    arrays.expect_lists()
     assert vars(other) == {"IterableABC": object}
 
 
