@@ -48,7 +48,7 @@ class Interruptible:
         return self._task.uncancel() <= self._cancelled_before and kind is asyncio.CancelledError
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def seen_through(work: Coroutine[Any, Any, T]) -> T:
     """What comes of work that is not to be left half done: whoever is cancelled meanwhile is so when it has ended."""
     task = asyncio.ensure_future(work)
     try:

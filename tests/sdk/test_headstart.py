@@ -55,6 +55,21 @@ class Claims:
     async def deregister(self, _: str) -> None: ...
 
 
+def worker_of(service: Claims, app: Kagzi, **settings: int) -> Worker:
+    """On the time of this event loop."""
+    loop = asyncio.get_running_loop()
+    clock: Any = SimpleNamespace(now=lambda: round(loop.time() * SECOND), monotonic=lambda: round(loop.time() * SECOND))
+    return Worker(
+        cast("Engine", SimpleNamespace(workers=service)),
+        app,
+        namespace="default",
+        clock=clock,
+        ids=RandomIds(clock.now),
+        settings=WorkerSettings(adopt=False, **settings),
+        heart=NoHeart,
+    )
+
+
 def play(
     scene: Callable[[Claims], Awaitable[None]], body: Callable[[], Awaitable[None]], *, concurrency: int = 100
 ) -> None:
@@ -70,20 +85,8 @@ def play(
         await step()
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        clock: Any = SimpleNamespace(
-            now=lambda: round(loop.time() * SECOND), monotonic=lambda: round(loop.time() * SECOND)
-        )
         service = Claims()
-        worker = Worker(
-            cast("Engine", SimpleNamespace(workers=service)),
-            app,
-            namespace="default",
-            clock=clock,
-            ids=RandomIds(clock.now),
-            settings=WorkerSettings(adopt=False, grace=0, concurrency=concurrency),
-            heart=NoHeart,
-        )
+        worker = worker_of(service, app, grace=0, concurrency=concurrency)
         await worker.start()
         await asyncio.sleep(1)
         assert len(service.polled_at) == 1

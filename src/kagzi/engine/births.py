@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Claim, Poll
 from kagzi.core.instant import Instant, Span
-from kagzi.interruption import to_its_end
+from kagzi.interruption import seen_through
 
 if TYPE_CHECKING:
     from kagzi.engine.wakeups import Watch
@@ -74,7 +74,7 @@ class Births:
         So nothing is born for a worker after it was seen off."""
         self.close()
         if self._reserved:
-            await to_its_end(self._all_settled())
+            await seen_through(self._all_settled())
         return self._now, tuple(self._claims.values())
 
     async def _all_settled(self) -> None:

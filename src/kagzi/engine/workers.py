@@ -22,7 +22,7 @@ from kagzi.engine.next_polls import NextPolls
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups, Watch
 from kagzi.errors import KagziError, Unavailable
-from kagzi.interruption import to_its_end
+from kagzi.interruption import seen_through
 from kagzi.store.protocol import Store
 
 
@@ -186,7 +186,7 @@ class Workers:
             watch.dirty = False
             try:
                 # Whoever repeats this poll, or sees its worker off, is to find what it has claimed.
-                polled = await to_its_end(self._store.claim(replace(poll, limit=limit), self._settings.lease))
+                polled = await seen_through(self._store.claim(replace(poll, limit=limit), self._settings.lease))
             except BaseException:
                 watch.dirty = True
                 raise

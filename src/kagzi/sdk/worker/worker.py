@@ -213,9 +213,9 @@ class Worker:
         if self._polling is not None:
             polling, self._polling = self._polling, None
             polling.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await polling
-            # A claim may have been under way. Now it counts as heard, so the next heartbeat gives its runs back.
+            # A claim may be under way, and comes to its end first, unless the engine is out of reach. Then it counts as
+            # heard, so the next heartbeat gives its runs back.
+            await asyncio.wait([polling], timeout=_LEAVE_SECONDS)
             self._heard = self._polls
 
     def hurry(self) -> None:
