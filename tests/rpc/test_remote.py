@@ -52,7 +52,7 @@ def poll_of(worker_id: str, number: int = 1, **fields: Any) -> Poll:
     )
 
 
-def registration_of(worker_id: str) -> Registration:
+def registration_of(worker_id: str, **fields: Any) -> Registration:
     return Registration(
         worker_id=worker_id,
         namespace="default",
@@ -62,6 +62,7 @@ def registration_of(worker_id: str) -> Registration:
         pid=1,
         version="1",
         concurrency=10,
+        **fields,
     )
 
 
@@ -171,19 +172,8 @@ async def test_what_is_repeated_has_one_effect() -> None:
         first = await engine.workflows.start(start_of(run_id))
         assert await engine.workflows.start(start_of(run_id)) == first
         worker_id = IDS.token()
-        registration = Registration(
-            worker_id=worker_id,
-            namespace="default",
-            queues=("q",),
-            types=(WorkflowType("w"),),
-            hostname="h",
-            pid=1,
-            version="1",
-            concurrency=5,
-            labels={"zone": "a"},
-        )
         for _ in range(2):
-            await engine.workers.register(registration)
+            await engine.workers.register(registration_of(worker_id, labels={"zone": "a"}))
         poll = poll_of(worker_id)
         (claim,) = (await engine.workers.poll(poll)).claims
         assert (await engine.workers.poll(poll)).claims == (claim,)
