@@ -333,6 +333,30 @@ async def test_a_stream_is_left_when_it_is_old_and_still_answers(monkeypatch: py
         assert (await waiting).status.finished
 
 
+async def test_a_stream_that_was_left_ends_with_its_last_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving("memory://") as server:
+        run_id = await started(server)
+        calls = AioChannel(server.target)
+        wait = workflow_pb2.WaitWorkflowRequest(run_id=run_id, wait_us=MINUTE)
+        waiting = asyncio.create_task(
+            calls.call("WorkflowService", "WaitWorkflow", wait, workflow_pb2.WaitWorkflowResponse, 30)
+        )
+        info = ("AdminService", "GetServerInfo", admin_pb2.GetServerInfoRequest(), admin_pb2.GetServerInfoResponse, 10)
+        await calls.call(*info)
+        with monkeypatch.context() as patched:
+            patched.setattr(exchange, "_OLD_SECONDS", -1.0)
+            await calls.call(*info)
+        assert calls._exchange is not None
+        assert len(calls._exchange._streams) == 2
+        terminate = workflow_pb2.TerminateWorkflowRequest(run_id=run_id)
+        await calls.call("WorkflowService", "TerminateWorkflow", terminate, workflow_pb2.TerminateWorkflowResponse, 10)
+        await waiting
+        async with asyncio.timeout(10):
+            while len(calls._exchange._streams) > 1:
+                await asyncio.sleep(0.01)
+        await calls.close()
+
+
 async def test_a_server_that_stops_answers_what_it_has_read(tmp_path: Any) -> None:
     async with engine_on(f"sqlite:///{tmp_path}/k.db") as engine:
         server = RpcServer(engine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -373,8 +374,11 @@ async def test_a_server_that_closes_sends_a_poll_elsewhere_when_its_claim_is_mad
 
 
 @pytest.mark.parametrize("rpc", ["PollTasks", "WaitWorkflow", "WaitWorkflows"])
-async def test_a_server_that_closes_does_not_say_that_there_is_nothing(rpc: str) -> None:
-    """Whoever hears that asks again, here and at once, for as long as another call keeps the server up."""
+async def test_a_server_that_closes_does_not_say_that_there_is_nothing(
+    rpc: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever hears that asks again, here and at once, for as long as another call keeps the server up. The log is not
+    filled with those who were sent away."""
     async with engine_on("memory://") as engine, RpcServer(engine) as server, Client(server.target) as client:
         await client.register("w")
         run_id = await client.start("w")
@@ -393,6 +397,7 @@ async def test_a_server_that_closes_does_not_say_that_there_is_nothing(rpc: str)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_probes_and_tools_need_no_proto() -> None:
