@@ -283,6 +283,7 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._worker.slots.end(self)
         self._flush()
 
     def _flush(self) -> None:

@@ -3,6 +3,11 @@
 A run takes a slot when it is claimed or adopted and gives it back when the worker lets go of it. A run that waits a
 moment in memory lends its slot and takes one back when its time has come, before any new run gets one; the number of
 runs that may wait so is bounded, the others park.
+
+A run whose code has come to its end needs no slot while its last words are being stored. Where more is due than there
+are slots, others are claimed meanwhile: there is `room` for them, up to once more as many as there are slots, lest what
+is stored slowly pile up here. Otherwise a slot is `free` only when the end is durable: whoever starts a run then finds
+it so, and the engine has counted it (see `engine/next_polls.py`).
 """
 
 from __future__ import annotations
@@ -26,13 +31,18 @@ class Slots:
         self.reserved = 0  # promised to runs that are being started in this process
         self.claiming = 0  # held back for a claim under way
         self._taken = 0
+        self._ending: set[Resumable] = set()
         self._lent: set[Resumable] = set()
         self._queue: deque[Resumable] = deque()
-        self._on_free = on_free
+        self._on_free = on_free  # called when there is room
 
     @property
     def free(self) -> int:
-        return self.concurrency - self._taken - self.reserved - self.claiming
+        return self.concurrency - self._taken - len(self._ending) - self.reserved - self.claiming
+
+    @property
+    def room(self) -> int:
+        return self.free + min(len(self._ending), self.concurrency)
 
     @property
     def taken(self) -> int:
@@ -41,12 +51,25 @@ class Slots:
     def take(self) -> None:
         self._taken += 1
 
+    def end(self, attempt: Resumable) -> None:
+        """Its code runs no more. Saying so twice is saying it once."""
+        if attempt not in self._ending:
+            self._let_go(attempt)
+            self._ending.add(attempt)
+            self._freed()
+
     def release(self, attempt: Resumable) -> None:
+        if attempt in self._ending:
+            self._ending.discard(attempt)
+        else:
+            self._let_go(attempt)
+        self._freed()
+
+    def _let_go(self, attempt: Resumable) -> None:
         if attempt in self._lent:
             self._lent.discard(attempt)
-            return
-        self._taken -= 1
-        self._freed()
+        else:
+            self._taken -= 1
 
     def lend(self, attempt: Resumable) -> bool:
         """Give the slot up for a short wait; False when too many wait already."""
@@ -70,7 +93,7 @@ class Slots:
 
     def _freed(self) -> None:
         self._serve()
-        if self.free > 0:
+        if self.room > 0:
             self._on_free()
 
     def _serve(self) -> None:

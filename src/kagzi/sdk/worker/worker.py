@@ -140,7 +140,7 @@ class Worker:
         self._interval: Span = 10 * SECOND
         self._payload_limit = settings.payload_limit
         self._pace: Span = self._interval  # what heartbeats now wait for
-        self._backlog = False  # the last claim came back full: starting runs here would jump the queue
+        self._backlog = False  # the last claim came back full, so more may be due: starts would jump the queue
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -278,7 +278,7 @@ class Worker:
 
     async def _poll_for_ever(self) -> None:
         while True:
-            while (full := self.slots.free <= 0) or self._suspects.trial_goes_on():
+            while (full := self._room() <= 0) or self._suspects.trial_goes_on():
                 if full:
                     self._slot_free.clear()
                     await self._slot_free.wait()
@@ -290,13 +290,17 @@ class Worker:
                 worker_id=self.worker_id,
                 queues=self.settings.queues,
                 types=self._types,
-                limit=self.slots.free,
+                limit=self._room(),
                 number=self._polls,
                 token=self.ids.token(),
                 wait=self.settings.poll_wait,
                 adopts=True,
             )
             await self._poll(poll)
+
+    def _room(self) -> int:
+        """How many runs to ask for."""
+        return self.slots.room if self._backlog else self.slots.free
 
     async def _poll(self, poll: Poll) -> None:
         """One poll, repeated with the same number and token until it is answered: a repeat claims nothing twice."""
@@ -320,7 +324,7 @@ class Worker:
         self._refusals.answered()
         self._backlog = len(polled.claims) >= poll.limit
         leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
-        room = max(0, self.slots.free)
+        room = max(0, self.slots.room)
         attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
         # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
         self._heard = poll.number
@@ -466,7 +470,7 @@ class Worker:
             self._slot_free.set()
 
     def claimable(self, limit: int) -> int:
-        self.slots.claiming = max(0, min(limit, self.slots.free + self.slots.claiming))
+        self.slots.claiming = max(0, min(limit, self._room() + self.slots.claiming))
         return self.slots.claiming
 
     def claimed(self) -> None:

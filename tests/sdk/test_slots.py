@@ -1,0 +1,148 @@
+"""A run whose code has come to its end needs no slot; where more is due, others are claimed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kagzi import Kagzi
+from kagzi.api.operations import ChunkAnswer
+from kagzi.api.workers import Poll, Polled
+from kagzi.sdk.worker.slots import Slots
+from kagzi.sdk.worker.worker import Worker
+from tests.engine.support import run
+from tests.sdk.test_headstart import Claims, until, worker_of
+
+
+class Resumed:
+    def __init__(self) -> None:
+        self.gone = False
+        self.resumed = False
+
+    def resume(self) -> None:
+        self.resumed = True
+
+
+def taken(slots: Slots) -> Resumed:
+    slots.take()
+    return Resumed()
+
+
+def test_a_run_that_ends_makes_room_at_once_and_frees_its_slot_when_it_is_let_go_of() -> None:
+    freed: list[int] = []
+    slots = Slots(2, lambda: freed.append(slots.room))
+    first, _ = taken(slots), taken(slots)
+    assert (slots.free, slots.room, freed) == (0, 0, [])
+    slots.end(first)
+    slots.end(first)
+    assert (slots.free, slots.room, freed) == (0, 1, [1])
+    slots.release(first)
+    assert (slots.free, slots.room) == (1, 1)
+
+
+def test_as_many_runs_as_there_are_slots_may_end_beside_those_at_work() -> None:
+    slots = Slots(2, lambda: None)
+    for room in (2, 2, 1, 0):
+        slots.end(taken(slots))
+        assert slots.room == room
+    assert slots.free == -2
+
+
+def test_a_run_that_waited_in_memory_gets_the_slot_of_one_that_ends() -> None:
+    slots = Slots(1, lambda: None)
+    waits = taken(slots)
+    assert slots.lend(waits)
+    works = taken(slots)
+    slots.take_back(waits)
+    assert not waits.resumed
+    slots.end(works)
+    assert waits.resumed
+    assert slots.room == 0
+    slots.release(works)
+    slots.release(waits)
+    assert (slots.free, slots.room) == (1, 1)
+
+
+def test_a_run_that_waits_in_memory_ends_there() -> None:
+    slots = Slots(1, lambda: None)
+    waits = taken(slots)
+    assert slots.lend(waits)
+    slots.end(waits)
+    assert not slots.is_lent(waits)
+    assert (slots.free, slots.room) == (0, 1)
+    slots.release(waits)
+    assert (slots.free, slots.room) == (1, 1)
+
+
+class Asked(Claims):
+    """It remembers how many runs each poll asked for, and may have as many as anybody asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.plenty = False
+
+    async def poll(self, poll: Poll) -> Polled:
+        self.asked.append(poll.limit)
+        if self.plenty:
+            self.give(*(f"{poll.number} {number}" for number in range(poll.limit)))
+        return await super().poll(poll)
+
+
+def play(slots: int, scene: Callable[[Asked, Worker], Awaitable[None]]) -> None:
+    """The runs of this worker do nothing but end."""
+    app = Kagzi("memory://")
+
+    @app.workflow(name="order")
+    async def order() -> None: ...
+
+    async def main() -> None:
+        service = Asked()
+        worker = worker_of(service, app, grace=0, concurrency=slots)
+        await worker.start()
+        await asyncio.sleep(1)
+        await scene(service, worker)
+        stopping = asyncio.create_task(worker.stop())
+        while not stopping.done():
+            service.settle()
+            await asyncio.sleep(0.1)
+
+    run(main)
+
+
+def test_where_more_is_due_a_worker_asks_for_it_while_ends_are_stored() -> None:
+    async def scene(service: Asked, worker: Worker) -> None:
+        service.give("one", "two")
+        await until(lambda: len(service.unsettled), 2)
+        await until(lambda: len(service.asked), 2)
+        service.give("three")
+        await until(lambda: len(service.unsettled), 3)
+        assert service.asked[0] == 2
+        assert 1 <= service.asked[1] <= 2
+        assert len(worker.heartbeat()[0].held) == 3  # until their ends are durable they are this worker's
+
+    play(2, scene)
+
+
+def test_but_not_for_more_than_it_has_slots() -> None:
+    async def scene(service: Asked, _: Worker) -> None:
+        service.plenty = True
+        service.give("one", "two")
+        await asyncio.sleep(10)
+        assert len(service.unsettled) == 4
+        service.unsettled.pop(0).settle(ChunkAnswer.DONE)
+        await asyncio.sleep(10)
+        assert len(service.unsettled) == 4
+        service.plenty = False
+
+    play(2, scene)
+
+
+def test_where_nothing_more_is_due_a_slot_is_free_when_the_end_is_stored() -> None:
+    async def scene(service: Asked, _: Worker) -> None:
+        service.give("one")
+        await until(lambda: len(service.unsettled), 1)
+        await asyncio.sleep(1)
+        assert service.asked == [2, 1]
+
+    play(2, scene)
