@@ -5,8 +5,9 @@ too, each from an environment of its own, so it needs nothing but the standard l
 
 Where a choice had to be made it went to the peer:
 - Each peer runs in several settings and only its best one counts.
-- W4 and W5 time a peer from the first line of its workflow function to the last, and Kagzi from the
-  call that starts the run to the result in the caller's hands.
+- W4 and W5 time DBOS and Absurd from the first line of their workflow function to the last, because their callers
+  would ask again and again for the result. Kagzi is timed from the call that starts the run to the result in the
+  caller's hands, and so is Restate, whose callers wait for the answer to one request as Kagzi's do.
 - Peers that learn of a result by asking again and again are not made to ask for each run in W1, W2
   and W6: a single query counts the finished rows. Kagzi's callers wait for each of their results.
 - DBOS does not park sleeping runs. In W6 it may hold all of them in memory, without a limit of slots. So may

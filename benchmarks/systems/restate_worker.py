@@ -30,7 +30,7 @@ STEPS = "SELECT count(*) AS found FROM sys_journal WHERE entry_type IN ('Notific
 
 class Restate:
     counted = False
-    times_itself = True
+    times_itself = False
 
     def __init__(self, task: Task) -> None:
         self._options = task.options

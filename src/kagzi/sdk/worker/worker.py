@@ -334,7 +334,9 @@ class Worker:
             del attempts[room:]
         if attempts:
             self.loop.call_soon(self._begin_all, self._suspects.sift(attempts))
-            if len(self._held) == len(attempts) and not self._backlog:
+            if self._backlog:
+                await asyncio.sleep(0)  # those that come to their end at once make room for what is asked for next
+            elif len(self._held) == len(attempts):
                 await self._headstart.of(attempts)
 
     def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
