@@ -123,7 +123,7 @@ class Report:
     def _best(self, store: str, workload: Workload, system: str) -> Cell | None:
         cells = [
             Cell(name, self._medians(store, workload.key, system, name)[workload.metric])
-            for found, name in self._settings(store, workload.key)
+            for found, name in self._settings(store, workload.key, counting=True)
             if found == system
         ]
         if not cells:
@@ -131,11 +131,11 @@ class Report:
         choose = max if workload.more_is_better else min
         return choose(cells, key=lambda cell: cell.value)
 
-    def _settings(self, store: str, key: str) -> list[tuple[str, str]]:
+    def _settings(self, store: str, key: str, *, counting: bool = False) -> list[tuple[str, str]]:
         found = (
             (m.setting.system, m.setting.name)
             for m in self._measurements
-            if m.setting.store == store and m.workload == key
+            if m.setting.store == store and m.workload == key and (m.setting.counts or not counting)
         )
         return list(dict.fromkeys(found))
 
