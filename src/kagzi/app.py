@@ -77,7 +77,7 @@ class Kagzi(Registrar):
         key: str | None = None,
         codec: Codec | None = None,
         lease: Duration | None = None,
-        max_crashes: int = 10,
+        max_crashes: int | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
@@ -88,12 +88,17 @@ class Kagzi(Registrar):
         self._clock: Clock = clock or SystemClock()
         self._ids: IdSource = ids or RandomIds(self._clock.now)
         self._lease = None if lease is None else _lease(lease)
+        self._max_crashes = None if max_crashes is None else _crashes(max_crashes)
         if lease is not None and is_server(url):
             raise InvalidRequest(
                 "the server decides how long leases last; leave `lease` out, and set "
                 "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS for the server"
             )
-        self._max_crashes = _crashes(max_crashes)
+        if max_crashes is not None and is_server(url):
+            raise InvalidRequest(
+                "the server decides when to give up a run that kills its workers, which is after 10 crashes; leave "
+                "`max_crashes` out"
+            )
         self._settings: Settings | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
@@ -132,10 +137,15 @@ class Kagzi(Registrar):
         self._owns_engine = engine is None
         if engine is None:
             url = default_url(self.settings) if self.url is None else self.url
-            chosen = engine_settings(self.settings) | {"max_crashes": self._max_crashes}
+            chosen = engine_settings(self.settings)
+            # What follows may be right elsewhere, since the code names no server here.
+            if self._max_crashes is not None:
+                chosen["max_crashes"] = self._max_crashes
+                if is_server(url):
+                    logger.warning("max_crashes in code has no effect: the server gives a run up after 10 crashes")
             if self._lease is not None:
                 chosen["lease"] = self._lease
-                if is_server(url):  # which the code does not name, so that it may be right elsewhere
+                if is_server(url):
                     logger.warning(
                         "the lease of %s in code has no effect: the server decides how long leases last",
                         format_span(self._lease),

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from kagzi import InvalidRequest, Kagzi, KagziError, SchemaMismatch, Unavailable
+from kagzi.engine.settings import EngineSettings
 from kagzi.rpc.server import RpcServer
 from kagzi.settings import load
 from kagzi.testing.postgres import PostgresServer
@@ -202,17 +203,24 @@ def test_how_long_leases_last_a_server_decides(url: str) -> None:
         Kagzi(url, lease="5s")
 
 
-async def test_a_lease_that_was_meant_for_another_place_is_said_to_have_no_effect(
+@pytest.mark.parametrize("url", ["grpc://server:50051", "GRPCS://one:50051,two:50051"])
+def test_when_to_give_a_run_up_a_server_decides(url: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"server decides .* after {EngineSettings().max_crashes} crashes"):
+        Kagzi(url, max_crashes=3)
+
+
+async def test_what_was_meant_for_another_place_is_said_to_have_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The URL of a command or of the settings may lead to a server, whatever the code was written for."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS", "20")  # shared by all processes, and nobody's mistake
     async with engine_on("memory://") as engine, RpcServer(engine) as server:
-        for app in (Kagzi("sqlite:///x.db", lease="5s"), Kagzi("sqlite:///x.db")):
+        for app in (Kagzi("sqlite:///x.db", lease="5s", max_crashes=3), Kagzi("sqlite:///x.db")):
             app.override(load().settings, url=f"grpc://{server.target}")
             await app.open()
             await app.close()
-    assert [record.message for record in caplog.records if "lease" in record.message] == [
-        "the lease of 5s in code has no effect: the server decides how long leases last"
+    assert [record.message for record in caplog.records if "no effect" in record.message] == [
+        f"max_crashes in code has no effect: the server gives a run up after {EngineSettings().max_crashes} crashes",
+        "the lease of 5s in code has no effect: the server decides how long leases last",
     ]

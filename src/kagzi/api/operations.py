@@ -228,7 +228,8 @@ class RepeatRun(Struct, frozen=True, kw_only=True):
     id of the old one (`external_id`) stays with it. The caller makes `run_id`, so repeating this is harmless.
 
     With `keep_steps` the new run begins with what the old one has recorded, up to its first final failure or to its
-    cancellation; without, from scratch. The answer is `Started`, NotFound, or Conflict for a run that has not finished.
+    cancellation; without, from scratch. The answer is `Started`, NotFound, or Conflict for a run that has not finished
+    and for a `run_id` that another run has.
     """
 
     namespace: str

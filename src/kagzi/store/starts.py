@@ -1,4 +1,4 @@
-"""Starts that find an id taken: whether the run that has it is the one they ask for. One rule for both databases."""
+"""Starts and repeats that find an id taken: whether the run that has it is the one they ask for. For both databases."""
 
 from __future__ import annotations
 
@@ -45,3 +45,8 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
         f"id {start.external_id!r} belongs to run {found.run_id} of {found.workflow_type}, which was started with "
         "another type or input"
     )
+
+
+def id_taken(run_id: str, workflow_type: str) -> Conflict:
+    """For a run that is to be like another, and is to have this id."""
+    return Conflict(f"run id {run_id} belongs to another run, of {workflow_type}")

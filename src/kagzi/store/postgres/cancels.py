@@ -9,8 +9,9 @@ from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Sta
 from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.errors import Conflict, NotFound
+from kagzi.errors import Conflict, NotFound, Unavailable
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.starts import id_taken
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -71,8 +72,11 @@ async def _repeat(connection: Connection, request: RepeatRun, now: Instant | Non
         keep = await connection.fetchval(_KEEP_OF_RUN, namespace, source) if request.keep_steps else 0
         row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
         if row is None:
-            row = await connection.fetchrow(_FIND_REPEAT, namespace, run_id)
-            assert row is not None  # nobody deletes a run that is younger than the one that is locked
+            row = await connection.fetchrow(_FIND_REPEAT, namespace, run_id, source, keep)
+            if row is None:
+                return Unavailable("the run with this id has just been deleted; trying again is safe")
+            if not row["same"]:
+                return id_taken(run_id, row["workflow_type"])
         else:
             await connection.execute(_COPY_INPUT, namespace, source, run_id)
             if keep > 0:

@@ -12,6 +12,7 @@ from kagzi.errors import Conflict, NotFound
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import SQL
+from kagzi.store.starts import id_taken
 
 
 def apply_request(
@@ -77,5 +78,8 @@ def _repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) ->
         connection.execute(SQL["copy_input"], (*source, request.run_id))
         if keep > 0:
             connection.execute(SQL["copy_steps"], (*source, request.run_id, keep))
-    row = connection.execute(SQL["find_repeat"], (request.namespace, request.run_id)).fetchone()
+    wanted = (request.namespace, request.run_id, request.of_run_id, keep)
+    row = connection.execute(SQL["find_repeat"], wanted).fetchone()
+    if not row[3]:
+        return id_taken(request.run_id, row[2])
     return Started(run_id=request.run_id, status=RunStatus(row[0]), available_at=row[1] or 0)

@@ -445,6 +445,23 @@ class TestRepeats:
         assert await bench.state(request.run_id) == before
         await bench.done(claim, CompleteRun(output=b"1"))
 
+    async def test_an_id_that_another_run_has_is_a_conflict(self, bench: Bench) -> None:
+        source = await self.failed_run(bench)
+        stranger = await self.failed_run(bench)
+        kept = self.repeat(bench, source)
+        await bench.answer(kept)
+        taken = [stranger, source, kept.run_id]
+        before = [await bench.state(run_id) for run_id in taken]
+
+        for run_id, keep_steps in zip(taken, (True, True, False), strict=True):
+            request = replace(self.repeat(bench, source, keep_steps=keep_steps), run_id=run_id)
+            answer = await bench.answer(request)
+
+            assert isinstance(answer, Conflict)
+            assert run_id in str(answer)
+
+        assert [await bench.state(run_id) for run_id in taken] == before
+
     @pytest.mark.parametrize("keep_steps", [True, False])
     async def test_a_live_run_is_a_conflict(self, bench: Bench, keep_steps: bool) -> None:
         claim = await bench.started_claim()

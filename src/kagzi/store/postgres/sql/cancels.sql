@@ -92,7 +92,12 @@ FROM kagzi.step_runs AS s
 WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq <= $4::integer;
 
 -- name: find_repeat
--- A repeated run that was there before: this request came twice.
-SELECT r.status, r.available_at
+-- The run that has this id already, and whether it is what is asked for: then this request came twice.
+SELECT r.status, r.available_at, r.workflow_type,
+       r.run_id <> s.run_id AND r.external_id IS NULL AND r.task_queue = s.task_queue
+           AND r.workflow_type = s.workflow_type AND r.version = s.version AND r.input IS NOT DISTINCT FROM s.input
+           AND r.origin_run_id
+               IS NOT DISTINCT FROM CASE WHEN $4::integer > 0 THEN coalesce(s.origin_run_id, s.run_id) END AS same
 FROM kagzi.workflow_runs AS r
+JOIN kagzi.workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = $3::uuid
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;

@@ -67,5 +67,11 @@ FROM step_runs
 WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq <= ?4;
 
 -- name: find_repeat
--- The run that a repeat has made.
-SELECT status, available_at FROM workflow_runs WHERE namespace = ?1 AND run_id = ?2;
+-- The run that has this id, and whether it is what is asked for; if it was there before, this request came twice.
+SELECT r.status, r.available_at, r.workflow_type,
+       r.run_id <> s.run_id AND r.external_id IS NULL AND r.task_queue = s.task_queue
+           AND r.workflow_type = s.workflow_type AND r.version = s.version AND r.input IS s.input
+           AND r.origin_run_id IS CASE WHEN ?4 > 0 THEN coalesce(s.origin_run_id, s.run_id) END
+FROM workflow_runs AS r
+JOIN workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = ?3
+WHERE r.namespace = ?1 AND r.run_id = ?2;
