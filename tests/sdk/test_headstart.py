@@ -26,6 +26,7 @@ class Claims:
     """An engine's worker service that gives runs to polls, and stores nothing until it is told to."""
 
     def __init__(self) -> None:
+        self.now = 0
         self.polled_at: list[float] = []
         self.unsettled: list[Reply[ChunkAnswer]] = []
         self._runs: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
@@ -36,7 +37,7 @@ class Claims:
     async def poll(self, _: Poll) -> Polled:
         self.polled_at.append(asyncio.get_running_loop().time())
         runs = await self._runs.get()
-        return Polled(now=0, claims=tuple(new_claim(run_id, 60 * SECOND) for run_id in runs))
+        return Polled(now=self.now, claims=tuple(new_claim(run_id, 60 * SECOND) for run_id in runs))
 
     def give(self, *runs: str) -> None:
         self._runs.put_nowait(runs)

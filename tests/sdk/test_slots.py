@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from kagzi import Kagzi
 from kagzi.api.operations import ChunkAnswer
 from kagzi.api.workers import Poll, Polled
+from kagzi.core.instant import SECOND
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
 from tests.engine.support import run
@@ -89,16 +90,21 @@ class Asked(Claims):
         return await super().poll(poll)
 
 
-def play(slots: int, scene: Callable[[Asked, Worker], Awaitable[None]]) -> None:
-    """The runs of this worker do nothing but end."""
+def ending_at_once() -> Kagzi:
     app = Kagzi("memory://")
 
-    @app.workflow(name="order")
+    @app.workflow
     async def order() -> None: ...
+
+    return app
+
+
+def play(slots: int, scene: Callable[[Asked, Worker], Awaitable[None]], app: Kagzi | None = None) -> None:
+    """Runs of the workflow `order`, which does nothing but end if no app says otherwise."""
 
     async def main() -> None:
         service = Asked()
-        worker = worker_of(service, app, grace=0, concurrency=slots)
+        worker = worker_of(service, app or ending_at_once(), grace=0, concurrency=slots)
         await worker.start()
         await asyncio.sleep(1)
         await scene(service, worker)
@@ -136,6 +142,28 @@ def test_but_not_for_more_than_it_has_slots() -> None:
         service.plenty = False
 
     play(2, scene)
+
+
+def test_a_run_whose_wait_is_over_keeps_its_slot() -> None:
+    """Else the worker would ask for more than it has a place for, and give it back."""
+    app = Kagzi("memory://")
+
+    @app.step
+    async def work() -> None:
+        await asyncio.sleep(10)
+
+    @app.workflow
+    async def order() -> None:
+        await asyncio.sleep(0.5)
+        await work()
+
+    async def scene(service: Asked, _: Worker) -> None:
+        service.now = SECOND  # the run began at 0, so it has slept
+        service.give("one")
+        await until(lambda: len(service.unsettled), 1)
+        assert service.asked == [1]
+
+    play(1, scene, app)
 
 
 def test_where_nothing_more_is_due_a_slot_is_free_when_the_end_is_stored() -> None:

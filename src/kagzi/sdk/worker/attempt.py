@@ -140,6 +140,10 @@ class Attempt:
     ) -> None:
         self.execution = execution
         execution.begin(workflow, encode_result, cancel=self.cancelling)
+        if execution.idle and (due := execution.next_due()) is not None and due <= self.now():
+            # It has slept, and was claimed because that is over. Were it to wait for that once more, it would lend its
+            # slot, and the worker ask for a run that it has no place for when this one goes on.
+            execution.tick()
         self._after()
 
     def fail(self, failure: Failure) -> None:
