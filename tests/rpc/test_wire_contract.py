@@ -256,7 +256,7 @@ OURS: dict[str, str] = {
     "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string",
     "PollTasksRequest": (
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "
-        "6 number int64, 7 token string, 8 wait_us int64"
+        "6 number int64, 7 token string, 8 wait_us int64, 9 ending int32"
     ),
     "PollTasksResponse": "1 now_us int64, 2 claims *Claim",
     "Claim": (

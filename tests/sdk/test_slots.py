@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
 
 from kagzi import Kagzi
-from kagzi.api.operations import ChunkAnswer
+from kagzi.api.operations import Answer, Chunk, ChunkAnswer, HandBackRun, Write
 from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND
+from kagzi.engine.local import LocalEngine
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
-from tests.engine.support import run
+from tests.engine.support import new_engine, new_start, run
 from tests.sdk.test_headstart import Claims, until, worker_of
 
 
@@ -174,3 +178,89 @@ def test_where_nothing_more_is_due_a_slot_is_free_when_the_end_is_stored() -> No
         assert service.asked == [2, 1]
 
     play(2, scene)
+
+
+def test_many_runs_that_waited_in_memory_end_one_after_the_other() -> None:
+    """Each gives its slot to the next: not within each other, or there would be no end to the stack."""
+    app = Kagzi("memory://")
+    naps, go_on = [900], asyncio.Event()
+
+    @app.step
+    async def work() -> None:
+        await go_on.wait()
+
+    @app.workflow
+    async def order() -> None:
+        if naps[0]:
+            naps[0] -= 1
+            await asyncio.sleep(0.5)
+        else:
+            await work()
+
+    async def scene(service: Asked, worker: Worker) -> None:
+        for group in range(9):
+            service.give(*(f"nap {group} {number}" for number in range(100)))
+            await asyncio.sleep(0.001)
+        service.give(*(f"work {number}" for number in range(100)))
+        await asyncio.sleep(0.9)
+        assert (len(worker.heartbeat()[0].held), worker.slots.taken) == (1000, 100)
+        go_on.set()
+        async with asyncio.timeout(10):
+            while worker.heartbeat()[0].held:
+                service.settle()
+                await asyncio.sleep(0.1)
+        assert worker.heartbeat()[0].completed == 1000
+
+    play(100, scene, app)
+
+
+@pytest.mark.parametrize("slots", [1, 10])
+def test_no_place_is_offered_twice(slots: int) -> None:
+    """Neither by the worker, whose poll counts runs that end, nor by the engine when their ends are stored."""
+    app = Kagzi("memory://")
+    patience = [0.0]
+
+    @app.step
+    async def work() -> None:
+        await asyncio.sleep(patience[0])
+
+    @app.workflow
+    async def order() -> None:
+        if patience[0]:
+            await work()
+
+    async def main() -> None:
+        async with new_engine() as engine:
+            handed_back = slowed_down(engine)
+            for _ in range(slots):
+                await engine.workflows.start(new_start(engine, input=b"[]"))
+            worker = worker_of(cast("Any", engine.workers), app, queues=("shop",), concurrency=slots, grace=0)
+            await worker.start()
+            await asyncio.sleep(0.05)
+            assert not worker.heartbeat()[0].held
+            patience[0] = 20.0
+            await asyncio.gather(*(engine.workflows.start(new_start(engine, input=b"[]")) for _ in range(slots)))
+            for _ in range(3 * slots):
+                await engine.workflows.start(new_start(engine, input=b"[]"))
+            await asyncio.sleep(200)
+            await worker.stop()
+            assert handed_back == []
+
+    run(main)
+
+
+def slowed_down(engine: LocalEngine) -> list[str]:
+    """Its store takes its time. The runs that are handed back."""
+    handed_back: list[str] = []
+    store: Any = engine.store
+    apply = store.apply
+
+    async def slowly(writes: Sequence[Write], *rest: Any) -> list[Answer]:
+        chunks = [write for write in writes if isinstance(write, Chunk)]
+        handed_back.extend(chunk.run_id for chunk in chunks if isinstance(chunk.operations[-1], HandBackRun))
+        await asyncio.sleep(0.01)
+        answers: list[Answer] = await apply(writes, *rest)
+        return answers
+
+    store.apply = slowly
+    return handed_back

@@ -229,7 +229,7 @@ class RepeatRun(Struct, frozen=True, kw_only=True):
 
     With `keep_steps` the new run begins with what the old one has recorded, up to its first final failure or to its
     cancellation; without, from scratch. The answer is `Started`, NotFound, or Conflict for a run that has not finished
-    and for a `run_id` that another run has.
+    and for a `run_id` that a run has which differs from what is asked for.
     """
 
     namespace: str

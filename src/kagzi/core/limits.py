@@ -11,6 +11,7 @@ NAME_CHARACTERS = 255
 PAYLOAD_BYTES = 2 * 1024 * 1024
 PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100
+CLAIMS = 1000  # that one poll brings
 DEFAULT_PAGE_SIZE = 20
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

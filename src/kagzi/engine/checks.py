@@ -202,6 +202,7 @@ def check_poll(poll: Poll) -> None:
     check_queues(poll.queues)
     check_types(poll.types)
     check_number(poll.limit, "limit", 1, _CONCURRENCY)
+    check_number(poll.ending, "ending", 0, poll.limit)
     check_number(poll.number, "poll number", 1, 2**31 - 1)
     check_span(poll.wait, "wait", 0, LONGEST)
 

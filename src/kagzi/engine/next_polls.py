@@ -60,9 +60,11 @@ class NextPolls:
         offer.births.widen(room, self._settings.claim_limit)
 
     def let_go(self, poll: Poll, watch: Watch) -> None:
-        """The worker has let go of a run, and knew nothing of that when it made its latest poll. One that comes often
-        has a place more when it comes next."""
-        if watch.polls or self._loop.time() - watch.polled_at < _KEPT_SECONDS:
+        """The worker has let go of a run. If its latest poll did not count on that, and it comes often, it has a place
+        more when it comes next."""
+        if watch.ending > 0:
+            watch.ending -= 1
+        elif watch.polls or self._loop.time() - watch.polled_at < _KEPT_SECONDS:
             self.offer(poll, watch, 1)
 
     def awaits(self, poll: Poll, watch: Watch) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
+from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
 from kagzi.errors import InvalidRequest
 
 _MINUTE = 60 * SECOND
@@ -17,7 +17,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     heartbeat: Span | None = None  # None is a third of the lease
     worker_stale: Span = 30 * SECOND  # without a heartbeat for this long a worker is OFFLINE
     max_crashes: int = 10  # leases that ran out in a row without a new event; then the run is poison
-    claim_limit: int = 1000  # the most runs one poll brings
+    claim_limit: int = CLAIMS  # the most runs one poll brings
 
     # The batcher.
     batch_writes: int = 1000

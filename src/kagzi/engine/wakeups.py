@@ -54,6 +54,7 @@ class Watch:
         self.dirty = True  # something may be due
         self.number = 0  # of the worker's latest poll
         self.poll: Poll | None = None  # the latest
+        self.ending = 0  # runs whose end is to come, and whose places that poll has counted
         self.polls = 0  # under way
         self.polled_at = now
         self.births: Births | None = None  # of the poll that waits

@@ -77,6 +77,7 @@ class Workers:
         else:
             watch.number = poll.number
             watch.poll = poll
+            watch.ending = poll.ending
             watch.handed_out = None
             watch.release()  # a poll that still waits has been given up
         watch.begin_poll()

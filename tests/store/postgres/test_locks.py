@@ -12,6 +12,7 @@ import pytest
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun, HandBackRun
 from kagzi.api.workers import Heartbeat
 from kagzi.core.run import RunStatus
+from kagzi.engine.batcher import Batcher
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
@@ -149,23 +150,29 @@ async def test_concurrent_claims_respect_their_limits_and_share_nothing(bench: B
 async def test_a_cancelled_caller_leaves_its_write_to_finish(
     bench: Bench, connection: asyncpg.Connection, postgres_database: str
 ) -> None:
+    """As it goes through an engine: the batcher's task is nobody's to cancel."""
     claim = await bench.started_claim()
     other = await asyncpg.connect(postgres_database)
     holding = other.transaction()
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs FOR UPDATE")
+    batcher = Batcher(lambda writes: bench.store.apply(writes, LEASE))
 
-    write = asyncio.create_task(bench.send(claim, bench.completed("charge", 1)))
+    async def write() -> None:
+        await batcher.submit(bench.chunk(claim, bench.completed("charge", 1)))
+
+    writing = asyncio.create_task(write())
     await until_somebody_waits(connection)
-    write.cancel()
+    writing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await write
+        await writing
+    await connection.execute("SELECT pg_sleep(0.05)")  # in which the query would be cancelled, if it were to be
+    await until_somebody_waits(connection)
     await holding.rollback()
-
-    # The same lane, so this comes after it; the query was not cancelled.
-    await bench.done(claim, CompleteRun(output=b"1"))
-    assert [step.step_id for step in await bench.steps(claim.run_id)] == ["charge"]
     await other.close()
+
+    await batcher.close()
+    assert [step.step_id for step in await bench.steps(claim.run_id)] == ["charge"]
 
 
 async def test_duties_skip_what_somebody_holds(bench: Bench, postgres_database: str) -> None:

@@ -195,6 +195,7 @@ def poll_to_wire(poll: Poll) -> pb.PollTasksRequest:
         number=poll.number,
         token=poll.token,
         wait_us=poll.wait,
+        ending=poll.ending,
     )
 
 
@@ -209,6 +210,7 @@ def poll_from_wire(request: pb.PollTasksRequest, namespace: str) -> Poll:
         token=request.token,
         wait=request.wait_us,
         adopts=True,
+        ending=request.ending,
     )
 
 

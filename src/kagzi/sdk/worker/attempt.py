@@ -265,7 +265,7 @@ class Attempt:
 
     def _ring(self) -> None:
         self._timer = None
-        self.resume()
+        self._go_on()
 
     def _due(self) -> None:
         self._timer = None
@@ -273,6 +273,9 @@ class Attempt:
 
     def resume(self) -> None:
         """The wait is over and there is a slot again."""
+        self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
         if self.execution is None or self._last is not None:
             return
         if self.cancelling and not self.execution.cancelled:
@@ -287,8 +290,8 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._worker.slots.end(self)
         self._flush()
+        self._worker.slots.end(self)
 
     def _flush(self) -> None:
         if self._in_flight or not self._outbox or self.gone:

@@ -7,7 +7,7 @@ runs that may wait so is bounded, the others park.
 A run whose code has come to its end needs no slot while its last words are being stored. Where more is due than there
 are slots, others are claimed meanwhile: there is `room` for them, up to once more as many as there are slots, lest what
 is stored slowly pile up here. Otherwise a slot is `free` only when the end is durable: whoever starts a run then finds
-it so, and the engine has counted it (see `engine/next_polls.py`).
+it so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ WAITING_PER_SLOT = 10
 class Resumable(Protocol):
     gone: bool
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """Go on, soon: not within this call, since going on may end the run, which gives its slot to the next."""
+        ...
 
 
 class Slots:
@@ -41,8 +43,13 @@ class Slots:
         return self.concurrency - self._taken - len(self._ending) - self.reserved - self.claiming
 
     @property
+    def ending(self) -> int:
+        """How many places there are for others meanwhile."""
+        return min(len(self._ending), self.concurrency)
+
+    @property
     def room(self) -> int:
-        return self.free + min(len(self._ending), self.concurrency)
+        return self.free + self.ending
 
     @property
     def taken(self) -> int:

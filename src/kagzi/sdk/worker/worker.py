@@ -32,7 +32,7 @@ from kagzi.clock import Clock
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
-from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
 from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError
@@ -285,16 +285,18 @@ class Worker:
                 else:
                     await asyncio.sleep(_TRIAL_LOOK_SECONDS)
             self._polls += 1
+            room = min(self._room(), CLAIMS)
             poll = Poll(
                 namespace=self._namespace,
                 worker_id=self.worker_id,
                 queues=self.settings.queues,
                 types=self._types,
-                limit=self._room(),
+                limit=room,
                 number=self._polls,
                 token=self.ids.token(),
                 wait=self.settings.poll_wait,
                 adopts=True,
+                ending=max(0, room - max(0, self.slots.free)),
             )
             await self._poll(poll)
 
@@ -468,7 +470,7 @@ class Worker:
     def decline(self, lease: BirthLease) -> None:
         self._reserved_at.pop(lease.token, None)
         self.slots.reserved -= 1
-        if self.slots.free > 0:
+        if self._room() > 0:
             self._slot_free.set()
 
     def claimable(self, limit: int) -> int:

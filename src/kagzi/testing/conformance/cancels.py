@@ -446,14 +446,14 @@ class TestRepeats:
         await bench.done(claim, CompleteRun(output=b"1"))
 
     async def test_an_id_that_another_run_has_is_a_conflict(self, bench: Bench) -> None:
-        source = await self.failed_run(bench)
-        stranger = await self.failed_run(bench)
+        source = await self.failed_run(bench, input=b"x" * 5000)
+        stranger = await self.failed_run(bench, input=b"y" * 5000)
         kept = self.repeat(bench, source)
         await bench.answer(kept)
-        taken = [stranger, source, kept.run_id]
+        taken = [stranger, stranger, source, kept.run_id]
         before = [await bench.state(run_id) for run_id in taken]
 
-        for run_id, keep_steps in zip(taken, (True, True, False), strict=True):
+        for run_id, keep_steps in zip(taken, (True, False, True, False), strict=True):
             request = replace(self.repeat(bench, source, keep_steps=keep_steps), run_id=run_id)
             answer = await bench.answer(request)
 

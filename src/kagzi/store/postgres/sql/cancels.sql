@@ -95,9 +95,14 @@ WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.
 -- The run that has this id already, and whether it is what is asked for: then this request came twice.
 SELECT r.status, r.available_at, r.workflow_type,
        r.run_id <> s.run_id AND r.external_id IS NULL AND r.task_queue = s.task_queue
-           AND r.workflow_type = s.workflow_type AND r.version = s.version AND r.input IS NOT DISTINCT FROM s.input
+           AND r.workflow_type = s.workflow_type AND r.version = s.version
+           AND coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data)
            AND r.origin_run_id
                IS NOT DISTINCT FROM CASE WHEN $4::integer > 0 THEN coalesce(s.origin_run_id, s.run_id) END AS same
 FROM kagzi.workflow_runs AS r
 JOIN kagzi.workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = $3::uuid
+LEFT JOIN kagzi.workflow_payloads AS rp
+    ON rp.namespace = r.namespace AND rp.run_id = r.run_id AND rp.kind = 'input'
+LEFT JOIN kagzi.workflow_payloads AS sp
+    ON sp.namespace = s.namespace AND sp.run_id = s.run_id AND sp.kind = 'input'
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;

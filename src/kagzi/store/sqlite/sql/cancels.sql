@@ -70,8 +70,11 @@ WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq <= ?4;
 -- The run that has this id, and whether it is what is asked for; if it was there before, this request came twice.
 SELECT r.status, r.available_at, r.workflow_type,
        r.run_id <> s.run_id AND r.external_id IS NULL AND r.task_queue = s.task_queue
-           AND r.workflow_type = s.workflow_type AND r.version = s.version AND r.input IS s.input
+           AND r.workflow_type = s.workflow_type AND r.version = s.version
+           AND coalesce(r.input, rp.data) IS coalesce(s.input, sp.data)
            AND r.origin_run_id IS CASE WHEN ?4 > 0 THEN coalesce(s.origin_run_id, s.run_id) END
 FROM workflow_runs AS r
 JOIN workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = ?3
+LEFT JOIN workflow_payloads AS rp ON rp.namespace = r.namespace AND rp.run_id = r.run_id AND rp.kind = 'input'
+LEFT JOIN workflow_payloads AS sp ON sp.namespace = s.namespace AND sp.run_id = s.run_id AND sp.kind = 'input'
 WHERE r.namespace = ?1 AND r.run_id = ?2;
