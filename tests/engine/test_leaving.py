@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,7 @@ from kagzi.api.workers import Poll
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
+from kagzi.engine.workers import Workers
 from tests.engine.support import OTHER_WORKER, WORKER, cancel, new_engine, new_poll, new_registration, new_start, run
 
 
@@ -84,6 +85,43 @@ def test_what_is_being_born_for_a_worker_that_leaves_is_handed_back() -> None:
             assert (await starting).status is RunStatus.RUNNING
             await leaving
             await claimable(engine, start.run_id)
+
+    run(main)
+
+
+async def its_worker_leaves(engine: LocalEngine) -> None:
+    await engine.workers.deregister(WORKER)
+
+
+async def its_server_stops(engine: LocalEngine) -> None:
+    await cast("Workers", engine.workers).close()
+
+
+@pytest.mark.parametrize("ending", [its_worker_leaves, its_server_stops])
+def test_what_is_handed_back_to_all_is_not_handed_out_as_well(
+    ending: Callable[[LocalEngine], Coroutine[Any, Any, None]],
+) -> None:
+    """It was born for a worker's next poll, which has come for it. Two would drive it under one token."""
+
+    async def main() -> None:
+        async with registered() as engine:
+            assert (await engine.workers.poll(adopting(wait=SECOND))).claims == ()
+            await asyncio.sleep(0)
+            let_go = held_up(engine, "apply")
+            start = new_start(engine)
+            starting = asyncio.ensure_future(engine.workflows.start(start))
+            await asyncio.sleep(0.05)
+            polling = asyncio.create_task(engine.workers.poll(adopting(2, wait=SECOND)))
+            await asyncio.sleep(0.05)
+            over = asyncio.create_task(ending(engine))
+            await asyncio.sleep(0.05)
+            let_go()
+            assert (await starting).status is RunStatus.RUNNING
+            await over
+            if claims := (await polling).claims:
+                assert [claim.executions for claim in claims] == [2]  # claimed like anything that is handed back
+            else:
+                await claimable(engine, start.run_id)
 
     run(main)
 

@@ -87,10 +87,13 @@ class NextPolls:
             if watch.polls == 1:  # else the poll was repeated, and they are for the repeat
                 self.give_up(watch)
             raise
-        if self._offers.get(watch) is offer:
-            del self._offers[watch]
-        if watch.handed_out is not None or not claims:
-            return watch.handed_out
+        if watch.handed_out is not None and watch.number == poll.number:
+            return watch.handed_out  # to the same poll, which was repeated
+        if self._offers.get(watch) is not offer:
+            return None  # it was given up meanwhile: what is handed back nobody may drive under this token
+        del self._offers[watch]
+        if not claims:
+            return None
         # It may have less room than it had: runs that waited in its memory have taken their slots back.
         self._give_back(claims[poll.limit :])
         watch.handed_out = Polled(now=now, claims=claims[: poll.limit])
