@@ -66,7 +66,17 @@ def test_bad_registrations_are_refused(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"worker_id": "me"}, {"token": ""}, {"limit": 0}, {"limit": -5}, {"wait": -1}, {"number": 0}, {"queues": ()}],
+    [
+        {"worker_id": "me"},
+        {"token": ""},
+        {"limit": 0},
+        {"limit": -5},
+        {"ending": -1},
+        {"limit": 2, "ending": 3},
+        {"wait": -1},
+        {"number": 0},
+        {"queues": ()},
+    ],
 )
 def test_bad_polls_are_refused(fields: dict[str, Any]) -> None:
     async def main() -> None:

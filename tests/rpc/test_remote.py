@@ -24,7 +24,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, LimitExceeded, NotFound, PermissionDenied
 from kagzi.ids import RandomIds
 from kagzi.rpc import channel, limits
-from kagzi.rpc.convert.work import poll_to_wire
+from kagzi.rpc.convert.work import poll_from_wire, poll_to_wire
 from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
@@ -51,6 +51,11 @@ def poll_of(worker_id: str, number: int = 1, **fields: Any) -> Poll:
         wait=fields.pop("wait", 0),
         **fields,
     )
+
+
+def test_a_poll_arrives_as_it_was_made() -> None:
+    poll = poll_of(IDS.token(), 3, wait=SECOND, adopts=True, ending=2)
+    assert poll_from_wire(poll_to_wire(poll), poll.namespace) == poll
 
 
 def registration_of(worker_id: str, **fields: Any) -> Registration:

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 
 from kagzi import Kagzi
-from kagzi.api.operations import Answer, Chunk, ChunkAnswer, HandBackRun, Write
+from kagzi.api.operations import Answer, BirthLease, Chunk, ChunkAnswer, HandBackRun, Write
 from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND
+from kagzi.core.limits import CLAIMS
 from kagzi.engine.local import LocalEngine
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
@@ -127,11 +128,45 @@ def test_where_more_is_due_a_worker_asks_for_it_while_ends_are_stored() -> None:
         await until(lambda: len(service.asked), 2)
         service.give("three")
         await until(lambda: len(service.unsettled), 3)
-        assert service.asked[0] == 2
-        assert 1 <= service.asked[1] <= 2
+        assert service.asked[:2] == [2, 2]  # when it asked again, both had come to their ends
         assert len(worker.heartbeat()[0].held) == 3  # until their ends are durable they are this worker's
 
     play(2, scene)
+
+
+def test_it_asks_when_those_that_end_at_once_have_ended() -> None:
+    async def scene(service: Asked, _: Worker) -> None:
+        service.give("one")
+        await asyncio.sleep(1)
+        service.give("two")  # all that it asked for
+        await until(lambda: len(service.asked), 3)
+        assert service.asked == [2, 1, 2]
+
+    play(2, scene)
+
+
+def test_also_for_what_an_engine_in_this_process_claims_or_declines() -> None:
+    async def scene(service: Asked, worker: Worker) -> None:
+        service.give("one", "two")
+        await until(lambda: len(service.unsettled), 2)
+        await until(lambda: len(service.asked), 2)
+        assert (worker.slots.free, worker.claimable(5)) == (0, 2)
+        worker.claimed()
+        worker.slots.reserved += 1
+        worker._slot_free.clear()
+        worker.decline(BirthLease(worker_id=worker.worker_id, token="token", length=SECOND))
+        assert worker._slot_free.is_set()
+
+    play(2, scene)
+
+
+def test_a_poll_asks_for_no_more_than_one_brings() -> None:
+    """Else an answer with all that it may hold would not be known for a full one."""
+
+    async def scene(service: Asked, _: Worker) -> None:
+        assert service.asked == [CLAIMS]
+
+    play(CLAIMS + 1, scene)
 
 
 def test_but_not_for_more_than_it_has_slots() -> None:

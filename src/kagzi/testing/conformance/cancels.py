@@ -450,10 +450,10 @@ class TestRepeats:
         stranger = await self.failed_run(bench, input=b"y" * 5000)
         kept = self.repeat(bench, source)
         await bench.answer(kept)
-        taken = [stranger, stranger, source, kept.run_id]
+        taken = [stranger, stranger, source, source, kept.run_id]
         before = [await bench.state(run_id) for run_id in taken]
 
-        for run_id, keep_steps in zip(taken, (True, False, True, False), strict=True):
+        for run_id, keep_steps in zip(taken, (True, False, True, False, False), strict=True):
             request = replace(self.repeat(bench, source, keep_steps=keep_steps), run_id=run_id)
             answer = await bench.answer(request)
 
