@@ -24,13 +24,14 @@ class Ears(logging.Handler):
 
 @pytest.fixture
 def ears() -> Iterator[Ears]:
+    """At the root, where `logging.basicConfig` and commands put their handlers, and where replays are silenced."""
     handler = Ears()
-    log = logging.getLogger("kagzi")
+    root, log = logging.getLogger(), logging.getLogger("kagzi")
     level = log.level
-    log.addHandler(handler)
+    root.addHandler(handler)
     log.setLevel(logging.INFO)
     yield handler
-    log.removeHandler(handler)
+    root.removeHandler(handler)
     log.setLevel(level)
 
 
@@ -95,3 +96,60 @@ def test_a_long_retry_repeats_nothing(stage: Stage, ears: Ears) -> None:
 
     assert stage.run(app, lambda: patient.run()) == 2
     assert said(ears) == ["* began", "* ended"]
+
+
+# Those that host a worker as programs do, with all that silences replays.
+@pytest.mark.parametrize("stage", ["sqlite", "sqlite-grpc"], indirect=True)
+def test_what_the_engine_says_of_a_replay_is_heard(stage: Stage, ears: Ears) -> None:
+    app = Kagzi("memory://")
+    executions: list[int] = []
+
+    @app.step
+    async def charge(cents: int) -> int:
+        return cents
+
+    @app.workflow
+    async def changing() -> int:
+        executions.append(1)
+        logging.getLogger("shop").warning("* %d", len(executions))
+        charged = await charge(len(executions))
+        await asyncio.sleep(1.1)
+        return charged
+
+    async def scenario() -> str:
+        run = await changing.start()
+        assert await run.result() == 1
+        return run.id
+
+    run_id = stage.run(app, scenario)
+    assert said(ears) == ["* 1"]
+    (line,) = [line for line in ears.heard if "other arguments" in line]
+    assert line.startswith(f"step charge of changing ({run_id}) was recorded with other arguments")
+
+
+@pytest.mark.parametrize("stage", ["virtual", "sqlite-grpc"], indirect=True)
+def test_a_step_that_runs_again_under_another_name_is_told_of(stage: Stage, ears: Ears) -> None:
+    app = Kagzi("memory://")
+    executions: list[int] = []
+
+    @app.step
+    async def charge() -> int:
+        return 1
+
+    @app.workflow
+    async def renamed() -> None:
+        executions.append(1)
+        await charge.options(name="charge" if len(executions) == 1 else "charge_card")()
+        await asyncio.sleep(1.1)
+
+    async def scenario() -> str:
+        run = await renamed.start()
+        await run.result()
+        return run.id
+
+    run_id = stage.run(app, scenario)
+    lines = [line for line in ears.heard if "not called" in line]
+    assert lines == [
+        f"step charge of renamed ({run_id}) is recorded and was not called up to here; charge_card, not recorded, runs "
+        "instead. If it was renamed, it now runs a second time: keep the recorded name with name='charge'"
+    ]

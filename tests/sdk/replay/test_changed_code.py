@@ -95,6 +95,44 @@ def test_changed_code_may_come_to_the_name_of_an_old_tick() -> None:
     assert host.started == []
 
 
+def gathered(*names: str) -> Workflow:
+    async def workflow() -> Any:
+        return await asyncio.gather(*(step(name, value(name)) for name in names))
+
+    return workflow
+
+
+def in_turn(*names: str) -> Workflow:
+    async def workflow() -> Any:
+        return [await step(name, value(name)) for name in names]
+
+    return workflow
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (in_turn("a", "b"), in_turn("a", "c"), [("b", "c")]),
+        (gathered("a", "b"), gathered("c", "b"), [("a", "c")]),
+        (gathered("a", "b"), gathered("c", "d"), [("a", "c, d"), ("b", "c, d")]),
+        (in_turn("a", "b"), in_turn("a", "b", "c"), []),
+        (in_turn("a", "b"), in_turn("b", "c"), []),
+        (in_turn("a", "b"), in_turn("b", "a"), []),
+        (in_turn("a", "b"), in_turn("a"), []),
+    ],
+    ids=["renamed", "renamed beside another", "two renamed", "added", "removed", "reordered", "removed at the end"],
+)
+def test_a_new_step_in_the_place_of_a_recorded_one_is_told_of(
+    caplog: pytest.LogCaptureFixture, old: Workflow, new: Workflow, told: list[tuple[str, str]]
+) -> None:
+    rows = crash(old, 2)
+    for expected in (told, []):  # the second time everything is recorded
+        caplog.clear()
+        finish(new, rows=rows)
+        lines = [record for record in caplog.records if "not called" in record.msg]
+        assert sorted((line.args[0], line.args[2]) for line in lines) == expected  # type: ignore[index]
+
+
 def called_with(number: int) -> Workflow:
     async def workflow() -> Any:
         return await step("a", lambda x: x, number)

@@ -42,7 +42,7 @@ from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, 
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
-from kagzi.core.step import CANCEL, Step, StepKind, StepStatus
+from kagzi.core.step import CANCEL, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
@@ -159,6 +159,7 @@ class Execution:
         self._encode_result: Callable[[Any], bytes] | None = None
         self._events: deque[Step] = deque()
         self._early: dict[str, Step] = {}  # recorded events whose step the code has not called yet
+        self._beside: dict[str, tuple[str, ...]] = {}  # which steps it had called instead by then
         self._attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
         self._ticks: dict[str, int] = {}  # recorded ticks and cancellations, with their attempt
         for step in history:
@@ -195,6 +196,8 @@ class Execution:
                 self._replay(self._events.popleft())
         self.replaying = False
         self._live = True
+        if self._early:
+            self._tell_replaced()
         for call in self._waiting.values():
             self._resume(call)
         if cancel:
@@ -367,11 +370,16 @@ class Execution:
         self._exhausted.clear()
         self._events.clear()
         self._early.clear()
+        self._beside.clear()
         self._shown.clear()
         self._running = self._ending = 0
 
     def describe(self) -> str:
         return f"{self.workflow} ({self.run_id})"
+
+    def about(self) -> dict[str, object]:
+        """Which run this is, for lines of the log."""
+        return {"namespace": self.namespace, "run_id": self.run_id, "workflow": self.workflow}
 
     # What workflow code calls, through Step.__call__ and the context.
 
@@ -484,9 +492,31 @@ class Execution:
             call = self._waiting.get(event.step_id)
             if call is None:
                 self._early[event.step_id] = event
+                self._beside[event.step_id] = tuple(self._waiting)
                 return
             self._see(call, event)
         self.loop.drain()
+
+    def _tell_replaced(self) -> None:
+        """Say so if the code has come past a recorded step without calling it, and runs one without a record instead.
+
+        It may have been put in front of the recorded one. It may also be the same under another name.
+        """
+        for recorded in self._early:
+            new = [step_id for step_id in self._beside[recorded] if self._is_new(step_id)]
+            if new:
+                logger.warning(
+                    "step %s of %s is recorded and was not called up to here; %s, not recorded, runs instead. If it "
+                    "was renamed, it now runs a second time: keep the recorded name with name=%r",
+                    recorded,
+                    self.describe(),
+                    ", ".join(new),
+                    step_name(recorded),
+                    extra=self.about() | {"step_id": new[0]},
+                )
+
+    def _is_new(self, step_id: str) -> bool:
+        return step_id in self._waiting and step_id not in self._attempts
 
     def _deliver_cancel(self) -> None:
         assert self._main is not None
@@ -528,7 +558,7 @@ class Execution:
             if self._strict:
                 _raise_in(call, NonDeterminismError(message))
                 return
-            logger.warning(message)
+            logger.warning(message, extra=self.about() | {"step_id": call.step_id})
         if event.status is StepStatus.COMPLETED:
             try:
                 result = call.codec.decode_result(event.output or b"null")

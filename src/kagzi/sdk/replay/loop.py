@@ -212,7 +212,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 except SystemExit as error:
                     # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
                     # not end the worker, nor the next one that takes the run over.
-                    logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
+                    if not self.execution.replaying:
+                        logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
                 except BaseException as error:
                     self.call_exception_handler({"message": "a callback failed", "exception": error})
             del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
