@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kagzi.connect import Credentials, connect, credentials_of, default_url
 from kagzi.errors import InvalidRequest
 from kagzi.settings import Flag, Loaded, Settings, key, load, mask_url, variable
 
@@ -209,3 +212,119 @@ def test_every_field_has_one_variable_and_one_key() -> None:
     assert len({key(field) for field in fields}) == len({variable(field) for field in fields}) == len(fields)
     assert key("server_port") == "server.port"
     assert key("db_url") == "db_url"
+
+
+# Files of others.
+
+GiveAway = Callable[[Path], None]
+KEY = f"kgz_{'0' * 16}_{'1' * 64}"
+
+
+@pytest.fixture
+def give_away(monkeypatch: pytest.MonkeyPatch) -> GiveAway:
+    """Has a file belong to somebody else, who is not root either."""
+    if os.geteuid() == 0:
+        return lambda path: os.chown(path, 12_345, 12_345, follow_symlinks=False)
+    # Without the right to give files away, everything here is somebody else's as soon as we are another user.
+    other = os.geteuid() + 1
+    return lambda _: monkeypatch.setattr(os, "geteuid", lambda: other)
+
+
+def test_a_file_of_another_user_is_ignored_and_that_is_said(
+    project: Path, give_away: GiveAway, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = project / "kagzi.toml"
+    file.write_text("url = 'grpc://collector:1'\napp = 'theirs:app'\n")
+    give_away(file)
+    assert load(environ={}, start=project).settings == Settings()
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"'{file}' is ignored because it belongs to another user" in record.getMessage()
+    assert "chown" in record.getMessage()
+
+
+def test_so_is_their_table_in_pyproject_and_what_is_malformed_there(
+    project: Path, give_away: GiveAway, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = project / "pyproject.toml"
+    give_away(file)
+    assert load(environ={}, start=project).settings == Settings()
+    assert not caplog.records  # no word of files that say nothing to us
+    file.write_text("[tool.kagzi]\napp = 'theirs:app'\n[")
+    assert load(environ={}, start=project).settings == Settings()
+    assert "pyproject.toml' is ignored" in caplog.text
+
+
+def test_a_link_of_another_user_is_ignored_though_it_leads_to_our_own_file(
+    tmp_path: Path, project: Path, give_away: GiveAway, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = tmp_path / "ours.toml"
+    ours.write_text("app = 'production:app'\n")
+    link = project / "kagzi.toml"
+    link.symlink_to(ours)
+    assert load(environ={}, start=project).settings.app == "production:app"
+    give_away(link)
+    assert load(environ={}, start=project).settings.app is None
+    assert "is ignored" in caplog.text
+
+
+def test_the_database_in_a_directory_of_another_user_is_not_taken_by_itself(project: Path, give_away: GiveAway) -> None:
+    data = project / ".kagzi"
+    data.mkdir()
+    give_away(data)
+    for make in (True, False):
+        with pytest.raises(InvalidRequest, match=r"belongs to another user.*set KAGZI_URL"):
+            default_url(Settings(), project, make=make)
+    assert default_url(Settings(url="sqlite:///x.db"), project) == "sqlite:///x.db"
+
+
+def credentials(project: Path, key: str | None = None, url: str | None = None, **environ: str) -> Credentials:
+    return credentials_of(load(environ=environ, start=project), key=key, url=url)
+
+
+@pytest.mark.parametrize("field", ["url", "db_url"])
+def test_a_key_is_not_shown_to_an_address_that_ranks_below_it(project: Path, field: str) -> None:
+    file = project / "kagzi.toml"
+    file.write_text(f"{field} = 'grpcs://collector:1'\n")
+    (project / "key").write_text(KEY)
+    for environ in ({"KAGZI_AUTH_KEY": KEY}, {"KAGZI_AUTH_KEY_FILE": str(project / "key")}):
+        with pytest.raises(InvalidRequest) as caught:
+            credentials(project, **environ)
+        message = str(caught.value)
+        assert f"the key from {next(iter(environ))} is not shown to grpcs://collector:1" in message
+        assert str(file) in message
+        assert f"set KAGZI_{field.upper()}" in message
+        assert KEY not in message
+    with pytest.raises(InvalidRequest, match="the key given in code is not shown to grpcs://collector:1"):
+        credentials(project, key=KEY)
+
+
+def test_a_key_is_shown_to_an_address_of_its_own_rank_or_above(project: Path) -> None:
+    file = project / "kagzi.toml"
+    file.write_text("url = 'grpcs://server'\n")
+    assert credentials(project).key is None
+    assert credentials(project, KAGZI_AUTH_KEY=KEY, KAGZI_URL="grpcs://mine").key == KEY
+    assert credentials(project, KAGZI_AUTH_KEY=KEY, url="grpcs://in-code").key == KEY
+    assert credentials(project, key=KEY, url="grpcs://in-code").key == KEY
+    flagged = load({"url": Flag("--url", "grpcs://typed")}, {"KAGZI_AUTH_KEY": KEY}, project)
+    assert credentials_of(flagged).key == KEY
+    # The file has a key of its own, or needs none.
+    file.write_text(f"url = 'grpcs://server'\n[auth]\nkey = '{KEY}'\n")
+    assert credentials(project).key == KEY
+    file.write_text(f"url = 'grpcs://:{KEY}@server'\n")
+    credentials(project, KAGZI_AUTH_KEY=KEY)
+    file.write_text("url = 'sqlite:///x.db'\n")
+    credentials(project, KAGZI_AUTH_KEY=KEY)
+
+
+def test_a_key_that_leaves_this_machine_as_plain_text_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for near in ("grpc://localhost", "grpc://127.0.0.2:1,[::1]:2", "grpcs://kagzi.example.org"):
+        connect(near, credentials=Credentials(key=KEY))
+    connect("grpc://kagzi.example.org")
+    assert not caplog.records
+    for far in (f"grpc://:{KEY}@127.0.0.1.example.org,localhost", "grpc://kagzi.example.org"):
+        caplog.clear()
+        connect(far, credentials=Credentials(key=KEY))
+        assert "the API key travels to" in caplog.text
+        assert "example.org as plain text; use grpcs://" in caplog.text
+        assert KEY not in caplog.text

@@ -42,7 +42,7 @@ from kagzi.sdk.records import RunRecord, run_record
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
-from kagzi.settings import Settings, load
+from kagzi.settings import Loaded, Settings, load
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -99,7 +99,7 @@ class Kagzi(Registrar):
                 "the server decides when to give up a run that kills its workers, which is after 10 crashes; leave "
                 "`max_crashes` out"
             )
-        self._settings: Settings | None = None
+        self._loaded: Loaded | None = None
         self._engine: Engine | None = None
         self._owns_engine = True
         self._tracer: Tracer | None = None
@@ -107,13 +107,16 @@ class Kagzi(Registrar):
     @property
     def settings(self) -> Settings:
         """What the environment and kagzi.toml say, read once. What the app was given itself comes before it."""
-        if self._settings is None:
-            self._settings = load().settings
-        return self._settings
+        return self._read_settings().settings
 
-    def override(self, settings: Settings, *, url: str | None = None, namespace: str | None = None) -> None:
+    def _read_settings(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = load()
+        return self._loaded
+
+    def override(self, loaded: Loaded, *, url: str | None = None, namespace: str | None = None) -> None:
         """What a command line says comes before what code says; before the app is opened."""
-        self._settings = settings
+        self._loaded = loaded
         self.url = self.url if url is None else url
         self._namespace = self._namespace if namespace is None else check_name(namespace, "namespace")
 
@@ -154,7 +157,7 @@ class Kagzi(Registrar):
                 url,
                 retention_days=self.settings.retention_days,
                 listen_url=self.settings.listen_url,
-                credentials=credentials_of(self.settings, key=self._key),
+                credentials=credentials_of(self._read_settings(), url=self.url, key=self._key),
                 **chosen,
             )
             await engine.open()

@@ -24,7 +24,8 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
-from kagzi.settings import DATA_DIRECTORY, Settings, is_loopback, project_directory
+from kagzi.owners import is_trusted
+from kagzi.settings import DATA_DIRECTORY, Loaded, Settings, is_loopback, mask_url, project_directory, variable
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol import Store
 
@@ -90,14 +91,36 @@ def engine_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def credentials_of(settings: Settings, *, key: str | None = None) -> Credentials:
-    """What the settings say, or this key."""
+def credentials_of(loaded: Loaded, *, url: str | None = None, key: str | None = None) -> Credentials:
+    """Returns what is shown to the server of the settings, or of this URL from code: the key of the settings, or this
+    one. Refuses to show a key to an address that a file chose and the key's owner did not."""
+    settings = loaded.settings
+    address = None if url else "url" if settings.url else "db_url" if settings.db_url else None
+    if address is not None and loaded.from_file(address):
+        _check_rank(loaded, address, key)
     return Credentials(
         key=key or settings.auth_key,
         key_file=None if key else settings.auth_key_file,
         tls_ca=settings.tls_ca,
         tls_cert=settings.tls_cert,
         tls_key=settings.tls_key,
+    )
+
+
+def _check_rank(loaded: Loaded, address: str, key: str | None) -> None:
+    """Refuses to show a key from code or environment to the address of a file: who can write the file could collect
+    the keys of all who come by."""
+    url = str(getattr(loaded.settings, address))
+    fields = [name for name in ("auth_key", "auth_key_file") if getattr(loaded.settings, name) is not None]
+    if not is_server(url) or "@" in url or not (key or fields):
+        return
+    if key is None and loaded.from_file(fields[0]):
+        return
+    source = "the key given in code" if key else f"the key from {loaded.sources[fields[0]]}"
+    raise InvalidRequest(
+        f"{source} is not shown to {mask_url(url)}, because that address comes from {str(loaded.file)!r}, which ranks "
+        f"below it. If the address is right, say so where the key is: set {variable(address)}, or use --url; or put "
+        "auth.key_file beside the address"
     )
 
 
@@ -110,6 +133,12 @@ def default_url(settings: Settings, start: Path | None = None, *, make: bool = T
     try:
         if make:
             directory.mkdir(mode=0o700, exist_ok=True)
+        if directory.exists() and not is_trusted(directory):
+            raise InvalidRequest(
+                f"the database in {str(directory)!r} belongs to another user, who could read and change your runs; "
+                "set KAGZI_URL to where yours should be, or to this one if you trust it"
+            )
+        if make:
             ignore = directory / ".gitignore"
             if not ignore.exists():
                 ignore.write_text("*\n")

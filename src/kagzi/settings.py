@@ -7,14 +7,16 @@
 
 `load()` reads them and refuses what it does not know, because a misspelt setting that is silently ignored is found out
 in production. Every value remembers where it came from (`kagzi doctor` shows it); secrets may be given as the path of a
-file in a variable that ends in _FILE, and are masked wherever they are shown. docs/settings.md is made from the table
-(`python -m kagzi.cli.reference`).
+file in a variable that ends in _FILE, and are masked wherever they are shown. A file of another user is not read: who
+works in a directory that others can write to would run their app, and show them keys. docs/settings.md is made from
+the table (`python -m kagzi.cli.reference`).
 """
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import logging
 import os
 import re
 import tomllib
@@ -30,13 +32,17 @@ from msgspec import Meta, Struct
 from kagzi.core.key import mask_keys
 from kagzi.core.limits import NAME_CHARACTERS, PAYLOAD_BYTES, PAYLOAD_WARNING_BYTES
 from kagzi.errors import InvalidRequest
+from kagzi.owners import read_trusted
 
 PREFIX: Final = "KAGZI_"
 FILE_NAME: Final = "kagzi.toml"
+_SHARED_FILE_NAME: Final = "pyproject.toml"
 MASK: Final = "***"
 DATA_DIRECTORY: Final = ".kagzi"
 _GROUPS: Final = ("server", "http", "tls", "auth", "coordinator", "worker", "payload", "log")
 _SECRET_BYTES: Final = 64 * 1024
+_PROJECT_FILE_BYTES: Final = 1024 * 1024
+log = logging.getLogger("kagzi")
 
 _SECRET_URL: Final = {"secret": "url"}  # the password in it is one
 _SECRET_TEXT: Final = {"secret": "text"}
@@ -220,10 +226,15 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class Loaded(Struct, frozen=True):
-    """Settings, and where each of them came from."""
+    """Settings, where each of them came from, and the file that was read."""
 
     settings: Settings
     sources: dict[str, str]
+    file: Path | None = None
+
+    def from_file(self, field: str) -> bool:
+        """Says whether kagzi.toml or pyproject.toml decided, which rank below flags and the environment."""
+        return self.sources[field] in (FILE_NAME, _SHARED_FILE_NAME)
 
     def shown(self) -> Iterator[tuple[str, str, str]]:
         """Variable, value fit for showing, source; in the order of the table."""
@@ -248,7 +259,8 @@ def load(
     given = _from_flags(flags or {})
     for field, (source, value) in _from_environment(os.environ if environ is None else environ, problems).items():
         given.setdefault(field, (source, value))
-    for field, (source, value) in _from_file(start or Path.cwd(), problems).items():
+    file, in_file = _from_file(start or Path.cwd(), problems)
+    for field, (source, value) in in_file.items():
         given.setdefault(field, (source, value))
     values: dict[str, Any] = {}
     for field, (source, value) in given.items():
@@ -263,6 +275,7 @@ def load(
             return Loaded(
                 settings,
                 {field: given[field][0] if field in given else "default" for field in Settings.__struct_fields__},
+                file,
             )
     if len(problems) == 1:
         raise InvalidRequest(problems[0])
@@ -451,32 +464,47 @@ def project_directory(start: Path) -> Path:
     return start
 
 
-def _from_file(start: Path, problems: list[str]) -> Given:
+def _from_file(start: Path, problems: list[str]) -> tuple[Path | None, Given]:
     """kagzi.toml or [tool.kagzi] of pyproject.toml, the nearest one between here and the project's directory."""
     project = project_directory(start)
     for directory in (start, *start.parents):
         own = directory / FILE_NAME
-        if own.is_file():
-            return _flatten(_read_toml(own, problems), FILE_NAME, problems)
-        shared = directory / "pyproject.toml"
-        if shared.is_file():
-            tools = _read_toml(shared, problems).get("tool")
-            table = tools.get("kagzi") if isinstance(tools, dict) else None
-            if table is not None:
-                return _flatten(table, "pyproject.toml", problems)
+        if own.is_file() and (table := _read_toml(own, problems)) is not None:
+            return own, _flatten(table, FILE_NAME, problems)
+        shared = directory / _SHARED_FILE_NAME
+        if shared.is_file() and (table := _read_toml(shared, problems)) is not None:
+            tools = table.get("tool")
+            ours = tools.get("kagzi") if isinstance(tools, dict) else None
+            if ours is not None:
+                return shared, _flatten(ours, _SHARED_FILE_NAME, problems)
         if directory == project:
             break
-    return {}
+    return None, {}
 
 
-def _read_toml(path: Path, problems: list[str]) -> dict[str, Any]:
+def _read_toml(path: Path, problems: list[str]) -> dict[str, Any] | None:
+    """Returns what the file says, None if it belongs to another user."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        data = read_trusted(path)
+        if data is not None:
+            return tomllib.loads(data.decode())
+        if path.name == FILE_NAME or _mentions_us(path):
+            log.warning(
+                "%r is ignored because it belongs to another user; if you trust it, make it your own (chown), or set "
+                "KAGZI_URL, KAGZI_APP and the like in the environment",
+                str(path),
+            )
+        return None
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror or type(error).__name__}")
-    except ValueError as error:  # malformed, or not UTF-8
+    except (ValueError, RecursionError) as error:  # malformed, or not UTF-8
         problems.append(f"{path} is not valid TOML: {error}")
     return {}
+
+
+def _mentions_us(shared: Path) -> bool:
+    with shared.open("rb") as file:
+        return b"tool.kagzi" in file.read(_PROJECT_FILE_BYTES)
 
 
 def _flatten(table: object, file: str, problems: list[str]) -> Given:

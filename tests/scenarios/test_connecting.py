@@ -217,7 +217,7 @@ async def test_what_was_meant_for_another_place_is_said_to_have_no_effect(
     monkeypatch.setenv("KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS", "20")  # shared by all processes, and nobody's mistake
     async with engine_on("memory://") as engine, RpcServer(engine) as server:
         for app in (Kagzi("sqlite:///x.db", lease="5s", max_crashes=3), Kagzi("sqlite:///x.db")):
-            app.override(load().settings, url=f"grpc://{server.target}")
+            app.override(load(), url=f"grpc://{server.target}")
             await app.open()
             await app.close()
     assert [record.message for record in caplog.records if "no effect" in record.message] == [

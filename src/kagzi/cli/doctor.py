@@ -60,7 +60,7 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
     loaded = settings_of(url=url, namespace=namespace)
     start_logging(loaded.settings, quiet=True)
     target = default_url(loaded.settings, make=False)
-    findings = run(examine(loaded.settings, target, quick=quick))
+    findings = run(examine(loaded, target, quick=quick))
     if json:
         output.document(_document(loaded, target, findings))
     else:
@@ -71,10 +71,11 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
         sys.exit(FAILED)
 
 
-async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
+async def examine(loaded: Loaded, url: str, *, quick: bool) -> Findings:
     findings = Findings([])
+    settings = loaded.settings
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
-        await _ask_server(findings, url, settings, quick=quick)
+        await _ask_server(findings, url, loaded, quick=quick)
         return findings
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE and not url.startswith("postgres"):
         findings.add("sqlite", HealthStatus.UNHEALTHY, f"{sqlite3.sqlite_version} is too old; 3.35 is the oldest")
@@ -107,9 +108,9 @@ async def examine(settings: Settings, url: str, *, quick: bool) -> Findings:
     return findings
 
 
-async def _ask_server(findings: Findings, url: str, settings: Settings, *, quick: bool) -> None:
+async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bool) -> None:
     try:
-        engine = connect(url, credentials=credentials_of(settings))
+        engine = connect(url, credentials=credentials_of(loaded))
         await engine.open()
     except KagziError as error:
         findings.reachable = isinstance(error, MissingDependency)

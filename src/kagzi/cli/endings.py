@@ -23,7 +23,7 @@ from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.ids import RandomIds
-from kagzi.settings import Settings
+from kagzi.settings import Loaded
 
 Facts: TypeAlias = dict[str, object]
 Change: TypeAlias = Callable[[ManagedEngine, Run], Awaitable["Facts | CancelAnswer"]]
@@ -128,11 +128,12 @@ def _do(
     action: str, runs: Sequence[str], change: Change, *, url: str | None, namespace: str | None, json: bool
 ) -> None:
     """Each of them, whatever becomes of the others. The first that could not be changed decides the exit code."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
     outcomes: list[Outcome] = []
     try:
-        run(_change_each(settings, action, runs, change, outcomes))
+        run(_change_each(loaded, action, runs, change, outcomes))
     finally:
         # Also of those that were changed before the database went out of reach.
         if json:
@@ -152,13 +153,13 @@ def _status(facts: Facts) -> tuple[str, ...]:
 
 
 async def _change_each(
-    settings: Settings, action: str, runs: Sequence[str], change: Change, outcomes: list[Outcome]
+    loaded: Loaded, action: str, runs: Sequence[str], change: Change, outcomes: list[Outcome]
 ) -> None:
-    async with engine_of(settings) as engine:
+    async with engine_of(loaded) as engine:
         for named in runs:
             outcome = Outcome(named, {})
             try:
-                found = await find_run(engine, settings.namespace, named)
+                found = await find_run(engine, loaded.settings.namespace, named)
                 async with audited(engine, action, namespace=found.namespace, target=f"run {found.run_id}"):
                     answer = await change(engine, found)
                 if isinstance(answer, CancelAnswer):

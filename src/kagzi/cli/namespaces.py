@@ -12,7 +12,7 @@ from kagzi.cli.options import as_json, engine_of, pages, run, settings_of, start
 from kagzi.connect import default_url
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
-from kagzi.settings import Settings, mask_url
+from kagzi.settings import Loaded, mask_url
 
 _home = click.option(
     "--url",
@@ -40,8 +40,8 @@ def create(name: str, display_name: str, description: str, url: str | None, json
     _print(run(_create(_settings(url), name, display_name, description)), json)
 
 
-async def _create(settings: Settings, name: str, display_name: str, description: str) -> Namespace:
-    async with engine_of(settings) as engine:
+async def _create(loaded: Loaded, name: str, display_name: str, description: str) -> Namespace:
+    async with engine_of(loaded) as engine:
         async with audited(engine, "namespaces create", namespace=name, target=f"namespace {name}"):
             return await engine.namespaces.create(name, display_name=display_name, description=description)
 
@@ -52,8 +52,8 @@ async def _create(settings: Settings, name: str, display_name: str, description:
 @as_json
 def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -> None:
     """List namespaces by name."""
-    settings = _settings(url)
-    found = run(_list(settings, limit, page))
+    loaded = _settings(url)
+    found = run(_list(loaded, limit, page))
     output.listing(
         "namespaces",
         found,
@@ -63,13 +63,13 @@ def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -
             (item.namespace, item.display_name or "-", _state(item), output.when(item.created_at))
             for item in found.items
         ],
-        place=mask_url(default_url(settings)),
+        place=mask_url(default_url(loaded.settings)),
         json=json,
     )
 
 
-async def _list(settings: Settings, limit: int, page: str | None) -> Page[Namespace]:
-    async with engine_of(settings) as engine:
+async def _list(loaded: Loaded, limit: int, page: str | None) -> Page[Namespace]:
+    async with engine_of(loaded) as engine:
         return await engine.namespaces.list(page_size=limit, page_token=page)
 
 
@@ -82,8 +82,8 @@ def show(name: str, url: str | None, json: bool) -> None:
     _print(run(_show(_settings(url), name)), json)
 
 
-async def _show(settings: Settings, name: str) -> Namespace:
-    async with engine_of(settings) as engine:
+async def _show(loaded: Loaded, name: str) -> Namespace:
+    async with engine_of(loaded) as engine:
         return await engine.namespaces.get(name)
 
 
@@ -100,8 +100,8 @@ def update(name: str, display_name: str | None, description: str | None, url: st
     _print(run(_update(_settings(url), name, display_name, description)), json)
 
 
-async def _update(settings: Settings, name: str, display_name: str | None, description: str | None) -> Namespace:
-    async with engine_of(settings) as engine:
+async def _update(loaded: Loaded, name: str, display_name: str | None, description: str | None) -> Namespace:
+    async with engine_of(loaded) as engine:
         async with audited(engine, "namespaces update", namespace=name, target=f"namespace {name}"):
             return await engine.namespaces.update(name, display_name=display_name, description=description)
 
@@ -127,9 +127,9 @@ def disable(name: str, url: str | None, json: bool) -> None:
     _print(run(_enable(_settings(url), name, False)), json)
 
 
-async def _enable(settings: Settings, name: str, enabled: bool) -> Namespace:
+async def _enable(loaded: Loaded, name: str, enabled: bool) -> Namespace:
     action = "namespaces enable" if enabled else "namespaces disable"
-    async with engine_of(settings) as engine:
+    async with engine_of(loaded) as engine:
         async with audited(engine, action, namespace=name, target=f"namespace {name}"):
             return await engine.namespaces.enable(name, enabled)
 
@@ -156,7 +156,7 @@ def _print(namespace: Namespace, json: bool) -> None:
     output.table(("", ""), [(name, str(value)) for name, value in summary(namespace).items() if value != ""])
 
 
-def _settings(url: str | None) -> Settings:
-    settings = settings_of(url=url).settings
-    start_logging(settings, quiet=True)
-    return settings
+def _settings(url: str | None) -> Loaded:
+    loaded = settings_of(url=url)
+    start_logging(loaded.settings, quiet=True)
+    return loaded

@@ -109,13 +109,14 @@ def lasting(url: str) -> str:
 
 
 @asynccontextmanager
-async def engine_of(settings: Settings) -> AsyncIterator[ManagedEngine]:
+async def engine_of(loaded: Loaded) -> AsyncIterator[ManagedEngine]:
+    settings = loaded.settings
     check_name(settings.namespace, "namespace")
     engine = connect(
         lasting(default_url(settings)),
         retention_days=settings.retention_days,
         listen_url=settings.listen_url,
-        credentials=credentials_of(settings),
+        credentials=credentials_of(loaded),
         **engine_settings(settings),
     )
     await engine.open()

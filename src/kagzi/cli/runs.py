@@ -19,7 +19,7 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import Step
-from kagzi.settings import Settings
+from kagzi.settings import Loaded
 
 
 @click.group(short_help="List, show, watch, end and repeat runs.")
@@ -55,7 +55,8 @@ def list_runs(
     jsonl: bool,
 ) -> None:
     """List runs, newest first."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
     wanted = RunFilter(
         namespace=settings.namespace,
@@ -63,7 +64,7 @@ def list_runs(
         workflow_type=workflow,
         task_queue=queue,
     )
-    found = run(_list(settings, wanted, limit, page))
+    found = run(_list(loaded, wanted, limit, page))
     summaries = [output.run_summary(item) for item in found.items]
     output.listing(
         "runs",
@@ -88,8 +89,8 @@ def list_runs(
     )
 
 
-async def _list(settings: Settings, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:
-    async with engine_of(settings) as engine:
+async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:
+    async with engine_of(loaded) as engine:
         return await engine.workflows.list(wanted, page_size=limit, page_token=page)
 
 
@@ -99,9 +100,10 @@ async def _list(settings: Settings, wanted: RunFilter, limit: int, page: str | N
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a run with its steps, input, result and error."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps = run(_show(settings, run_id))
+    found, steps = run(_show(loaded, run_id))
     if json:
         output.document(output.run_details(found, steps))
         return
@@ -116,9 +118,9 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
         _print_steps(steps)
 
 
-async def _show(settings: Settings, text: str) -> tuple[Run, tuple[Step, ...]]:
-    async with engine_of(settings) as engine:
-        found = await find_run(engine, settings.namespace, text)
+async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...]]:
+    async with engine_of(loaded) as engine:
+        found = await find_run(engine, loaded.settings.namespace, text)
         return found, await engine.workflows.steps(found.namespace, found.run_id)
 
 
@@ -154,17 +156,18 @@ def _brief(data: bytes | None) -> str:
 @as_json
 def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Follow a run step by step to its end, then print its result. Exit code 1 if it does not complete."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
-    finish(run(_watch(settings, run_id, timeout)), json=json)
+    finish(run(_watch(loaded, run_id, timeout)), json=json)
 
 
-async def _watch(settings: Settings, text: str, timeout: Span | None) -> Run:
-    async with engine_of(settings) as engine:
-        found = await find_run(engine, settings.namespace, text)
+async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
+    async with engine_of(loaded) as engine:
+        found = await find_run(engine, loaded.settings.namespace, text)
         if found.status in CLAIMABLE:
             await note_if_nobody_comes(
-                engine, place_of(settings), found.namespace, found.task_queue, found.workflow_type, found.version
+                engine, place_of(loaded.settings), found.namespace, found.task_queue, found.workflow_type, found.version
             )
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 

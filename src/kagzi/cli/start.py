@@ -18,7 +18,7 @@ from kagzi.core.instant import Span
 from kagzi.core.run import Run
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
-from kagzi.settings import Settings
+from kagzi.settings import Loaded
 
 
 @click.command(short_help="Start a run of a workflow.")
@@ -68,7 +68,8 @@ def start(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
     request = StartRun(
         namespace=settings.namespace,
@@ -81,7 +82,7 @@ def start(
         priority=priority,
         delay=delay,
     )
-    run_id, found = run(_start(settings, request, wait, timeout))
+    run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:
         finish(found, json=json)
     elif json:
@@ -90,10 +91,10 @@ def start(
         click.echo(run_id)
 
 
-async def _start(settings: Settings, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
-    async with engine_of(settings) as engine:
+async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
+    async with engine_of(loaded) as engine:
         started = await engine.workflows.start(request)
-        place = place_of(settings)
+        place = place_of(loaded.settings)
         if started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
         else:
@@ -103,7 +104,7 @@ async def _start(settings: Settings, request: StartRun, wait: bool, timeout: Spa
         if not wait:
             return started.run_id, None
         output.note(f"run {started.run_id} is stored in {place}; waiting for it")
-        return started.run_id, await wait_for(engine, settings.namespace, started.run_id, timeout)
+        return started.run_id, await wait_for(engine, loaded.settings.namespace, started.run_id, timeout)
 
 
 def read_input(text: str | None) -> bytes:

@@ -55,14 +55,15 @@ def worker(
     from kagzi.cli.application import load_app
     from kagzi.connect import default_url
 
-    settings = settings_of(url=url, namespace=namespace, app=app, log_format=log_format, log_level=log_level).settings
+    loaded = settings_of(url=url, namespace=namespace, app=app, log_format=log_format, log_level=log_level)
+    settings = loaded.settings
     start_logging(settings)
     if settings.app is None:
         raise InvalidRequest(
             'which app? Say `kagzi worker shop.py`, set KAGZI_APP, or write app = "shop:app" into kagzi.toml'
         )
     found = load_app(settings.app)
-    found.override(settings, url=url, namespace=namespace)
+    found.override(loaded, url=url, namespace=namespace)
     place = default_url(settings) if found.url is None else found.url
     log.info("runs live in namespace %s of %s", found.namespace, mask_url(place))
     found.run_worker(

@@ -30,7 +30,7 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, Unavailable
-from kagzi.settings import Settings
+from kagzi.settings import Loaded
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -61,14 +61,15 @@ def list_workers(
     json: bool,
 ) -> None:
     """List workers, the newest first; those that have gone are kept for a while."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
     wanted = WorkerFilter(
         namespace=settings.namespace,
         status=None if status is None else WorkerStatus(status.upper()),
         task_queue=queue,
     )
-    found = run(_list(settings, wanted, limit, page))
+    found = run(_list(loaded, wanted, limit, page))
     output.listing(
         "workers",
         found,
@@ -92,8 +93,8 @@ def list_workers(
     )
 
 
-async def _list(settings: Settings, wanted: WorkerFilter, limit: int, page: str | None) -> Page[Worker]:
-    async with engine_of(settings) as engine:
+async def _list(loaded: Loaded, wanted: WorkerFilter, limit: int, page: str | None) -> Page[Worker]:
+    async with engine_of(loaded) as engine:
         return await engine.admin.list_workers(wanted, page_size=limit, page_token=page)
 
 
@@ -103,14 +104,15 @@ async def _list(settings: Settings, wanted: WorkerFilter, limit: int, page: str 
 @as_json
 def show(worker_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show what is known about the worker with the id WORKER."""
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
-    _print(run(_show(settings, worker_id)), json)
+    _print(run(_show(loaded, worker_id)), json)
 
 
-async def _show(settings: Settings, worker_id: str) -> Worker:
-    async with engine_of(settings) as engine:
-        return await engine.admin.get_worker(worker_id, settings.namespace)
+async def _show(loaded: Loaded, worker_id: str) -> Worker:
+    async with engine_of(loaded) as engine:
+        return await engine.admin.get_worker(worker_id, loaded.settings.namespace)
 
 
 @workers.command()
@@ -127,25 +129,26 @@ def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, nam
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    settings = settings_of(url=url, namespace=namespace).settings
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
     start_logging(settings, quiet=True)
-    worker = run(_drain(settings, worker_id, wait, timeout))
+    worker = run(_drain(loaded, worker_id, wait, timeout))
     _print(worker, json)
     if worker.status is WorkerStatus.DRAINING:
         output.note(f"worker {worker.worker_id} is told with its next heartbeat; it holds {worker.active} runs")
 
 
-async def _drain(settings: Settings, worker_id: str, wait: bool, timeout: Span | None) -> Worker:
-    async with engine_of(settings) as engine:
-        async with audited(engine, "workers drain", namespace=settings.namespace, target=f"worker {worker_id}"):
-            worker = await engine.admin.drain_worker(worker_id, settings.namespace)
+async def _drain(loaded: Loaded, worker_id: str, wait: bool, timeout: Span | None) -> Worker:
+    async with engine_of(loaded) as engine:
+        async with audited(engine, "workers drain", namespace=loaded.settings.namespace, target=f"worker {worker_id}"):
+            worker = await engine.admin.drain_worker(worker_id, loaded.settings.namespace)
             if worker.status is WorkerStatus.OFFLINE:
                 raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
         if not wait:
             return worker
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
-                return await _gone(engine, worker_id, settings.namespace)
+                return await _gone(engine, worker_id, loaded.settings.namespace)
         except TimeoutError:
             raise TimeoutError(f"worker {worker_id} has not stopped yet; it goes on draining") from None
 

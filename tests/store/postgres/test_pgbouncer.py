@@ -11,7 +11,7 @@ import pytest
 from kagzi.cli.doctor import examine
 from kagzi.core.health import HealthStatus
 from kagzi.errors import InvalidRequest
-from kagzi.settings import Settings
+from kagzi.settings import Loaded, Settings
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.pooled import PooledConnection
 from kagzi.store.postgres.store import PostgresStore
@@ -179,7 +179,7 @@ async def test_the_doctor_tells_who_is_heard(bouncer: PgBouncer, server: Postgre
     await store.close()
 
     async def wake_ups(url: str, listen_url: str | None) -> tuple[HealthStatus, str]:
-        findings = await examine(Settings(listen_url=listen_url), url, quick=False)
+        findings = await examine(Loaded(Settings(listen_url=listen_url), {}), url, quick=False)
         (found,) = [part for part in findings.components if part.name == "wake-ups"]
         return found.status, found.message
 
