@@ -10,14 +10,15 @@ import pytest
 from kagzi.api.keys import AuditFilter
 from kagzi.api.operations import ChunkAnswer, StartStep
 from kagzi.api.workers import Heartbeat
-from kagzi.coordinator import enforce_timeouts, expire_workers, prune_history, recover_runs
-from kagzi.coordinator.recover_runs import crash_backoff
+from kagzi.api.workflows import RunFilter
+from kagzi.coordinator.duties import crash_backoff, duties
 from kagzi.core.audit import AUDIT_RETENTION, OK, AuditEntry
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
+from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite import keys as audit_rows
 from tests.engine.support import (
     OTHER_WORKER,
@@ -266,26 +267,31 @@ def test_two_coordinators_recover_a_run_once() -> None:
 
 def test_each_duty_is_a_bounded_tick() -> None:
     async def main() -> None:
-        async with new_engine(settings=EngineSettings(lease=3 * SECOND)) as engine:
-            store = engine.store
+        settings = EngineSettings(lease=3 * SECOND, duty_batch=1, duty_limit=1)
+        async with new_engine(settings=settings) as engine:
+            changed: list[Recovered] = []
+            table = duties(engine.store, settings, changed.extend, jitter=lambda: 0.5)
+            tick = {duty.name: duty.tick for duty in table}
             await engine.workers.register(new_registration())
             await engine.workflows.start(new_start(engine, timeout=50 * SECOND))
             await engine.workflows.start(new_start(engine, timeout=50 * SECOND))
             await claim_one(engine, 1, limit=1)
             await claim_one(engine, 2, limit=1)
-            assert await recover_runs.run_once(store, 10, max_crashes=10) == []
+            assert not await tick["recover runs"]()
             await asyncio.sleep(4)
-            assert len(await recover_runs.run_once(store, 1, max_crashes=10)) == 1
-            assert len(await recover_runs.run_once(store, 10, max_crashes=10)) == 1
-            assert await expire_workers.run_once(store, 10, after=30 * SECOND) == []
+            # Each handles one run and says that there may be more; the third finds nothing.
+            assert [await tick["recover runs"]() for _ in range(3)] == [True, True, False]
+            assert [run.status for run in changed] == [RunStatus.PENDING] * 2
+            assert not await tick["expire workers"]()
             await asyncio.sleep(50)
-            assert await expire_workers.run_once(store, 10, after=30 * SECOND) == [WORKER]
-            assert len(await enforce_timeouts.run_once(store, 1, grace=0)) == 1
-            assert len(await enforce_timeouts.run_once(store, 10, grace=0)) == 1
+            assert [await tick["expire workers"]() for _ in range(2)] == [True, False]
+            assert [await tick["time out runs"]() for _ in range(3)] == [True, True, False]
+            assert [run.status for run in changed[2:]] == [RunStatus.TIMED_OUT] * 2
             await asyncio.sleep(31 * 86400)
-            deleted, cursor = await prune_history.run_once(store, 1)
-            assert deleted == 1
-            assert cursor is not None
-            assert (await prune_history.run_once(store, 10, cursor)) == (1, None)
+            assert await tick["prune history"]()
+            assert len((await engine.workflows.list(RunFilter(namespace="default"))).items) == 1
+            while await tick["prune history"]():
+                pass
+            assert (await engine.workflows.list(RunFilter(namespace="default"))).items == ()
 
     run(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,6 @@ from kagzi.api.workers import Poll
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
-from kagzi.engine.workers import Workers
 from tests.engine.support import OTHER_WORKER, WORKER, cancel, new_engine, new_poll, new_registration, new_start, run
 
 
@@ -106,7 +105,7 @@ async def its_worker_leaves(engine: LocalEngine) -> None:
 
 
 async def its_server_stops(engine: LocalEngine) -> None:
-    await cast("Workers", engine.workers).close()
+    await engine._opened.polls.stop_offering()
 
 
 @pytest.mark.parametrize("ending", [its_worker_leaves, its_server_stops])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import ChunkAnswer, CompleteRun, HandBackRun, Operation, StartRun
 from kagzi.api.workers import Claim, Heartbeat, Poll, Polled
@@ -125,7 +126,8 @@ def test_runs_that_end_leave_their_places_to_those_that_are_started(places: int,
     async def main() -> None:
         async with new_engine(settings=EngineSettings(claim_limit=2)) as engine:
             claims = await filled(engine, 2)
-            engine.workers._next_polls._settings = EngineSettings(claim_limit=most)
+            (polls,) = engine._opened.polls._all()
+            polls._around = replace(polls._around, settings=EngineSettings(claim_limit=most))
             await ended(engine, claims[:places])
             calls = count_calls(engine.store)  # type: ignore[arg-type]
             starts = [await started(engine) for _ in range(3)]
@@ -394,13 +396,14 @@ def test_who_waits_for_a_run_hears_of_its_end_before_its_place_is_given_away() -
             end = engine.workflows.expect(claim.namespace, claim.run_id)
             assert end is not None
             end.then(lambda _: told.append("the end"))
-            offer = engine.workers._next_polls.offer
+            adopters = engine._opened.adopters
+            offer = adopters.offer
 
-            def offered(*args: Any) -> None:
+            def offered(*args: Any, **kwargs: Any) -> Any:
                 told.append("the place")
-                offer(*args)
+                return offer(*args, **kwargs)
 
-            engine.workers._next_polls.offer = offered  # type: ignore[method-assign]
+            adopters.offer = offered  # type: ignore[method-assign]
             await ended(engine, [claim])
             await asyncio.sleep(0)
             assert told == ["the end", "the place"]

@@ -227,7 +227,7 @@ def test_a_clock_that_was_ahead_is_corrected_by_the_claim() -> None:
             await asyncio.sleep(0.3)
             await engine.workflows.start(new_start(engine, delay=2 * SECOND))
             # As if an earlier answer had carried a time half a second ahead.
-            engine.wakeups.heard(engine.wakeups.now() + SECOND // 2)
+            engine.database_clock.heard(engine.database_clock.now() + SECOND // 2)
             assert len((await polling).claims) == 1
             assert 2.3 <= asyncio.get_running_loop().time() < 2.4
 

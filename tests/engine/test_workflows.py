@@ -345,7 +345,7 @@ def test_waiting_ends_with_the_timeout_and_shows_the_run_as_it_is() -> None:
             assert found.status is RunStatus.PENDING
             assert loop.time() == pytest.approx(5.0, abs=0.01)
             assert (await engine.workflows.wait("default", started.run_id, 0)).status is RunStatus.PENDING
-            assert engine.wakeups.expected_runs() == []
+            assert engine.results.expected_runs() == []
 
     run(main)
 
@@ -360,7 +360,7 @@ def test_long_waits_end_with_their_timeout_too_or_little_later() -> None:
                 found = await engine.workflows.wait("default", started.run_id, seconds * SECOND)
                 assert found.status is RunStatus.PENDING
                 assert seconds <= loop.time() - before <= seconds + 2.5
-            assert engine.wakeups.expected_runs() == []
+            assert engine.results.expected_runs() == []
 
     run(main)
 
@@ -447,7 +447,7 @@ def test_many_waiters_are_all_woken_and_a_cancelled_one_is_forgotten() -> None:
             await engine.workers.commit(chunk(await claim_one(engine), complete()))
             results = await asyncio.gather(*waiting, return_exceptions=True)
             assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 1
-            assert engine.wakeups.expected_runs() == []
+            assert engine.results.expected_runs() == []
 
     run(main)
 
@@ -512,7 +512,7 @@ def test_the_end_of_a_run_that_is_not_driven_here_does_not_pass_by() -> None:
             started = await engine.workflows.start(new_start(engine, task_queue="elsewhere"))
             assert engine.workflows.expect("default", started.run_id) is None
             assert engine.workflows.expect("default", UNKNOWN) is None
-            assert engine.wakeups.expected_runs() == []
+            assert engine.results.expected_runs() == []
 
     run(main)
 
@@ -524,8 +524,8 @@ def test_an_end_that_nobody_expects_any_more_is_not_kept() -> None:
             await claim_one(engine)
             end = engine.workflows.expect("default", started.run_id)
             assert end is not None
-            assert engine.wakeups.expected_runs() == [("default", started.run_id)]
+            assert engine.results.expected_runs() == [("default", started.run_id)]
             engine.workflows.unexpect("default", started.run_id, end)
-            assert engine.wakeups.expected_runs() == []
+            assert engine.results.expected_runs() == []
 
     run(main)

@@ -59,7 +59,7 @@ async def serving(
 async def until_waited_for(engine: LocalEngine, run_id: str, count: int = 1) -> None:
     """Until so many wait at this engine for the end of a run."""
     async with asyncio.timeout(60):
-        while len(engine.wakeups._results.get(("default", run_id), ())) < count:
+        while engine.results.waiters("default", run_id) < count:
             await asyncio.sleep(0.01)
 
 

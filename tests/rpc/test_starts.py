@@ -250,7 +250,7 @@ async def test_a_server_that_closes_says_that_the_run_is_stored() -> None:
             request.wait_us = 30 * SECOND
             starting = asyncio.ensure_future(client.workflows.StartWorkflow(request))
             async with asyncio.timeout(10):
-                while not engine._parts.wakeups.expected_runs():  # type: ignore[union-attr]
+                while not engine.results.expected_runs():
                     await asyncio.sleep(0.005)
                 await server.stop()
                 answer = await starting

@@ -104,7 +104,7 @@ def forget_to_count_crashes(patch: Patch) -> None:
 
 def wake_only_by_notification(patch: Patch) -> None:
     def heard_only(self: Wakeups, horizon: Horizon) -> None:
-        self.heard(horizon.now)
+        self._clock.heard(horizon.now)
 
     patch.setattr(Wakeups, "read", heard_only)
     patch.setattr(Wakeups, "_arm", lambda *_: None)

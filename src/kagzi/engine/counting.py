@@ -39,7 +39,7 @@ from kagzi.api.operations import (
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
-from kagzi.engine.driven import Driven
+from kagzi.engine.known_runs import KnownRuns
 from kagzi.errors import KagziError
 from kagzi.metrics.counters import MOST_NAMES, Histogram, Metrics
 from kagzi.store.protocol import Recovered, RunFacts, Store
@@ -91,9 +91,9 @@ class _Workflow:
 
 
 class Counting:
-    def __init__(self, metrics: Metrics, driven: Driven, now: Callable[[], Instant]) -> None:
+    def __init__(self, metrics: Metrics, known: KnownRuns, now: Callable[[], Instant]) -> None:
         self._metrics = metrics
-        self._driven = driven
+        self._known_runs = known
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._known: dict[tuple[str, str], _Workflow] = {}  # by namespace and name
@@ -103,17 +103,17 @@ class Counting:
         self._aside: list[_Late] = []
 
     def settled(self, writes: list[Write], answers: list[Answer]) -> None:
-        """Before `Driven` hears of it, which then forgets the runs that ended."""
+        """Counts a durable batch. To be called before the runs that ended in it are forgotten."""
         try:
             self._count(writes, answers)
         except Exception:
             log.exception("counting a commit failed")
-        self._driven.settled(writes, answers)
 
-    def recovered(self, run: Recovered) -> None:
-        """A duty has changed a run."""
-        if run.status.finished:
-            self._ended_without_commit(run.namespace, run.run_id, run.status)
+    def changed(self, runs: Sequence[Recovered]) -> None:
+        """Counts the runs that a duty has ended."""
+        for run in runs:
+            if run.status.finished:
+                self._ended_without_commit(run.namespace, run.run_id, run.status)
 
     async def look_up(self, store: Store, now: Instant) -> None:
         """Count what was put aside; `now` is the database's time."""
@@ -135,7 +135,7 @@ class Counting:
 
     def _count(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
         done, function = ChunkAnswer.DONE, StepKind.FUNCTION
-        claim_of, known = self._driven.claim_of, self._known
+        claim_of, known = self._known_runs.claim_of, self._known
         if len(self._ended) >= _MOST_ENDED // 2:
             self._ended_before, self._ended = self._ended, set()
         for write, answer in zip(writes, answers, strict=True):

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kagzi.api.events import Change
+from kagzi.api.operations import Answer, Write
+from kagzi.api.workers import Polled
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
 from kagzi.core.load import Load
 from kagzi.core.page import PageTokens
 from kagzi.engine import health
 from kagzi.engine.admin import Admin
+from kagzi.engine.adopters import Adopters
+from kagzi.engine.aftermath import Aftermath
+from kagzi.engine.agenda import Agenda
+from kagzi.engine.announcements import Announcements
 from kagzi.engine.audit import Audit
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.counting import Counting
-from kagzi.engine.driven import Driven
+from kagzi.engine.database_clock import DatabaseClock
 from kagzi.engine.events import Events
 from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.keys import Keys
+from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.leases import Leases
 from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.polls.hand_backs import HandBacks
+from kagzi.engine.polls.polls import Polls
+from kagzi.engine.polls.worker_polls import Surroundings
 from kagzi.engine.pulse import Pulse
+from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.timed import timed
@@ -33,7 +44,7 @@ from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Horizon, Queue, Store
+from kagzi.store.protocol import Horizon, Queue, Recovered, Store
 
 
 class Duties(Protocol):
@@ -46,7 +57,12 @@ class Duties(Protocol):
 
 class MakeDuties(Protocol):
     def __call__(
-        self, store: Store, wakeups: Wakeups, settings: EngineSettings, *, jitter: Callable[[], float]
+        self,
+        store: Store,
+        changed: Callable[[Sequence[Recovered]], None],
+        settings: EngineSettings,
+        *,
+        jitter: Callable[[], float],
     ) -> Duties: ...
 
 
@@ -117,6 +133,14 @@ class LocalEngine:
     @property
     def wakeups(self) -> Wakeups:
         return self._opened.wakeups
+
+    @property
+    def results(self) -> Results:
+        return self._opened.results
+
+    @property
+    def database_clock(self) -> DatabaseClock:
+        return self._opened.clock
 
     async def open(self) -> None:
         if self._parts is not None:
@@ -189,19 +213,41 @@ class _Parts:
         background: bool,
         metrics: Metrics,
     ) -> None:
-        self._store = store = timed(store, metrics, lambda run: self._counting.recovered(run))
-        self.wakeups = Wakeups(store.announce, settings)
-        self.events = Events(ids.token(), self.wakeups.now, lambda: self.wakeups.check_soon())
-        self.wakeups.on_changed = self.events.changed
-        self._driven = driven = Driven(self.wakeups, self.events)
-        self._counting = Counting(metrics, driven, self.wakeups.now)
+        self._store = store = timed(store, metrics)
+        self._loop = asyncio.get_running_loop()
+        self.clock = DatabaseClock()
+        agenda = Agenda(settings.tick)
+        self._announcements = Announcements(store.announce, settings.announce_every)
+        self.wakeups = Wakeups(self.clock, self._announcements, agenda.look_soon)
+        self.results = Results(self._announcements, agenda.check_soon)
+        self.events = Events(ids.token(), self.clock.now, agenda.check_soon)
+        self._known = known = KnownRuns()
+        self.adopters = adopters = Adopters()
+        self._counting = Counting(metrics, known, self.clock.now)
+        self._aftermath = Aftermath(
+            known, adopters, self.wakeups, self.results, self.events, self.clock, agenda.look_soon
+        )
         self.load = LoadReader(self._load)
-        self._lanes = Lanes(store, settled=self._counting.settled, settings=settings, jitter=ids.jitter)
+        self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store)
-        self.workflows = Workflows(store, self._lanes, self.wakeups, driven, namespaces, settings)
-        self._heartbeats = Heartbeats(store, settings, released=self.wakeups.changed)
+        self.workflows = Workflows(
+            store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, settings
+        )
+        self._heartbeats = Heartbeats(store, settings, released=self._changed)
+        self.polls = Polls(
+            self.wakeups,
+            Surroundings(
+                claim=lambda poll: store.claim(poll, settings.lease),
+                claimed=self._claimed,
+                now=self.clock.now,
+                new_token=ids.token,
+                adopters=adopters,
+                hand_backs=HandBacks(self._lanes.submit),
+                settings=settings,
+            ),
+        )
         self.workers = Workers(
-            store, self._lanes, self.wakeups, driven, namespaces, self._heartbeats, ids.token, settings
+            store, self._lanes, self.polls, adopters, namespaces, self._heartbeats, self._changed, settings
         )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store)
@@ -212,15 +258,18 @@ class _Parts:
         if background:
             duties = None
             if coordinate is not None:
-                duties = coordinate(store, self.wakeups, settings, jitter=ids.jitter)
+                duties = coordinate(store, self._changed, settings, jitter=ids.jitter)
             self._pulse = Pulse(
                 store,
+                agenda,
                 self.wakeups,
-                driven,
+                self.results,
+                known,
                 settings,
                 jitter=ids.jitter,
                 listen=self._listen,
                 watched=lambda: self.events.on,
+                before_look=self.polls.forget_unused,
                 on_horizon=None if duties is None else duties.read,
             )
             self._supervisor.start("pulse", self._pulse.run)
@@ -231,11 +280,32 @@ class _Parts:
     async def close(self) -> None:
         await self.audit.close()
         self.events.close()
-        await self.workers.close()
+        await self.polls.stop_offering()
         await self._lanes.close()
         await self._heartbeats.close()
-        await self.wakeups.close()
+        self.wakeups.close()
+        self.polls.close()
+        self.results.close()
+        await self._announcements.close()
         await self._supervisor.close()
+
+    # What follows from what. The parts do not know each other; who hears of what is written here.
+
+    def _settled(self, writes: list[Write], answers: list[Answer]) -> None:
+        """A batch is durable."""
+        self._counting.settled(writes, answers)
+        let_go = self._aftermath.settled(writes, answers)
+        if let_go:
+            self._loop.call_soon(self.polls.let_go, let_go)  # after those who wait for these runs
+
+    def _changed(self, runs: Sequence[Recovered]) -> None:
+        """A duty, a heartbeat or a leaving worker changed these runs."""
+        self._counting.changed(runs)
+        self._aftermath.changed(runs)
+
+    def _claimed(self, queues: tuple[Queue, ...], polled: Polled, worker_id: str) -> None:
+        self.wakeups.claimed(queues, polled.now)
+        self._aftermath.claimed(polled.claims, worker_id)
 
     async def _load(self) -> Load:
         load = await self._store.load()
@@ -261,11 +331,11 @@ class _Parts:
     def _heard_finished(self, namespace: str, run_id: str) -> None:
         if self.events.on:
             self.events.run(namespace, run_id, Change.FINISHED)
-        self._driven.ended_elsewhere(run_id)
-        self.wakeups.maybe_finished(namespace, run_id)
+        self._known.ended_elsewhere(run_id)
+        self.results.maybe_finished(namespace, run_id)
 
     def _heard_anything(self) -> None:
         if self.events.on:
             self.events.anything()
-        self._driven.ended_elsewhere(None)
+        self._known.ended_elsewhere(None)
         self._pulse.look_at_everything()

@@ -1,4 +1,4 @@
-"""A store that says how long it takes, how often it fails, and what its duties did."""
+"""A store that says how long it takes and how often it fails."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ OPERATIONS: Final = frozenset(name for name, member in vars(Store).items() if in
 class _TimedStore:
     """Passes everything on. Which method that is, is looked up at each call: tests put others in their place."""
 
-    def __init__(self, store: Store, metrics: Metrics, on_recovered: Callable[[Recovered], None]) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self._on_recovered = on_recovered
         self._time = asyncio.get_running_loop().time
 
     async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
@@ -39,13 +38,7 @@ class _TimedStore:
         runs: list[Recovered] = await self._timed("recover_runs", limit, max_crashes, backoff)
         for run in runs:
             self._metrics.leases_expired.add((run.namespace,))
-        return self._recovered(runs)
-
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
-        return self._recovered(await self._timed("time_out_runs", limit))
-
-    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
-        return self._recovered(await self._timed("end_cancelled_runs", limit))
+        return runs
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPERATIONS:
@@ -67,12 +60,7 @@ class _TimedStore:
         self._metrics.store_seconds[(op,)].observe(int((self._time() - begun) * SECOND))
         return answer
 
-    def _recovered(self, runs: list[Recovered]) -> list[Recovered]:
-        for run in runs:
-            self._on_recovered(run)
-        return runs
 
-
-def timed(store: Store, metrics: Metrics, on_recovered: Callable[[Recovered], None]) -> Store:
-    """This store, measured. `on_recovered` hears of every run that a duty changed."""
-    return cast("Store", _TimedStore(store, metrics, on_recovered))
+def timed(store: Store, metrics: Metrics) -> Store:
+    """Returns this store, measured."""
+    return cast("Store", _TimedStore(store, metrics))

@@ -18,6 +18,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_pag
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
 from kagzi.core.step import Step
+from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import (
     StartCheck,
@@ -25,9 +26,10 @@ from kagzi.engine.checks import (
     check_reason,
     check_span,
 )
-from kagzi.engine.driven import Driven
+from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.reads import Reads
+from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import KagziError, NotFound, Unavailable
@@ -46,7 +48,9 @@ class Workflows:
         store: Store,
         lanes: Lanes,
         wakeups: Wakeups,
-        driven: Driven,
+        results: Results,
+        known: KnownRuns,
+        adopters: Adopters,
         namespaces: Namespaces,
         settings: EngineSettings,
     ) -> None:
@@ -54,7 +58,9 @@ class Workflows:
         self._reads = Reads(store)
         self._submit = lanes.submit
         self._wakeups = wakeups
-        self._driven = driven
+        self._results = results
+        self._known = known
+        self._adopters = adopters
         self._namespaces = namespaces
         self._check = StartCheck(settings)
         self._tokens = PageTokens(store.page_secret)
@@ -140,16 +146,16 @@ class Workflows:
         check_span(timeout, "timeout", 0, LONGEST)
         deadline = self._loop.time() + timeout / SECOND
         # The end of a run driven here passes by here: no need to look first.
-        look = not self._driven.alive(namespace, run_id)
+        look = not self._may_skip_first_read(namespace, run_id)
         while True:
             # Subscribe before looking, so that an end in between is not missed.
-            reply = self._wakeups.expect(namespace, run_id, deadline)
+            reply = self._results.expect(namespace, run_id, deadline)
             try:
                 if look:
                     run = await self.get(namespace, run_id)
                     if run.status.finished or self._loop.time() >= deadline:
                         return run
-                    if self._wakeups.is_closed():
+                    if self._results.closed:
                         raise Unavailable("the engine was closed while waiting for a run")
                 if timeout >= _LONG:
                     finished = await reply  # the pulse ends it
@@ -163,15 +169,15 @@ class Workflows:
                     return finished
                 look = True
             finally:
-                self._wakeups.unexpect(namespace, run_id, reply)
+                self._results.unexpect(namespace, run_id, reply)
 
     def expect(self, namespace: str, run_id: str) -> Reply[Run | None] | None:
-        if not self._driven.alive(namespace, run_id):
+        if not self._may_skip_first_read(namespace, run_id):
             return None
-        return self._wakeups.expect(namespace, run_id)
+        return self._results.expect(namespace, run_id)
 
     def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:
-        self._wakeups.unexpect(namespace, run_id, reply)
+        self._results.unexpect(namespace, run_id, reply)
 
     async def cancel(self, cancel: CancelRun) -> CancelAnswer:
         check_name(cancel.namespace, "namespace")
@@ -197,9 +203,18 @@ class Workflows:
         self._wakeups.available(queue, started.available_at)
         return started
 
+    def _may_skip_first_read(self, namespace: str, run_id: str) -> bool:
+        """Whether a waiter need not read the run first: it is driven here, or was started here a moment ago beside a
+        worker and not heard of since. Should that be wrong, the pulse finds out. A run of another namespace is not."""
+        driven = self._known.driven(run_id)
+        if driven is not None and driven.claim.namespace == namespace and self._known.end_will_pass_here(run_id):
+            return True
+        started = self._known.started_just_now(namespace, run_id)
+        return started is not None and self._wakeups.is_watched((namespace, started.start.task_queue))
+
     def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
         # A lease is ours to give; one that came with the request is none.
-        lease = None if start.delay or start.start_at is not None else self._driven.reserve(start)
+        lease = None if start.delay or start.start_at is not None else self._adopters.reserve(start)
         if lease is not start.lease:
             start = replace(start, lease=lease)
         return cast("Awaitable[Started]", self._submit(start, weight))

@@ -1,4 +1,4 @@
-"""Runs born under a lease of a poll that waits.
+"""Runs born under a lease of a poll.
 
 A worker in another process has said how many runs it has room for, and waits. A run that is started meanwhile need not
 be queued, announced, found and claimed: it is inserted RUNNING, leased to the waiting poll, and is its answer.
@@ -6,21 +6,23 @@ be queued, announced, found and claimed: it is inserted RUNNING, leased to the w
 The lease is the one a claim would have given: the token is made of the poll's, and the run remembers the poll's number.
 So if the answer is lost, repeating the poll finds the run, and a heartbeat which has heard of the poll and does not
 list the run gives it back.
+
+Between two polls a worker still has free slots: those its last poll did not fill, and those freed by runs that ended
+since. A run started in that gap is born for the worker's next poll (`NextBirths`) and kept until that poll arrives. Its
+token is made here and known to nobody before it is handed out: so such runs cannot be taken from a worker that has
+moved to another server. If the answer is lost, repeating the poll here brings it again; elsewhere the next heartbeat,
+which has heard of the poll and does not list the runs, gives them back.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Claim, Poll
 from kagzi.core.instant import Instant, Span
 from kagzi.interruption import seen_through
-
-if TYPE_CHECKING:
-    from kagzi.engine.wakeups import Watch
 
 _FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
 
@@ -42,7 +44,7 @@ class Births:
         self._settled: asyncio.Future[None] | None = None
 
     def reserve(self, start: StartRun) -> BirthLease | None:
-        if self._room <= self._reserved + len(self._claims) or self._answered():
+        if self._room <= self._reserved + len(self._claims) or self._refuses():
             return None
         types = self._types
         if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
@@ -61,21 +63,21 @@ class Births:
     def decline(self, lease: BirthLease) -> None:  # noqa: ARG002 (they are all alike)
         self._settle()
 
-    def _answered(self) -> bool:
-        """Whether what comes now would have to wait for another poll."""
-        return bool(self._claims)
-
     def close(self) -> None:
-        """Whoever asked waits no longer."""
+        """Refuses further runs."""
         self._room = 0
 
     async def collect(self) -> tuple[Instant, tuple[Claim, ...]]:
-        """The time and the runs, once none is under way any more: whoever is cancelled meanwhile waits for that, too.
-        So nothing is born for a worker after it was seen off."""
+        """Closes, and returns the time and the runs once none is being stored any more. A caller that is cancelled
+        meanwhile waits for that, too: so nothing is born for a worker after it has left."""
         self.close()
         if self._reserved:
             await seen_through(self._all_settled())
         return self._now, tuple(self._claims.values())
+
+    def _refuses(self) -> bool:
+        """Whether a run that comes now would have to wait for another poll: this one is about to be answered."""
+        return bool(self._claims)
 
     async def _all_settled(self) -> None:
         while self._reserved:
@@ -91,12 +93,15 @@ class Births:
 
 
 class NextBirths(Births):
-    """The same for the poll that a worker makes next; but if something may be due, that goes first. Should the poll
-    before it still wait, it is answered: then the worker comes."""
+    """Like `Births`, for the worker's next poll.
 
-    def __init__(self, poll: Poll, lease: Span, watch: Watch) -> None:
-        super().__init__(poll, 0, lease, watch.release)
-        self._watch = watch
+    Refuses runs while queued work `may_be_due`: that goes first. If the poll before it still waits, a birth ends it
+    (`arrived`), so that the worker polls again at once.
+    """
+
+    def __init__(self, poll: Poll, lease: Span, arrived: Callable[[], None], may_be_due: Callable[[], bool]) -> None:
+        super().__init__(poll, 0, lease, arrived)
+        self._may_be_due = may_be_due
 
     @property
     def any(self) -> bool:
@@ -105,5 +110,5 @@ class NextBirths(Births):
     def widen(self, room: int, most: int) -> None:
         self._room = min(self._room + room, most)
 
-    def _answered(self) -> bool:
-        return self._watch.dirty
+    def _refuses(self) -> bool:
+        return self._may_be_due()

@@ -1,0 +1,142 @@
+"""The duties, as a table: what each does in one tick, and when the horizon says that it is due.
+
+A new duty is one more row in `duties`, and a field of `Horizon` if it has a moment of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.page import Cursor
+from kagzi.engine.settings import EngineSettings
+from kagzi.store.protocol import Horizon, Recovered, Store
+
+log = logging.getLogger("kagzi.coordinator")
+
+_LONGEST_BACKOFF: Final[Span] = 60 * SECOND
+
+
+class Duty(Struct, frozen=True):
+    """One bounded tick, safe to run in any number of processes at once.
+
+    `tick` returns whether there is more to do at once. `when` reads from the horizon when something of its kind is due;
+    without it the duty runs at its interval alone.
+    """
+
+    name: str
+    tick: Callable[[], Awaitable[bool]]
+    every: Span
+    when: Callable[[Horizon], Instant | None] | None = None
+
+
+def duties(
+    store: Store,
+    settings: EngineSettings,
+    changed: Callable[[Sequence[Recovered]], None],
+    jitter: Callable[[], float],
+) -> tuple[Duty, ...]:
+    """Returns all duties. `changed` hears which runs they have changed."""
+    limit = settings.duty_batch
+
+    def ending(message: str, end: Callable[[], Awaitable[list[Recovered]]]) -> Callable[[], Awaitable[bool]]:
+        """Makes a tick that logs the runs it has changed."""
+
+        async def tick() -> bool:
+            runs = await end()
+            for run in runs:
+                about = {"namespace": run.namespace, "run_id": run.run_id}
+                log.warning(message, run.run_id, run.status.value, extra=about)
+            changed(runs)
+            return len(runs) >= limit
+
+        return tick
+
+    def backoff(crashes: int) -> Span:
+        return crash_backoff(crashes, jitter())
+
+    async def expire_workers() -> bool:
+        # For people to see only: runs are recovered by their own leases, whatever their worker's row says.
+        lost = await store.expire_workers(limit, settings.worker_stale)
+        for worker_id in lost:
+            log.warning("worker %s has not been heard of and counts as lost", worker_id, extra={"worker_id": worker_id})
+        return len(lost) >= limit
+
+    every = settings.duty_interval
+    return (
+        Duty(
+            "recover runs",
+            ending(
+                "the lease of run %s ended; it is %s now",
+                lambda: store.recover_runs(limit, settings.max_crashes, backoff),
+            ),
+            every,
+            lambda horizon: horizon.lease,
+        ),
+        Duty(
+            "time out steps",
+            ending(
+                "a step of run %s took too long; the run is %s now",
+                lambda: store.time_out_steps(limit, settings.step_grace),
+            ),
+            every,
+            lambda horizon: _later(horizon.step_timeout, settings.step_grace),
+        ),
+        Duty(
+            "time out runs",
+            ending("run %s passed its deadline; it is %s now", lambda: store.time_out_runs(limit)),
+            every,
+            lambda horizon: horizon.deadline,
+        ),
+        Duty(
+            "end cancelled runs",
+            ending(
+                "run %s was cancelled and did not end in time; it is %s now", lambda: store.end_cancelled_runs(limit)
+            ),
+            every,
+            lambda horizon: horizon.cancel,
+        ),
+        Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
+        # Most of what this one looks at stays, so it may look at more at once.
+        Duty("prune history", Pruning(store, settings.duty_limit).tick, settings.prune_interval),
+    )
+
+
+class Pruning:
+    """Deletes finished runs and workers that have gone, past their namespace's retention, and old entries of the audit
+    log; a few at a time."""
+
+    def __init__(self, store: Store, limit: int) -> None:
+        self._store = store
+        self._limit = limit
+        self._from: Cursor | None = None  # where the next tick goes on
+
+    async def tick(self) -> bool:
+        deleted, self._from = await self._store.prune_runs(self._limit, self._from)
+        if deleted:
+            log.info("%d finished runs were past their retention and are deleted", deleted)
+        if self._from is not None:
+            return True
+        workers = await self._store.prune_workers(self._limit)
+        entries = await self._store.prune_audit(self._limit)
+        return max(workers, entries) >= self._limit
+
+
+def crash_backoff(crashes: int, jitter: float = 0.5) -> Span:
+    """Returns how long a run waits after its n-th crash in a row: not at all the first time, which is nearly always a
+    worker that died, then about 1 s, 2 s, 4 s … up to a minute, because it may be the run that kills them.
+
+    About, by half either way (`jitter` is from 0 to 1): a worker that dies takes all its runs along. If they came
+    back together, the one that kills would take the others down with it each time, until all count as poison.
+    """
+    if crashes <= 1:
+        return 0
+    return round(min(SECOND << min(crashes - 2, 6), _LONGEST_BACKOFF) * (0.5 + jitter))
+
+
+def _later(at: Instant | None, span: Span) -> Instant | None:
+    return None if at is None else at + span

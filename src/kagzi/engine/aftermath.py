@@ -1,0 +1,260 @@
+"""What follows from a commit: waiters are told, queues woken, runs handed to their workers, events sent.
+
+Also what follows when duties, heartbeats and leaving workers change runs. All of it happens after the transaction, in
+memory only; whatever is lost here is found by the pulse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from kagzi.api.events import Change
+from kagzi.api.operations import (
+    Answer,
+    CancelAnswer,
+    Chunk,
+    ChunkAnswer,
+    CompleteRun,
+    CompleteStep,
+    EndCancelledRun,
+    FailRun,
+    HandBackRun,
+    ParkRun,
+    RepeatRun,
+    RetryRun,
+    RunOperation,
+    Started,
+    StartRun,
+    Write,
+)
+from kagzi.api.workers import AttachedWorker, Claim
+from kagzi.core.run import Run, RunStatus
+from kagzi.engine.adopters import Adopters, WorkerKey
+from kagzi.engine.database_clock import DatabaseClock
+from kagzi.engine.events import Events
+from kagzi.engine.known_runs import DrivenRun, KnownRuns, StartedRun
+from kagzi.engine.results import Results
+from kagzi.engine.wakeups import Wakeups
+from kagzi.store.protocol import Recovered
+
+_Birth = tuple[StartRun, Started | None]
+_End = tuple[str, str, Run | None]
+
+
+class Aftermath:
+    """Draws the consequences of committed writes. `look_soon` asks for the horizon within so many seconds."""
+
+    def __init__(
+        self,
+        known: KnownRuns,
+        adopters: Adopters,
+        wakeups: Wakeups,
+        results: Results,
+        events: Events,
+        clock: DatabaseClock,
+        look_soon: Callable[[float], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._known = known
+        self._adopters = adopters
+        self._wakeups = wakeups
+        self._results = results
+        self._events = events
+        self._clock = clock
+        self._look_soon = look_soon
+
+    def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
+        for claim in claims:
+            self._known.claimed(claim, worker_id)
+            if self._events.on:
+                self._tell_claimed(claim)
+
+    def changed(self, runs: Sequence[Recovered]) -> None:
+        """A duty, a heartbeat or a leaving worker changed these runs."""
+        if runs:
+            self._events.changed(runs)
+        for run in runs:
+            if run.status.finished:
+                self._results.finished(run.namespace, run.run_id)
+            else:
+                self._wakeups.available((run.namespace, run.task_queue), run.available_at)
+
+    def settled(self, writes: list[Write], answers: list[Answer]) -> list[WorkerKey]:
+        """A batch is durable. Returns the workers that have let go of a run, one entry for each run."""
+        births: list[_Birth] = []
+        ended: list[_End] = []
+        let_go: list[WorkerKey] = []
+        now, done, known = self._loop.time(), ChunkAnswer.DONE, self._known
+        for write, answer in zip(writes, answers, strict=True):
+            if isinstance(write, Chunk):
+                last = write.operations[-1]
+                if answer is not done:
+                    if answer is not ChunkAnswer.NEWS:
+                        known.release(write.run_id, write.token)
+                elif type(last) is not CompleteStep and isinstance(last, RunOperation):
+                    self._run_settled(write, last, ended, let_go)
+                else:
+                    if (driven := known.driven(write.run_id)) is not None:
+                        driven.active_at = now
+                    if self._events.on:
+                        self._events.progressed(write.namespace, write.run_id)
+            elif isinstance(write, StartRun):
+                if isinstance(answer, Started):
+                    self._start_settled(write, answer, births)
+                elif write.lease is not None:
+                    births.append((write, None))
+            elif isinstance(answer, CancelAnswer) and answer.effective:
+                self._cancel_settled(write.namespace, answer)
+            elif self._events.on and isinstance(write, RepeatRun) and isinstance(answer, Started):
+                self._tell_started(write.namespace, answer)
+        self._pass_on(ended, births, alone=len(writes) == 1)
+        return let_go
+
+    def _pass_on(self, ended: list[_End], births: list[_Birth], *, alone: bool) -> None:
+        if alone and not self._adopters.any_attached:
+            # Those who wait for the run or for its end hear of it before the one who wrote it. Of many writes the
+            # replies go first: callers who share a call have more to do with them.
+            self._tell_ended(ended)
+            self._deliver(births)
+            return
+        if ended:
+            # After the callbacks of this batch's own replies, in which workers free the slots of these runs: a caller
+            # who starts another run when it has its result should find the slot free.
+            self._loop.call_soon(self._tell_ended, ended)
+        if births:
+            # In a callback of its own, because a worker drives runs outside of any task.
+            self._loop.call_soon(self._deliver, births)
+
+    def _tell_ended(self, ended: list[_End]) -> None:
+        for namespace, run_id, run in ended:
+            self._results.finished(namespace, run_id, run)
+
+    # Starts.
+
+    def _start_settled(self, start: StartRun, answer: Started, births: list[_Birth]) -> None:
+        if start.lease is not None:
+            births.append((start, answer))
+        if answer.already_exists:
+            return
+        if self._events.on:
+            self._tell_started(start.namespace, answer, start.workflow_type, start.task_queue)
+        immediate = not start.delay and start.start_at is None
+        if answer.born:
+            self._clock.heard(answer.started_at)
+            return
+        if answer.status is RunStatus.PENDING:
+            if immediate:
+                self._clock.heard(answer.available_at)
+            self._wakeups.available((start.namespace, start.task_queue), answer.available_at)
+        if immediate:
+            self._known.remember(answer.run_id, StartedRun(start, answer.available_at, self._loop.time()))
+
+    def _deliver(self, births: list[_Birth]) -> None:
+        """Hands runs that were born under a lease to the adopters that reserved it."""
+        for start, answer in births:
+            lease = start.lease
+            assert lease is not None
+            adopter = self._adopters.redeem(lease)
+            if adopter is None:
+                continue
+            if answer is None or not answer.born:
+                adopter.decline(lease)
+                continue
+            claim = Claim(
+                namespace=start.namespace,
+                run_id=answer.run_id,
+                token=lease.token,
+                workflow_type=start.workflow_type,
+                version=start.version,
+                task_queue=start.task_queue,
+                external_id=start.external_id,
+                input=start.input,
+                started_at=answer.started_at,
+                lease=lease.length,
+                attempts=0,
+                executions=1,
+                crashes=0,
+                inbox_seq=0,
+                retry_policy=start.retry_policy,
+                history=(),
+                trace_context=start.trace_context,
+            )
+            now = self._loop.time()
+            self._known.drive(DrivenRun(claim, lease.worker_id, now, StartedRun(start, answer.started_at, now)))
+            if self._events.on:
+                self._tell_claimed(claim)
+            adopter.adopt(claim, answer.started_at)
+
+    # Operations under a lease, and cancellations.
+
+    def _run_settled(self, chunk: Chunk, last: RunOperation, ended: list[_End], let_go: list[WorkerKey]) -> None:
+        driven = self._known.release(chunk.run_id, chunk.token)
+        if driven is not None and not isinstance(last, HandBackRun):
+            # A worker that hands a run back leaves, or has no room.
+            let_go.append((chunk.namespace, driven.worker_id))
+        if self._events.on:
+            self._tell_settled(chunk, last, driven)
+        if isinstance(last, CompleteRun | FailRun | EndCancelledRun):
+            run = None
+            # Only the common case is made up here: what failed is read from the database.
+            if (
+                driven is not None
+                and isinstance(last, CompleteRun)
+                and self._results.expected(chunk.namespace, chunk.run_id)
+            ):
+                run = driven.completed(last, self._clock.now())
+            ended.append((chunk.namespace, chunk.run_id, run))
+        elif driven is not None:
+            at = last.available_at if isinstance(last, ParkRun | RetryRun | HandBackRun) else None
+            if driven.started is not None and at is not None:
+                driven.started.available_at = at
+                self._known.remember(chunk.run_id, driven.started)
+            self._wakeups.available((chunk.namespace, driven.claim.task_queue), at or 0)
+
+    def _cancel_settled(self, namespace: str, answer: CancelAnswer) -> None:
+        """A run was told to end, or has ended. Its worker hears of it at once if it is in this process, else with its
+        next heartbeat. In a callback of its own, because a worker drives runs outside of any task."""
+        run_id = answer.run_id
+        if self._events.on:
+            change = Change.FINISHED if answer.status.finished else Change.CANCELLING
+            self._events.run(namespace, run_id, change, answer.status, queue=answer.task_queue or None)
+        if not answer.status.finished:
+            self._look_soon(0.0)  # so that the coordinator knows when its time to clean up is over
+        worker = self._worker_of(run_id)
+        if answer.status is RunStatus.RUNNING:
+            if worker is not None:
+                self._loop.call_soon(worker.cancel, run_id)
+        elif not answer.status.finished:
+            self._wakeups.available((namespace, answer.task_queue), answer.available_at)
+        else:
+            self._known.ended(run_id)
+            self._results.finished(namespace, run_id)
+            if worker is not None:
+                self._loop.call_soon(worker.lose, run_id)
+
+    def _worker_of(self, run_id: str) -> AttachedWorker | None:
+        driven = self._known.driven(run_id)
+        return None if driven is None else self._adopters.attached(driven.claim.namespace, driven.worker_id)
+
+    # Events.
+
+    def _tell_started(
+        self, namespace: str, answer: Started, workflow: str | None = None, queue: str | None = None
+    ) -> None:
+        if not answer.already_exists:
+            self._events.run(namespace, answer.run_id, Change.STARTED, RunStatus.PENDING, workflow, queue)
+
+    def _tell_claimed(self, claim: Claim) -> None:
+        self._events.run(
+            claim.namespace, claim.run_id, Change.CLAIMED, RunStatus.RUNNING, claim.workflow_type, claim.task_queue
+        )
+
+    def _tell_settled(self, chunk: Chunk, last: RunOperation, driven: DrivenRun | None) -> None:
+        if last.status.finished:
+            change = Change.FINISHED
+        else:
+            change = Change.PARKED if isinstance(last, ParkRun) else Change.RETURNED
+        workflow = None if driven is None else driven.claim.workflow_type
+        queue = None if driven is None else driven.claim.task_queue
+        self._events.run(chunk.namespace, chunk.run_id, change, last.status, workflow, queue)

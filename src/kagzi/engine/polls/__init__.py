@@ -1,0 +1,1 @@
+"""Polls: how workers ask for runs, wait for them, and are answered."""
