@@ -41,9 +41,10 @@ app = "shop:app"
 visibility_timeout_secs = 10
 ```
 
-A file counts if it belongs to the user who runs the program, or to root. One of anybody else is ignored with a warning:
-in a directory that others can write to, it would choose the app that is executed. In a container that runs as root with a
-mounted project of another user, set the variables instead. The `.kagzi/` of another user is not taken by itself, either.
+A file counts if it belongs to the user who runs the program, or to root. One of anybody else is ignored with a
+warning: in a directory that others can write to, it would choose the app that is executed. In a container that runs
+as root with a mounted project of another user, set the variables instead. The `.kagzi/` of another user is not taken
+by itself, either.
 
 A key ranks as high as where it was given. One from the environment or from code is not shown to a server whose address
 comes from the file: set `KAGZI_URL` beside `KAGZI_AUTH_KEY`, or write `auth.key_file` beside `url`.
