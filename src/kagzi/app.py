@@ -37,6 +37,7 @@ from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
@@ -101,6 +102,7 @@ class Kagzi(Registrar):
             )
         self._loaded: Loaded | None = None
         self._engine: Engine | None = None
+        self._opening: Opening | None = None
         self._owns_engine = True
         self._tracer: Tracer | None = None
 
@@ -135,8 +137,11 @@ class Kagzi(Registrar):
 
     async def open(self, engine: Engine | None = None) -> None:
         """Connect to where runs live; or use an engine that was opened already, and leave it open afterwards."""
+        if self._opening is not None:
+            self._opening.check()
         if self._engine is not None:
             raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
+        opening = Opening()
         self._owns_engine = engine is None
         if engine is None:
             url = default_url(self.settings) if self.url is None else self.url
@@ -162,18 +167,26 @@ class Kagzi(Registrar):
             )
             await engine.open()
         self._engine = engine
+        self._opening = opening
         self._tracer = tracing.tracer()
 
     async def close(self) -> None:
-        engine, self._engine = self._engine, None
+        if self._opening is not None:
+            self._opening.check()
+        engine, self._engine, self._opening = self._engine, None, None
         if engine is not None and self._owns_engine:
             await engine.close()
 
     @property
     def engine(self) -> Engine:
-        if self._engine is None:
+        """The engine, for use in the event loop in which the app was opened."""
+        if self._engine is None or self._opening is None:
             raise InvalidRequest("this app is not open; use it inside `async with app:`")
+        self._opening.check()
         return self._engine
+
+    def _engine_here(self) -> Engine:
+        return self.engine
 
     # Starting and finding runs.
 
@@ -217,7 +230,7 @@ class Kagzi(Registrar):
         if already_exists and options.on_conflict == "fail":
             raise Conflict(f"there is a run with the id {options.id!r} already: {run_id}")
         return Handle(
-            engine,
+            self._engine_here,
             namespace,
             run_id,
             workflow.signature.decode_result,
@@ -245,8 +258,9 @@ class Kagzi(Registrar):
     def handle(self, run_id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
     def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
+        self._engine_here()  # an app that is not open says so here
         decode_result = self._read_payload if workflow is None else workflow.signature.decode_result
-        return Handle(self.engine, self.namespace, run_id, decode_result, self._read_payload, self._ids.run_id)
+        return Handle(self._engine_here, self.namespace, run_id, decode_result, self._read_payload, self._ids.run_id)
 
     def _read_payload(self, data: bytes) -> Any:
         """Any payload of this app as plain data."""

@@ -33,7 +33,7 @@ class Handle(Generic[R]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Callable[[], Engine],
         namespace: str,
         run_id: str,
         decode: Callable[[bytes], R],
@@ -43,7 +43,7 @@ class Handle(Generic[R]):
         already_exists: bool = False,
         end: Run | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine = engine  # of the app, which refuses a use in a foreign event loop, or after its end
         self._new_id = new_id
         self._decode = decode  # the result, to its type
         self._read = read  # any payload of the run, to plain data
@@ -57,14 +57,14 @@ class Handle(Generic[R]):
 
     async def get(self) -> RunRecord:
         """Everything the engine knows about the run at this moment."""
-        return run_record(await self._engine.workflows.get(self.namespace, self.id), self._read)
+        return run_record(await self._engine().workflows.get(self.namespace, self.id), self._read)
 
     async def status(self) -> RunStatus:
-        return (await self._engine.workflows.get(self.namespace, self.id)).status
+        return (await self._engine().workflows.get(self.namespace, self.id)).status
 
     async def steps(self) -> tuple[StepRecord, ...]:
         """Every recorded attempt of every step so far."""
-        steps = await self._engine.workflows.steps(self.namespace, self.id)
+        steps = await self._engine().workflows.steps(self.namespace, self.id)
         return tuple([step_record(step, self._read) for step in steps])
 
     async def result(self, timeout: Duration | None = None) -> R:
@@ -95,7 +95,7 @@ class Handle(Generic[R]):
         """
         span = CANCEL_GRACE if grace is None else parse_duration(grace, "grace")
         request = CancelRun(namespace=self.namespace, run_id=self.id, grace=span)
-        return _cancellation(await self._engine.workflows.cancel(request))
+        return _cancellation(await self._engine().workflows.cancel(request))
 
     async def terminate(self, reason: str = "") -> Cancellation:
         """End the run at once, whatever it is doing. Nothing is cleaned up; the reason is kept in the run's error.
@@ -103,7 +103,7 @@ class Handle(Generic[R]):
         The answer is true if the run is cancelled, and false if it had finished otherwise before.
         """
         request = TerminateRun(namespace=self.namespace, run_id=self.id, reason=reason)
-        return _cancellation(await self._engine.workflows.terminate(request))
+        return _cancellation(await self._engine().workflows.terminate(request))
 
     async def retry(self) -> Handle[R]:
         """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed
@@ -120,7 +120,7 @@ class Handle(Generic[R]):
 
     async def _repeat(self, *, keep_steps: bool) -> Handle[R]:
         request = RepeatRun(namespace=self.namespace, run_id=self._new_id(), of_run_id=self.id, keep_steps=keep_steps)
-        started = await self._engine.workflows.repeat(request)
+        started = await self._engine().workflows.repeat(request)
         return Handle(self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id)
 
     async def _wait(self) -> Run:
@@ -129,7 +129,7 @@ class Handle(Generic[R]):
         delay = 0.05
         while True:
             try:
-                run = await self._engine.workflows.wait(self.namespace, self.id, _WAIT)
+                run = await self._engine().workflows.wait(self.namespace, self.id, _WAIT)
             except Unavailable:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
