@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 
 import pytest
@@ -112,6 +113,25 @@ def test_waiting_no_longer_than_that(shop: Shell) -> None:
     assert (done.code, done.out) == (124, ""), done
     assert "goes on draining" in done.err
     process.kill()
+
+
+def test_a_worker_that_was_killed_is_gone_when_it_has_not_been_heard_of_for_too_long(shop: Shell) -> None:
+    """No other process is up that could have noticed."""
+    process, worker_id = worker_of(shop)
+    process.kill()
+    process.wait()
+    with sqlite3.connect(shop.directory / ".kagzi" / "kagzi.db") as connection:
+        connection.execute("UPDATE workers SET last_heartbeat_at = last_heartbeat_at - 31000000")
+        assert connection.execute("SELECT status FROM workers").fetchall() == [("ONLINE",)]
+    connection.close()
+    doctor = shop("doctor", "--json").json  # first: it changes nothing, while the others may come to mark the worker
+    assert doctor["counts"]["workers_online"] == 0
+    (told,) = [each["message"] for each in doctor["components"] if each["name"] == "workers"]
+    assert told == "0 online"
+    assert shop("workers", "list", "-s", "online", "--json").json["workers"] == []
+    assert [each["status"] for each in shop("workers", "list", "--json").json["workers"]] == ["OFFLINE"]
+    assert shop("workers", "show", worker_id, "--json").json["status"] == "OFFLINE"
+    assert "OFFLINE already" in shop("workers", "drain", worker_id).err
 
 
 def test_workers_that_are_not_there(home: Shell) -> None:

@@ -189,7 +189,7 @@ def test_the_audit_log_is_pruned_past_its_retention() -> None:
             entry = AuditEntry(
                 actor="cli:me", action="test", namespace=None, target="", request_id="", peer="", result=OK
             )
-            now = (await engine.store.survey()).now
+            now = (await engine.store.survey(SECOND)).now
             # Written almost that long ago: to wait for it would be a long test.
             almost = now - AUDIT_RETENTION + 86400 * SECOND
             await engine.store._database.write(  # type: ignore[attr-defined]

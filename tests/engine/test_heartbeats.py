@@ -103,7 +103,7 @@ def test_two_hundred_idle_workers_cost_a_third_of_a_transaction_a_second() -> No
             assert 10 <= len(batches.written) <= 100 / 3 + 1
             assert sum(batches.sizes) >= 200 * 7
             assert longest <= 3.001
-            counts = await engine.store.count_workers("default")
+            counts = await engine.store.count_workers("default", 3600 * SECOND)
             assert counts == {WorkerStatus.ONLINE: 200}
             await cancel(*workers)
 

@@ -8,8 +8,11 @@ from urllib.parse import quote
 import pytest
 
 from kagzi.api.operations import CompleteRun
+from kagzi.connect import make_store
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
+from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
+from kagzi.engine.settings import EngineSettings
 from kagzi.http import limits
 from kagzi.http.app import address
 from kagzi.version import __version__
@@ -17,6 +20,26 @@ from tests.engine.test_events import Worker
 from tests.http.support import Client, serving
 
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
+
+
+async def test_a_worker_that_is_not_heard_of_is_gone_although_nobody_has_marked_it(url: str) -> None:
+    settings = EngineSettings(worker_stale=1)  # a microsecond, and no coordinator that would notice
+    async with LocalEngine(make_store(url), settings=settings) as engine, serving(engine) as port:
+        worker = Worker(engine)
+        async with Client(port.url) as client:
+            await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
+            await worker.claim()
+            (found,) = (await client.get("/api/v1/workers"))["workers"]
+            assert (found["worker_id"], found["status"]) == (worker.worker_id, "OFFLINE")
+            assert (await client.get("/api/v1/workers", status="ONLINE"))["workers"] == []
+            assert (await client.get("/api/v1/stats"))["workers_by_status"] == {"OFFLINE": 1}
+            status, _ = await client.problem("POST", f"/api/v1/workers/{worker.worker_id}/drain", json={})
+            assert status == 409
+            metrics = (await client.http.get("/metrics")).text
+        (row,) = await engine.store.list_workers("default")
+        assert row.status is WorkerStatus.ONLINE
+    assert 'kagzi_workers{namespace="default",status="online"} 0.0' in metrics
+    assert 'kagzi_workers{namespace="default",status="offline"} 1.0' in metrics
 
 
 async def test_workers_and_queues(client: Client, engine: LocalEngine) -> None:

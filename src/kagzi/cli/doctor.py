@@ -142,10 +142,11 @@ def _lacking(findings: Findings, store: Store, missing: int, url: str) -> None:
 
 async def _look(findings: Findings, store: Store, settings: Settings, *, quick: bool) -> None:
     clock = SystemClock()
+    chosen = EngineSettings(**engine_settings(settings))
     before = clock.now()
-    findings.survey = survey = await store.survey()
+    findings.survey = survey = await store.survey(chosen.worker_stale)
     skew = survey.now - (before + clock.now()) // 2
-    found = await health.check(store, EngineSettings(**engine_settings(settings)))
+    found = await health.check(store, chosen)
     findings.components += found.components[:2] if quick else found.components
     findings.reachable = found.checked_at is not None
     if not quick:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from kagzi.api.admin import RunCount, WorkerFilter
-from kagzi.core.instant import Instant
+from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
 from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
@@ -21,8 +21,9 @@ _REMEMBERED: Final = 1000
 class Admin:
     """`api.admin.AdminService` over a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, stale: Span) -> None:
         self._store = store
+        self._stale = stale  # a worker that was not heard of for this long is OFFLINE, whatever its row says
         self._tokens = PageTokens(store.page_secret)
         self._loop = asyncio.get_running_loop()
         self._counts: dict[str | None, tuple[float, tuple[RunCount, ...]]] = {}
@@ -31,7 +32,7 @@ class Admin:
     async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
         check_home(namespace)
-        worker = await self._store.get_worker(worker_id, namespace)
+        worker = await self._store.get_worker(worker_id, namespace, self._stale)
         if worker is None:
             raise NotFound(f"there is no worker {worker_id}")
         return worker
@@ -47,7 +48,7 @@ class Admin:
         cursor = None
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
-        rows = await self._store.find_workers(filter, cursor, page_size + 1)
+        rows = await self._store.find_workers(filter, cursor, page_size + 1, self._stale)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
@@ -55,15 +56,16 @@ class Admin:
         return Page(items, token, None)
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
-        worker_id = check_id(worker_id, "worker id")
-        check_home(namespace)
-        await self._store.drain_worker(worker_id, namespace)
-        return await self.get_worker(worker_id, namespace)
+        worker = await self.get_worker(worker_id, namespace)
+        if worker.status is WorkerStatus.OFFLINE:
+            return worker  # there is nobody to be told
+        await self._store.drain_worker(worker.worker_id, namespace)
+        return await self.get_worker(worker.worker_id, namespace)
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         if namespace is not None:
             check_name(namespace, "namespace")
-        return await self._store.count_workers(namespace)
+        return await self._store.count_workers(namespace, self._stale)
 
     async def count_runs(
         self,

@@ -34,7 +34,7 @@ async def check(store: Store, settings: EngineSettings) -> Health:
     asked = loop.time()
     try:
         async with asyncio.timeout(PATIENCE / SECOND):
-            survey = await store.survey()
+            survey = await store.survey(settings.worker_stale)
             taken = round((loop.time() - asked) * SECOND)
             horizon = await store.horizon(())
     except TimeoutError:

@@ -213,6 +213,7 @@ class _Parts:
         background: bool,
         metrics: Metrics,
     ) -> None:
+        self._stale = settings.worker_stale
         self._store = store = timed(store, metrics)
         self._loop = asyncio.get_running_loop()
         self.clock = DatabaseClock()
@@ -250,7 +251,7 @@ class _Parts:
             store, self._lanes, self.polls, adopters, namespaces, self._heartbeats, self._changed, settings
         )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
-        self.admin = Admin(store)
+        self.admin = Admin(store, settings.worker_stale)
         self.keys = Keys(store, settings)
         self.audit = Audit(store)
         self._supervisor = Supervisor(ids.jitter)
@@ -308,7 +309,7 @@ class _Parts:
         self._aftermath.claimed(polled.claims, worker_id)
 
     async def _load(self) -> Load:
-        load = await self._store.load()
+        load = await self._store.load(self._stale)
         await self._counting.look_up(self._store, load.now)
         return load
 

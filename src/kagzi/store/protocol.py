@@ -172,9 +172,12 @@ class Store(Protocol):
 
     async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
 
-    async def survey(self) -> Survey: ...
+    async def survey(self, stale: Span) -> Survey:
+        """`stale` is, here and below, for how long a worker may be silent: one that was not heard of since is OFFLINE,
+        whether `expire_workers` has come by or not."""
+        ...
 
-    async def load(self) -> Load:
+    async def load(self, stale: Span) -> Load:
         """What gauges show. Does not read what sleeps, and counts to MOST_SURVEYED in each of MOST_LOADS queues."""
         ...
 
@@ -219,13 +222,15 @@ class Store(Protocol):
         happens if the worker is in another one."""
         ...
 
-    async def list_workers(self, namespace: str) -> list[Worker]: ...
+    async def list_workers(self, namespace: str) -> list[Worker]:
+        """As their rows are."""
+        ...
 
-    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
+    async def get_worker(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
         """With how many runs it holds."""
         ...
 
-    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
         """The newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs each holds."""
         ...
 
@@ -233,7 +238,7 @@ class Store(Protocol):
         """An ONLINE worker becomes DRAINING, with an event of that name. Whether there was one."""
         ...
 
-    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+    async def count_workers(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
         """None: in all namespaces."""
         ...
 

@@ -217,13 +217,13 @@ class PostgresStore:
         now = self._now()
         return await self._pool.run(lambda connection: runs.read_horizon(connection, queues, now))
 
-    async def survey(self) -> Survey:
+    async def survey(self, stale: Span) -> Survey:
         now = self._now()
-        return await self._pool.run(lambda connection: survey(connection, now))
+        return await self._pool.run(lambda connection: survey(connection, now, stale))
 
-    async def load(self) -> Load:
+    async def load(self, stale: Span) -> Load:
         now = self._now()
-        return await self._pool.run(lambda connection: load(connection, now))
+        return await self._pool.run(lambda connection: load(connection, now, stale))
 
     async def facts_of(self, runs_asked: Sequence[tuple[str, str]]) -> list[RunFacts]:
         asked = [pair for pair in runs_asked if runs.is_id(pair[1])]
@@ -277,20 +277,25 @@ class PostgresStore:
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._pool.run(lambda connection: workers.list_workers(connection, namespace))
 
-    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
+    async def get_worker(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
         if not runs.is_id(worker_id):
             return None
-        return await self._pool.run(lambda connection: workers.get_worker(connection, worker_id, namespace))
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.get_worker(connection, worker_id, namespace, now, stale))
 
-    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
-        return await self._pool.run(lambda connection: workers.find_workers(connection, filter, cursor, limit))
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: workers.find_workers(connection, filter, cursor, limit, now, stale)
+        )
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         now = self._now()
         return await self._pool.run(lambda connection: workers.drain_worker(connection, worker_id, namespace, now))
 
-    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
-        return await self._pool.run(lambda connection: workers.count_workers(connection, namespace))
+    async def count_workers(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        now = self._now()
+        return await self._pool.run(lambda connection: workers.count_workers(connection, namespace, now, stale))
 
     async def count_runs(
         self,

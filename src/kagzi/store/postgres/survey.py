@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kagzi.core.instant import Instant
+from kagzi.core.instant import Instant, Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.postgres.statements import STATEMENTS
@@ -21,14 +21,14 @@ _RUNNING_LOADS = STATEMENTS["running_loads"]
 _FACTS_OF = STATEMENTS["facts_of"]
 
 
-async def survey(connection: Connection, now: Instant | None) -> Survey:
-    (row,) = await connection.fetch(_SURVEY, now, MOST_SURVEYED)
+async def survey(connection: Connection, now: Instant | None, stale: Span) -> Survey:
+    (row,) = await connection.fetch(_SURVEY, now, MOST_SURVEYED, stale)
     return Survey(**dict(row))
 
 
-async def load(connection: Connection, now: Instant | None) -> Load:
+async def load(connection: Connection, now: Instant | None, stale: Span) -> Load:
     queues = await connection.fetch(_QUEUE_LOADS, now, MOST_LOADS, MOST_SURVEYED)
-    workers = await connection.fetch(_WORKER_LOADS, MOST_LOADS)
+    workers = await connection.fetch(_WORKER_LOADS, MOST_LOADS, now, stale)
     running = await connection.fetch(_RUNNING_LOADS, now, MOST_LOADS)
     return Load(
         now=running[0]["now"],

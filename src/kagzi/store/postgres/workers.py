@@ -188,15 +188,25 @@ async def expire_workers(connection: Connection, limit: int, after: Span, now: I
     return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
 
 
-async def get_worker(connection: Connection, worker_id: str, namespace: str | None) -> Worker | None:
-    row = await connection.fetchrow(_GET_WORKER, worker_id, namespace)
+async def get_worker(
+    connection: Connection, worker_id: str, namespace: str | None, now: Instant | None, stale: Span
+) -> Worker | None:
+    row = await connection.fetchrow(_GET_WORKER, worker_id, namespace, now, stale)
     return None if row is None else worker_of(row, row["active"])
 
 
-async def find_workers(connection: Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
+async def find_workers(
+    connection: Connection,
+    filter: WorkerFilter,
+    cursor: Cursor | None,
+    limit: int,
+    now: Instant | None,
+    stale: Span,
+) -> list[Worker]:
     registered_at, worker_id = (NEVER, None) if cursor is None else read_worker_position(cursor.key)
+    position = (registered_at, worker_id)
     rows = await connection.fetch(
-        _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit
+        _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, *position, limit, now, stale
     )
     return [worker_of(row, row["active"]) for row in rows]
 
@@ -205,8 +215,11 @@ async def drain_worker(connection: Connection, worker_id: str, namespace: str | 
     return await connection.fetchrow(_DRAIN_WORKER, now, worker_id, namespace) is not None
 
 
-async def count_workers(connection: Connection, namespace: str | None) -> dict[WorkerStatus, int]:
-    return {WorkerStatus(row["status"]): row["count"] for row in await connection.fetch(_COUNT_WORKERS, namespace)}
+async def count_workers(
+    connection: Connection, namespace: str | None, now: Instant | None, stale: Span
+) -> dict[WorkerStatus, int]:
+    rows = await connection.fetch(_COUNT_WORKERS, namespace, now, stale)
+    return {WorkerStatus(row["status"]): row["count"] for row in rows}
 
 
 def worker_of(row: asyncpg.Record, active: int = 0) -> Worker:

@@ -140,13 +140,13 @@ class SqliteStore:
         now = self._now
         return await self._database.read(lambda connection: read_runs.horizon(connection, queues, now()))
 
-    async def survey(self) -> Survey:
+    async def survey(self, stale: Span) -> Survey:
         now = self._now
-        return await self._database.read(lambda connection: read_survey.survey(connection, now()))
+        return await self._database.read(lambda connection: read_survey.survey(connection, now(), stale))
 
-    async def load(self) -> Load:
+    async def load(self, stale: Span) -> Load:
         now = self._now
-        return await self._database.read(lambda connection: read_survey.load(connection, now()))
+        return await self._database.read(lambda connection: read_survey.load(connection, now(), stale))
 
     async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
         return await self._database.read(lambda connection: read_survey.facts_of(connection, runs))
@@ -205,11 +205,17 @@ class SqliteStore:
     async def list_workers(self, namespace: str) -> list[Worker]:
         return await self._database.read(lambda connection: workers.list_workers(connection, namespace))
 
-    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
-        return await self._database.read(lambda connection: workers.get_worker(connection, worker_id, namespace))
+    async def get_worker(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
+        now = self._now
+        return await self._database.read(
+            lambda connection: workers.get_worker(connection, worker_id, namespace, now() - stale)
+        )
 
-    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
-        return await self._database.read(lambda connection: workers.find_workers(connection, filter, cursor, limit))
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
+        now = self._now
+        return await self._database.read(
+            lambda connection: workers.find_workers(connection, filter, cursor, limit, now() - stale)
+        )
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         now = self._now
@@ -217,8 +223,9 @@ class SqliteStore:
             lambda connection: workers.drain_worker(connection, worker_id, namespace, now())
         )
 
-    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
-        return await self._database.read(lambda connection: workers.count_workers(connection, namespace))
+    async def count_workers(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        now = self._now
+        return await self._database.read(lambda connection: workers.count_workers(connection, namespace, now() - stale))
 
     async def count_runs(
         self,

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kagzi.core.instant import Instant
+from kagzi.core.instant import Instant, Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.protocol import MOST_LOADS, MOST_SURVEYED, RunFacts, Survey
 from kagzi.store.sqlite.statements import SQL
 
 
-def survey(connection: sqlite3.Connection, now: Instant) -> Survey:
-    row = connection.execute(SQL["survey"], (now, MOST_SURVEYED)).fetchone()
+def survey(connection: sqlite3.Connection, now: Instant, stale: Span) -> Survey:
+    row = connection.execute(SQL["survey"], (now, MOST_SURVEYED, now - stale)).fetchone()
     pending, sleeping, oldest_due_at, running, online, draining, schema = row
     return Survey(
         now=now,
@@ -29,8 +29,8 @@ def survey(connection: sqlite3.Connection, now: Instant) -> Survey:
     )
 
 
-def load(connection: sqlite3.Connection, now: Instant) -> Load:
-    workers = connection.execute(SQL["worker_loads"], (MOST_LOADS,)).fetchall()
+def load(connection: sqlite3.Connection, now: Instant, stale: Span) -> Load:
+    workers = connection.execute(SQL["worker_loads"], (MOST_LOADS, now - stale)).fetchall()
     running = connection.execute(SQL["running_loads"], (MOST_LOADS,)).fetchall()
     return Load(
         now=now,

@@ -126,16 +126,18 @@ def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]
     return [_worker_of(row) for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()]
 
 
-def get_worker(connection: sqlite3.Connection, worker_id: str, namespace: str | None) -> Worker | None:
-    row = connection.execute(SQL["get_worker"], (worker_id, namespace)).fetchone()
+def get_worker(
+    connection: sqlite3.Connection, worker_id: str, namespace: str | None, silent_since: Instant
+) -> Worker | None:
+    row = connection.execute(SQL["get_worker"], (worker_id, namespace, silent_since)).fetchone()
     return None if row is None else _worker_of(row)
 
 
 def find_workers(
-    connection: sqlite3.Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int
+    connection: sqlite3.Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int, silent_since: Instant
 ) -> list[Worker]:
     registered_at, worker_id = (NEVER, "") if cursor is None else read_worker_position(cursor.key)
-    values = (filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit)
+    values = (filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit, silent_since)
     return [_worker_of(row) for row in connection.execute(SQL["find_workers"], values).fetchall()]
 
 
@@ -146,8 +148,10 @@ def drain_worker(connection: sqlite3.Connection, worker_id: str, namespace: str 
     return bool(found)
 
 
-def count_workers(connection: sqlite3.Connection, namespace: str | None) -> dict[WorkerStatus, int]:
-    rows = connection.execute(SQL["count_workers"], (namespace,)).fetchall()
+def count_workers(
+    connection: sqlite3.Connection, namespace: str | None, silent_since: Instant
+) -> dict[WorkerStatus, int]:
+    rows = connection.execute(SQL["count_workers"], (namespace, silent_since)).fetchall()
     return {WorkerStatus(status): count for status, count in rows}
 
 

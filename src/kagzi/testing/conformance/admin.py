@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.operations import CompleteRun, HandBackRun, ParkRun
+from kagzi.api.workers import Heartbeat
 from kagzi.core.instant import SECOND
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus, worker_position
 from kagzi.store import counting
-from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, STALE, TYPE, Bench
 
 
 class TestReadLease:
@@ -86,12 +89,12 @@ class TestLookingAtWorkers:
         await bench.store.register(bench.registration(labels={"zone": "a"}, queue_limit=5, type_limits={TYPE: 2}))
         await bench.started_claim()
 
-        worker = await bench.store.get_worker(bench.worker_id)
+        worker = await bench.store.get_worker(bench.worker_id, None, STALE)
 
         assert worker is not None
         assert (worker.labels, worker.queue_limit, worker.type_limits) == ({"zone": "a"}, 5, {TYPE: 2})
         assert worker.active == 1
-        assert await bench.store.get_worker(bench.new_id()) is None
+        assert await bench.store.get_worker(bench.new_id(), None, STALE) is None
 
     async def test_workers_are_listed_in_pages_and_filtered(self, bench: Bench) -> None:
         ids = [bench.new_id() for _ in range(5)]
@@ -105,12 +108,12 @@ class TestLookingAtWorkers:
         find = bench.store.find_workers
         everyone = WorkerFilter(namespace=NAMESPACE)
 
-        first = await find(everyone, None, 2)
-        second = await find(everyone, Cursor(worker_position(first[-1])), 10)
+        first = await find(everyone, None, 2, STALE)
+        second = await find(everyone, Cursor(worker_position(first[-1])), 10, STALE)
 
         assert [worker.worker_id for worker in first + second] == ids[::-1]
         even = WorkerFilter(namespace=NAMESPACE, task_queue="even", status=WorkerStatus.ONLINE)
-        assert [worker.worker_id for worker in await find(even, None, 10)] == [ids[2], ids[0]]
+        assert [worker.worker_id for worker in await find(even, None, 10, STALE)] == [ids[2], ids[0]]
 
     async def test_draining_is_told_with_the_next_heartbeat(self, bench: Bench) -> None:
         await bench.store.register(bench.registration())
@@ -125,8 +128,43 @@ class TestLookingAtWorkers:
         await bench.store.register(bench.registration())
         await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
         await bench.store.deregister(bench.worker_id)
-        assert await bench.store.count_workers(NAMESPACE) == {WorkerStatus.OFFLINE: 1}
-        assert await bench.store.count_workers(None) == {WorkerStatus.OFFLINE: 1, WorkerStatus.ONLINE: 1}
+        assert await bench.store.count_workers(NAMESPACE, STALE) == {WorkerStatus.OFFLINE: 1}
+        assert await bench.store.count_workers(None, STALE) == {WorkerStatus.OFFLINE: 1, WorkerStatus.ONLINE: 1}
+
+    async def test_a_worker_that_is_not_heard_of_is_offline_before_its_row_says_so(self, bench: Bench) -> None:
+        silent, leaving, loud = [bench.new_id() for _ in range(3)]
+        for worker_id in (silent, leaving):
+            await bench.store.register(bench.registration(worker_id=worker_id, concurrency=3))
+        await bench.store.drain_worker(leaving)
+        bench.clock.advance(STALE - 1)
+        await bench.store.register(bench.registration(worker_id=loud, concurrency=4))
+
+        async def statuses() -> dict[str, WorkerStatus]:
+            found = await bench.store.find_workers(WorkerFilter(namespace=NAMESPACE), None, 10, STALE)
+            shown = {worker.worker_id: worker.status for worker in found}
+            for worker_id, status in shown.items():
+                one = await bench.store.get_worker(worker_id, None, STALE)
+                assert one is not None
+                assert one.status is status
+            for status in WorkerStatus:
+                only = WorkerFilter(namespace=NAMESPACE, status=status)
+                found = await bench.store.find_workers(only, None, 10, STALE)
+                assert {worker.worker_id for worker in found} == {each for each in shown if shown[each] is status}
+            assert await bench.store.count_workers(NAMESPACE, STALE) == Counter(shown.values())
+            assert await bench.store.count_workers(None, STALE) == Counter(shown.values())
+            load = await bench.store.load(STALE)
+            assert {each.status: each.workers for each in load.workers} == Counter(shown.values())
+            survey = await bench.store.survey(STALE)
+            assert survey.workers_online == Counter(shown.values())[WorkerStatus.ONLINE]
+            assert survey.workers_draining == Counter(shown.values())[WorkerStatus.DRAINING]
+            return shown
+
+        here = {silent: WorkerStatus.ONLINE, leaving: WorkerStatus.DRAINING, loud: WorkerStatus.ONLINE}
+        assert await statuses() == here
+        bench.clock.advance(1)
+        assert await statuses() == here | {silent: WorkerStatus.OFFLINE, leaving: WorkerStatus.OFFLINE}
+        await bench.store.heartbeats([Heartbeat(worker_id=silent, held=(), heard=0, completed=0, failed=0)])
+        assert await statuses() == here | {leaving: WorkerStatus.OFFLINE}
 
 
 class TestCounting:

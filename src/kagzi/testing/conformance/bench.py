@@ -26,6 +26,7 @@ from kagzi.store.protocol import Recovered, Store
 from kagzi.testing.clock import VirtualClock
 
 LEASE: Final[Span] = 30 * SECOND
+STALE: Final[Span] = 30 * SECOND  # after which a worker that is not heard of is OFFLINE
 QUEUE: Final = "orders"
 TYPE: Final = "checkout"
 NAMESPACE: Final = "default"

@@ -6,12 +6,12 @@ from kagzi.api.operations import CompleteRun, ParkRun
 from kagzi.core.instant import SECOND
 from kagzi.core.load import Load
 from kagzi.core.worker import WorkerStatus
-from kagzi.testing.conformance.bench import Bench
+from kagzi.testing.conformance.bench import STALE, Bench
 
 
 class TestSurvey:
     async def test_an_empty_store(self, bench: Bench) -> None:
-        survey = await bench.store.survey()
+        survey = await bench.store.survey(STALE)
 
         assert survey.now == bench.now()
         assert (survey.pending, survey.running, survey.sleeping) == (0, 0, 0)
@@ -28,18 +28,18 @@ class TestSurvey:
         await bench.start()
         await bench.start(namespace="tenant", delay=SECOND)
 
-        survey = await bench.store.survey()
+        survey = await bench.store.survey(STALE)
 
         assert (survey.pending, survey.running, survey.sleeping) == (2, 1, 1)
 
     async def test_since_when_the_oldest_due_run_waits(self, bench: Bench) -> None:
         await bench.start(delay=10 * SECOND)
-        assert (await bench.store.survey()).oldest_due_at is None
+        assert (await bench.store.survey(STALE)).oldest_due_at is None
         bench.clock.advance(15 * SECOND)
         # Priority decides who is first, not who has waited longest.
         await bench.start(priority=5)
 
-        assert (await bench.store.survey()).oldest_due_at == bench.now() - 5 * SECOND
+        assert (await bench.store.survey(STALE)).oldest_due_at == bench.now() - 5 * SECOND
 
     async def test_workers_that_are_there(self, bench: Bench) -> None:
         await bench.store.register(bench.registration())
@@ -48,7 +48,7 @@ class TestSurvey:
         await bench.store.register(bench.registration(worker_id=gone))
         await bench.store.deregister(gone)
 
-        assert (await bench.store.survey()).workers_online == 2
+        assert (await bench.store.survey(STALE)).workers_online == 2
 
 
 class TestSchema:
@@ -60,7 +60,7 @@ class TestSchema:
 
 class TestLoad:
     async def test_an_empty_store(self, bench: Bench) -> None:
-        load = await bench.store.load()
+        load = await bench.store.load(STALE)
 
         assert load == Load(now=bench.now(), queues=(), workers=(), running={})
 
@@ -77,7 +77,7 @@ class TestLoad:
         # Nobody could have claimed it before it was started.
         await bench.start(namespace="z tenant", task_queue="orders", start_at=bench.now() - 60 * SECOND)
 
-        load = await bench.store.load()
+        load = await bench.store.load(STALE)
 
         assert {(each.namespace, each.task_queue): (each.ready, each.oldest_due_at) for each in load.queues} == {
             ("default", "orders"): (2, bench.now() - 3 * SECOND),
@@ -97,7 +97,7 @@ class TestLoad:
         await bench.started_claim()
         await bench.started_claim()
 
-        load = await bench.store.load()
+        load = await bench.store.load(STALE)
 
         assert {(each.namespace, each.status): (each.workers, each.slots) for each in load.workers} == {
             ("default", WorkerStatus.ONLINE): (2, 12),

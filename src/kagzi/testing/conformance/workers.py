@@ -9,7 +9,7 @@ from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
-from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, STALE, Bench
 
 
 class TestWorkers:
@@ -45,7 +45,7 @@ class TestWorkers:
         await bench.store.register(bench.registration())
         claim = await bench.started_claim()
 
-        assert await bench.store.get_worker(bench.worker_id, "tenant") is None
+        assert await bench.store.get_worker(bench.worker_id, "tenant", STALE) is None
         assert not await bench.store.drain_worker(bench.worker_id, "tenant")
         assert await bench.store.deregister(bench.worker_id, "tenant") == []
         foreign, released = await bench.beat(claim, heard=9, namespace="tenant")
@@ -53,7 +53,7 @@ class TestWorkers:
         assert (foreign.known, foreign.lost, released) == (False, (claim.run_id,), [])
         assert foreign == unknown
 
-        worker = await bench.store.get_worker(bench.worker_id, NAMESPACE)
+        worker = await bench.store.get_worker(bench.worker_id, NAMESPACE, STALE)
         assert worker is not None
         assert (worker.status, worker.active) == (WorkerStatus.ONLINE, 1)
         answer, _ = await bench.beat(claim, heard=9, namespace=NAMESPACE)

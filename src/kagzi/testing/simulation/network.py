@@ -229,12 +229,12 @@ class StorePort:
         horizon: Horizon = await self._ask("horizon", tuple(queues))
         return horizon
 
-    async def survey(self) -> Survey:
-        survey: Survey = await self._ask("survey")
+    async def survey(self, stale: Span) -> Survey:
+        survey: Survey = await self._ask("survey", stale)
         return survey
 
-    async def load(self) -> Load:
-        load: Load = await self._ask("load")
+    async def load(self, stale: Span) -> Load:
+        load: Load = await self._ask("load", stale)
         return load
 
     async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
@@ -311,19 +311,19 @@ class StorePort:
         recovered: list[Recovered] = await self._ask("deregister", worker_id, namespace)
         return recovered
 
-    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker | None:
-        worker: Worker | None = await self._ask("get_worker", worker_id, namespace)
+    async def get_worker(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
+        worker: Worker | None = await self._ask("get_worker", worker_id, namespace, stale)
         return worker
 
-    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int) -> list[Worker]:
-        workers: list[Worker] = await self._ask("find_workers", filter, cursor, limit)
+    async def find_workers(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
+        workers: list[Worker] = await self._ask("find_workers", filter, cursor, limit, stale)
         return workers
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> bool:
         return bool(await self._ask("drain_worker", worker_id, namespace))
 
-    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
-        counts: dict[WorkerStatus, int] = await self._ask("count_workers", namespace)
+    async def count_workers(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        counts: dict[WorkerStatus, int] = await self._ask("count_workers", namespace, stale)
         return counts
 
     async def count_runs(

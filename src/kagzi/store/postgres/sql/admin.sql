@@ -1,6 +1,9 @@
 -- name: get_worker
--- One worker, and how many runs it holds; of one namespace or of any.
-SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
+-- One worker, and how many runs it holds; of one namespace or of any. Here and below one that was not heard of for a
+-- certain time is OFFLINE, also while its row does not say so yet.
+SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency,
+       CASE WHEN w.last_heartbeat_at <= coalesce($3::bigint, kagzi.clock()) - $4::bigint
+            THEN 'OFFLINE' ELSE w.status END AS status,
        w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING') AS active
 FROM kagzi.workers AS w
@@ -8,13 +11,18 @@ WHERE w.worker_id = $1::uuid AND ($2::text IS NULL OR w.namespace = $2::text);
 
 -- name: find_workers
 -- Workers older than a position, the newest first. A filter that is NULL lets everything through.
-SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($7::bigint, kagzi.clock()) - $8::bigint AS silent_since
+)
+SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency,
+       CASE WHEN w.last_heartbeat_at <= i.silent_since THEN 'OFFLINE' ELSE w.status END AS status,
        w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING') AS active
-FROM kagzi.workers AS w
+FROM instant AS i CROSS JOIN kagzi.workers AS w
 WHERE w.namespace = $1::text
   AND ($2::text IS NULL OR $2::text = ANY (w.queues))
-  AND ($3::text IS NULL OR w.status = $3::text)
+  AND ($3::text IS NULL
+       OR CASE WHEN w.last_heartbeat_at <= i.silent_since THEN 'OFFLINE' ELSE w.status END = $3::text)
   AND (w.registered_at < $4::bigint OR (w.registered_at = $4::bigint AND w.worker_id < $5::uuid))
 ORDER BY w.registered_at DESC, w.worker_id DESC
 LIMIT $6::integer;
@@ -34,10 +42,13 @@ RETURNING worker_id;
 
 -- name: count_workers
 -- Workers of one namespace, or of all, by status.
-SELECT w.status, count(*) AS count
-FROM kagzi.workers AS w
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($2::bigint, kagzi.clock()) - $3::bigint AS silent_since
+)
+SELECT CASE WHEN w.last_heartbeat_at <= i.silent_since THEN 'OFFLINE' ELSE w.status END AS status, count(*) AS count
+FROM instant AS i CROSS JOIN kagzi.workers AS w
 WHERE $1::text IS NULL OR w.namespace = $1::text
-GROUP BY w.status;
+GROUP BY 1;
 
 -- name: count_live_runs
 -- Runs that have not finished: of each queue up to a bound, so that a long one does not hide the others, and all that

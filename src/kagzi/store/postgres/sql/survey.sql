@@ -13,7 +13,8 @@ WITH instant AS MATERIALIZED (
 ), crew AS (
     SELECT count(*) FILTER (WHERE w.status = 'ONLINE') AS workers_online,
            count(*) FILTER (WHERE w.status = 'DRAINING') AS workers_draining
-    FROM kagzi.workers AS w WHERE w.status <> 'OFFLINE'
+    FROM kagzi.workers AS w
+    WHERE w.status <> 'OFFLINE' AND w.last_heartbeat_at > (SELECT i.now FROM instant AS i) - $3::bigint
 )
 SELECT i.now, c.pending, c.sleeping, c.oldest_due_at, k.workers_online, k.workers_draining,
        (SELECT count(*) FROM kagzi.workflow_runs AS r WHERE r.status = 'RUNNING') AS running,
@@ -53,10 +54,14 @@ CROSS JOIN LATERAL (
 -- name: worker_loads
 -- Workers and their slots. Those online first: where there are more namespaces than are told of, one whose online workers
 -- are left out is left out as a whole.
-SELECT w.namespace, w.status, count(*) AS workers, sum(w.concurrency)::bigint AS slots
-FROM kagzi.workers AS w
-GROUP BY w.namespace, w.status
-ORDER BY w.status DESC
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($2::bigint, kagzi.clock()) - $3::bigint AS silent_since
+)
+SELECT w.namespace, CASE WHEN w.last_heartbeat_at <= i.silent_since THEN 'OFFLINE' ELSE w.status END AS status,
+       count(*) AS workers, sum(w.concurrency)::bigint AS slots
+FROM instant AS i CROSS JOIN kagzi.workers AS w
+GROUP BY 1, 2
+ORDER BY 2 DESC
 LIMIT $1::integer;
 
 -- name: running_loads

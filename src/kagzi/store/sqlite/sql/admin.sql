@@ -1,6 +1,8 @@
 -- name: get_worker
--- One worker, and how many runs it holds; of one namespace or of any.
-SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
+-- One worker, and how many runs it holds; of one namespace or of any. Here and below one that was last heard of at a
+-- certain moment or before is OFFLINE, also while its row does not say so yet.
+SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency,
+    CASE WHEN w.last_heartbeat_at <= ?3 THEN 'OFFLINE' ELSE w.status END,
     w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
     (SELECT count(*) FROM workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING')
 FROM workers AS w
@@ -8,13 +10,14 @@ WHERE w.worker_id = ?1 AND (?2 IS NULL OR w.namespace = ?2);
 
 -- name: find_workers
 -- Workers older than a position, the newest first. A filter that is NULL lets everything through.
-SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency, w.status,
+SELECT w.worker_id, w.namespace, w.queues, w.types, w.versions, w.hostname, w.pid, w.version, w.concurrency,
+    CASE WHEN w.last_heartbeat_at <= ?7 THEN 'OFFLINE' ELSE w.status END,
     w.registered_at, w.last_heartbeat_at, w.completed, w.failed, w.labels,
     (SELECT count(*) FROM workflow_runs AS r WHERE r.worker_id = w.worker_id AND r.status = 'RUNNING')
 FROM workers AS w
 WHERE w.namespace = ?1
   AND (?2 IS NULL OR ?2 IN (SELECT value FROM json_each(w.queues)))
-  AND (?3 IS NULL OR w.status = ?3)
+  AND (?3 IS NULL OR CASE WHEN w.last_heartbeat_at <= ?7 THEN 'OFFLINE' ELSE w.status END = ?3)
   AND (w.registered_at < ?4 OR (w.registered_at = ?4 AND w.worker_id < ?5))
 ORDER BY w.registered_at DESC, w.worker_id DESC
 LIMIT ?6;
@@ -27,7 +30,8 @@ RETURNING namespace;
 
 -- name: count_workers
 -- Workers of one namespace, or of all, by status.
-SELECT status, count(*) FROM workers WHERE ?1 IS NULL OR namespace = ?1 GROUP BY status;
+SELECT CASE WHEN last_heartbeat_at <= ?2 THEN 'OFFLINE' ELSE status END, count(*)
+FROM workers WHERE ?1 IS NULL OR namespace = ?1 GROUP BY 1;
 
 -- name: counted_namespaces
 -- Whose runs are counted when all are asked for.

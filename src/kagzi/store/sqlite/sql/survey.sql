@@ -3,8 +3,8 @@
 SELECT sum(CASE WHEN w.status = 'PENDING' THEN 1 ELSE 0 END), sum(CASE WHEN w.status = 'SLEEPING' THEN 1 ELSE 0 END),
     min(CASE WHEN w.available_at <= ?1 THEN w.available_at END),
     (SELECT count(*) FROM workflow_runs WHERE status = 'RUNNING'),
-    (SELECT count(*) FROM workers WHERE status = 'ONLINE'),
-    (SELECT count(*) FROM workers WHERE status = 'DRAINING'),
+    (SELECT count(*) FROM workers WHERE status = 'ONLINE' AND last_heartbeat_at > ?3),
+    (SELECT count(*) FROM workers WHERE status = 'DRAINING' AND last_heartbeat_at > ?3),
     (SELECT max(number) FROM schema_migrations)
 FROM (SELECT status, available_at FROM workflow_runs WHERE status IN ('PENDING', 'SLEEPING') LIMIT ?2) AS w;
 
@@ -24,8 +24,8 @@ FROM (SELECT available_at FROM workflow_runs
 -- name: worker_loads
 -- Workers and their slots. Those online first: where there are more namespaces than are told of, one whose online workers
 -- are left out is left out as a whole.
-SELECT namespace, status, count(*), sum(concurrency) FROM workers
-GROUP BY namespace, status ORDER BY status DESC LIMIT ?1;
+SELECT namespace, CASE WHEN last_heartbeat_at <= ?2 THEN 'OFFLINE' ELSE status END, count(*), sum(concurrency)
+FROM workers GROUP BY 1, 2 ORDER BY 2 DESC LIMIT ?1;
 
 -- name: running_loads
 -- Leased runs, of which there are never more than there are slots. The index has to be named: to group by namespace
