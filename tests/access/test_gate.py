@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any
@@ -108,8 +109,10 @@ def play(scene: Play, **options: Any) -> Database:
     return database
 
 
-def admit(gate: Gate, action: str, key: str | None, namespace: str = "") -> Awaitable[Caller]:
-    return gate.admit(action, key=key, namespace=namespace, peer="ipv4:127.0.0.1:1")
+def admit(
+    gate: Gate, action: str, key: str | None, namespace: str = "", peer: str = "ipv4:127.0.0.1:1"
+) -> Awaitable[Caller]:
+    return gate.admit(action, key=key, namespace=namespace, peer=peer)
 
 
 async def admitted(gate: Gate, key: str) -> bool:
@@ -445,6 +448,39 @@ def test_refusals_are_sampled() -> None:
         "PERMISSION_DENIED",
     )
     assert (last.actor, last.result, last.peer) == ("nobody", "UNAUTHENTICATED", "ipv4:127.0.0.1:1")
+
+
+def test_a_wrong_secret_is_not_told_as_a_call_of_the_key_it_names() -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        victim = read_key(database.make(Role.ADMIN))
+        assert victim is not None
+        with pytest.raises(Unauthenticated):
+            await admit(gate, CANCEL, write_key(victim.key_id, bytes(32)), "a")
+
+    (entry,) = play(scene).entries
+    assert (entry.actor, entry.result) == ("nobody", "UNAUTHENTICATED")
+
+
+def test_guesses_do_not_take_the_place_of_what_a_key_was_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(database: Database, gate: Gate) -> None:
+        keys = [database.make(Role.VIEWER), database.make(Role.VIEWER)]
+        for host in range(30):
+            for port in range(30):
+                with pytest.raises(Unauthenticated):
+                    await admit(gate, CANCEL, None, "a", peer=f"ipv4:10.0.0.{host}:{port}")
+        for key in keys:
+            for _ in range(30):
+                with pytest.raises(PermissionDenied):
+                    await admit(gate, CANCEL, key, "a")
+
+    entries = play(scene).entries
+    assert Counter(entry.actor for entry in entries) == {"nobody": 20, f"key:{'0' * 16}": 20, f"key:{1:016x}": 20}
+    assert Counter(entry.peer.rpartition(":")[0] for entry in entries[:20]) == {
+        f"ipv4:10.0.0.{host}": 5 for host in range(4)
+    }
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 4 + 1 + 2  # the hosts that had their part, everybody else, and the keys
+    assert "calls of host 10.0.0.0 are refused faster than the audit log notes them: some are left out" in told
 
 
 def test_keys_are_masked_in_text() -> None:

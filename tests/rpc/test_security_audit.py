@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import grpc
 import pytest
 
+from kagzi._proto.v1.worker_pb2 import WORKER_STATUS_ONLINE
 from kagzi.access import Role
 from kagzi.api.keys import AuditFilter
 from tests.engine.support import WORKER, new_registration
@@ -65,6 +67,22 @@ async def test_the_drain_of_a_worker_is_told_with_its_namespace_and_what_came_of
         ("DrainWorker", "shop", f"worker {WORKER}", "OK"),
         ("DrainWorker", "shop", f"worker {WORKER}", "CONFLICT"),
         ("DrainWorker", None, f"worker {unknown}", "NOT_FOUND"),
+    ]
+
+
+async def test_leaving_by_draining_takes_the_right_to_drain_and_is_told_like_it(server: Guarded) -> None:
+    boss, worker = await server.key(Role.ADMIN, "a"), await server.key(Role.WORKER, "a")
+    async with server.client(boss) as admin, server.client(worker) as client:
+        worker_id = (await client.call("Register", workflow_types=["w"])).worker_id
+        refused = await client.refused("Deregister", worker_id=worker_id, drain=True)
+        assert refused.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert (await admin.call("GetWorker", worker_id=worker_id)).worker.status == WORKER_STATUS_ONLINE
+        await admin.call("Deregister", worker_id=worker_id, drain=True)
+        await client.call("Deregister", worker_id=worker_id)  # to leave by oneself takes no more than before
+    told = [entry for entry in await written(server) if entry[0] == "Deregister" or entry[0] == "DrainWorker"]
+    assert [(namespace, target, result) for _, namespace, target, result in told] == [
+        (None, f"worker {worker_id} to drain", "PERMISSION_DENIED"),
+        ("a", f"worker {worker_id} to drain", "OK"),
     ]
 
 

@@ -23,6 +23,7 @@ from typing import Final, Literal, Protocol, Self
 
 from kagzi.access.caller import Caller
 from kagzi.access.rates import StartRate
+from kagzi.access.refusals import STRANGER, Refusals
 from kagzi.access.table import ACTIONS, Rule
 from kagzi.api.keys import KeySource, LiveKeys
 from kagzi.core.audit import AuditEntry
@@ -39,8 +40,6 @@ _OLD_SECONDS: Final = 8.0  # beyond this nobody is let in before there is a new 
 _AGAIN_SECONDS: Final = 1.0  # how often unknown keys may cause a reading
 _LOOKS: Final = 5  # how many such readings may be saved up: whoever makes several keys uses them at once
 _USED_SECONDS: Final = 60.0  # how often it is written down when keys were used
-_SAMPLE_SECONDS: Final = 60.0
-_SAMPLE: Final = 20  # refused calls that are written down in that time
 _NAMESPACES: Final = 10_000
 CALLS_PER_KEY: Final = 5_000
 
@@ -91,8 +90,7 @@ class Gate:
         self._known = {DEFAULT_NAMESPACE}
         self._used: dict[str, Instant] = {}
         self._written_at = -inf
-        self._sampled_at = -inf
-        self._sampled = 0
+        self._refusals = Refusals()
 
     async def configured(self) -> bool:
         """Whether keys are asked for at all."""
@@ -117,17 +115,21 @@ class Gate:
         asked for what the audit log shall say of a call that is refused; `runs` is how many one that starts runs would
         start."""
         rule = ACTIONS.get(action)
+        actor = STRANGER
         try:
             if rule is None:
                 raise PermissionDenied("nobody may do this: the action is not known")
             live = self._live if self._age() <= _FRESH_SECONDS else await self._keys()
             if live.configured:
-                caller = _caller(rule, await self._identify(key), peer)
+                known = await self._identify(key)
+                # From here on it is proven who calls. A key id alone proves nothing: it is no secret.
+                actor = f"key:{known.key_id}"
+                caller = _caller(rule, known, peer)
             else:
                 caller = Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
             meant = caller.confine(namespace or "") or DEFAULT_NAMESPACE
         except (Unauthenticated, PermissionDenied) as error:
-            self._refused(error, action, key, namespace, peer, request_id, target)
+            self._refused(error, action, actor, namespace, peer, request_id, target)
             raise
         if live.configured and caller.namespace is None and namespace and not rule.everywhere:
             await self._must_exist(namespace)
@@ -294,21 +296,16 @@ class Gate:
         self,
         error: KagziError,
         action: str,
-        key: str | None,
+        actor: str,
         namespace: str | None,
         peer: str,
         request_id: Callable[[], str],
         target: Callable[[], str],
     ) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._sampled_at > _SAMPLE_SECONDS:
-            self._sampled_at, self._sampled = now, 0
-        self._sampled += 1
-        if self._audit is None or self._sampled > _SAMPLE:
+        if self._audit is None or not self._refusals.notes(actor, peer, asyncio.get_running_loop().time()):
             return
-        shown = read_key(key or "")
         entry = AuditEntry(
-            actor="nobody" if shown is None else f"key:{shown.key_id}",
+            actor=actor,
             action=action,
             namespace=namespace or None,
             target=target(),

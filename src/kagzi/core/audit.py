@@ -16,7 +16,7 @@ AUDIT_RETENTION: Final[Span] = 400 * 86_400 * SECOND
 class AuditEntry(Struct, frozen=True, kw_only=True):
     """`at` is the database's time, given when the entry is stored."""
 
-    actor: str  # `key:<key id>`, `cli:<user>`, or `anyone` where no keys are configured
+    actor: str  # `key:<key id>`, `cli:<user>`, `nobody` without a good key, `anyone` where no keys are asked for
     action: str  # the RPC's path, the HTTP route, or the command
     namespace: str | None  # None: it concerns all of them, or nobody knows
     target: str  # which run, worker, key or namespace; may be empty

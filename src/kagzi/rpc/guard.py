@@ -31,6 +31,7 @@ Handle = Callable[[Any, Any], Awaitable[Message]]
 PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 
 _HEALTH: Final = "HealthCheck"
+_DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
 # Here an empty namespace is `default`; elsewhere it is any, or none.
 _OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
@@ -47,8 +48,9 @@ class GateGuard:
     async def __call__(self, method: Method, request: Any, call: Call, handle: Handle) -> Message:
         on_stream = isinstance(call, CallOnStream)
         shown = call.shown if isinstance(call, CallOnStream) else Shown(call.invocation_metadata(), call.peer())
+        action = _action(method, request)
         admitting = self._gate.admit(
-            method.path,
+            action,
             key=shown.key,
             namespace=request.namespace if method.has_namespace else None,
             peer=shown.peer_name,
@@ -69,7 +71,7 @@ class GateGuard:
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
         with self._gate.part(caller) if on_stream else self._gate.call(caller):
-            if not ACTIONS[method.path].audited:
+            if not ACTIONS[action].audited:
                 return await handle(request, call)
             result = OK
             try:
@@ -100,12 +102,19 @@ class GateGuard:
         )
 
 
+def _action(method: Method, request: Any) -> str:
+    """Returns what the call does, as the table names it. To have a worker drain takes the same right whichever call
+    asks for it: the id in the request may be that of any worker of the namespace."""
+    return _DRAIN if method.rpc == "Deregister" and request.drain else method.path
+
+
 def _target(method: Method, request: Any) -> str:
     fields = method.request.DESCRIPTOR.fields_by_name
     for name in _TARGETS:
         if name in fields and (value := getattr(request, name)):
-            anew = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
-            return f"{name.removesuffix('_id')} {value}{anew}"
+            how = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
+            how = " to drain" if method.rpc == "Deregister" else how
+            return f"{name.removesuffix('_id')} {value}{how}"
     if method.service == "NamespaceService" and method.has_namespace:
         return f"namespace {request.namespace}"
     return ""

@@ -84,6 +84,7 @@ class WorkerService(UnaryCalls):
     async def Deregister(self, request: pb.DeregisterRequest, call: Call) -> pb.DeregisterResponse:  # noqa: ARG002
         if request.drain:
             worker = await self._host.engine.admin.drain_worker(request.worker_id, request.namespace or None)
+            request.namespace = worker.namespace  # the audit log is told, also if the caller did not say
             return pb.DeregisterResponse(drained=worker.active == 0)
         await self._workers.deregister(request.worker_id, request.namespace or None)
         return pb.DeregisterResponse(drained=True)
