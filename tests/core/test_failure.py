@@ -5,6 +5,7 @@ import json
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -15,9 +16,12 @@ from hypothesis import strategies as st
 from kagzi.core.failure import (
     DEPTH,
     MEMBERS,
+    MESSAGE_CHARACTERS,
+    NESTING,
     TOTAL_CHARACTERS,
     ErrorKind,
     Failure,
+    check_failure,
 )
 from kagzi.errors import (
     InvalidRequest,
@@ -219,6 +223,69 @@ def test_classes_are_looked_up_and_never_imported() -> None:
         assert type(Failure(name, "x").to_exception()) is StepFailed
 
 
+def test_looking_up_a_class_runs_nobodys_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lively(type):
+        @property
+        def Trap(cls) -> type[Exception]:
+            raise AssertionError("a property of a class was asked")
+
+    class Holder(metaclass=Lively):
+        pass
+
+    class LivelyModule(ModuleType):
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(f"a module was asked for {name}")
+
+    class NoModule:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(f"an object was asked for {name}")
+
+        @property
+        def __class__(self) -> Any:
+            raise AssertionError("an object was asked for its class")
+
+        @__class__.setter
+        def __class__(self, value: Any) -> None: ...
+
+    lazy = ModuleType("lazy_shop")
+    lazy.__getattr__ = NoModule().__getattr__  # type: ignore[method-assign, attr-defined]
+    lazy.Holder = Holder  # type: ignore[attr-defined]
+    lazy.client = NoModule()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lazy_shop", lazy)
+    monkeypatch.setitem(sys.modules, "lively_shop", LivelyModule("lively_shop"))
+    monkeypatch.setitem(sys.modules, "no_shop", NoModule())  # type: ignore[arg-type]
+    for name in (
+        "lazy_shop.Declined",
+        "lazy_shop.Holder.Trap",
+        "lazy_shop.client",
+        "lazy_shop.client.Declined",
+        "lively_shop.Declined",
+        "no_shop.Declined",
+    ):
+        assert type(Failure(name, "x").to_exception()) is StepFailed
+        assert Failure.of(name, "x").bases == ()
+
+
+def test_failures_stored_before_there_were_bounds_are_readable() -> None:
+    many = b'{"type":"builtins.ValueError","cause":' * 5000 + b"null" + b"}" * 5000
+    assert isinstance(Failure.decode(many).to_exception(), StepFailed)
+    assert len(Failure.decode(many).message) <= MESSAGE_CHARACTERS
+    some = b'{"type":"builtins.ValueError","message":"m","cause":' * 300 + b"null" + b"}" * 300
+    assert len(list(Failure.decode(some).chain())) == NESTING
+    assert isinstance(Failure.decode(some).to_exception(), ValueError)
+    values = b'{"type":"builtins.ValueError","message":"m","attributes":{"x":' + b"[" * 300 + b"]" * 300 + b"}}"
+    assert Failure.decode(values) == Failure("builtins.ValueError", "m")
+
+
+def test_an_error_that_passes_from_run_to_run_does_not_grow_without_end() -> None:
+    failure = stored(ApiError("m" * MESSAGE_CHARACTERS, 500))
+    for number in range(100):
+        failure = stored(WorkflowFailed("w" * MESSAGE_CHARACTERS, run_id=str(number), failure=failure))
+    assert len(failure.encode()) < 2 * TOTAL_CHARACTERS
+    assert len(list(failure.chain())) <= DEPTH + 1
+    check_failure(failure.encode(), "error")
+
+
 def test_an_unknown_error_that_leaves_the_workflow_keeps_its_story() -> None:
     again = Failure("shop.Gone", "boom", traceback="  File shop.py").to_exception()
     run = stored(again)
@@ -398,6 +465,7 @@ def test_any_exception_is_stored_and_stays_the_same(
     error.args = tuple(args)
     error.__dict__.update(state)
     failure = Failure.from_exception(error)
+    check_failure(failure.encode(), "error")  # what we make passes what we ask
     again = Failure.decode(failure.encode())
     assert again == failure
     first, second = failure.to_exception(), again.to_exception()

@@ -21,10 +21,10 @@ import base64
 import linecache
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from enum import Enum, StrEnum
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -48,7 +48,9 @@ MESSAGE_CHARACTERS: Final = 8_000
 TRACEBACK_CHARACTERS: Final = 16_000
 VALUES_BYTES: Final = 16_000  # args and attributes of one exception, each
 TOTAL_CHARACTERS: Final = 128_000  # of everything in one failure with its causes and members
+FAILURE_BYTES: Final = 1024 * 1024  # of the whole as JSON; what is within TOTAL_CHARACTERS is within this
 DEPTH: Final = 16  # of causes and nested groups together
+NESTING: Final = 64  # of anything in a stored failure; those made here come nowhere near it
 MEMBERS: Final = 64  # of one exception group
 _FRAMES: Final = 60
 _VALUE_DEPTH: Final = 8
@@ -150,11 +152,13 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, data: bytes) -> Failure:
-        """Read what `encode` wrote. Anything else (stored by hand) is the message of a StepFailed."""
+        """Reads what `encode` wrote. Never raises: whatever else is stored is the message of a StepFailed."""
         try:
-            return _DECODER.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return cls.of(StepFailed, data.decode("utf-8", "replace"))
+            failure = _DECODER.decode(data)
+            # Nothing is nested deeper than it has brackets.
+            return _shallow(failure, NESTING) if _brackets(data) > NESTING else failure
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return cls.of(StepFailed, data[: 4 * MESSAGE_CHARACTERS].decode("utf-8", "replace")[:MESSAGE_CHARACTERS])
 
     def is_a(self, cls: ExceptionClass | str) -> bool:
         """Whether the error's class is this one or derives from it. A name without a dot is a builtin."""
@@ -241,6 +245,54 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         return group
 
 
+def check_failure(data: bytes, field: str) -> None:
+    """Refuses an error that somebody reports, if reading it would cost or break more than any error of ours does.
+
+    Bytes that are no failure at all pass: they are read as text.
+    """
+    if len(data) > FAILURE_BYTES:
+        raise InvalidRequest(f"{field} is {len(data):,} bytes; at most {FAILURE_BYTES:,} are stored of an error")
+    if _brackets(data) <= NESTING:
+        return
+    try:
+        if _too_deep(_DECODER.decode(data), NESTING):
+            raise RecursionError
+    except RecursionError:
+        raise InvalidRequest(
+            f"{field} is nested too deeply: causes, members and values go at most {NESTING} levels deep; "
+            "leave out the inner ones"
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+
+
+def _brackets(data: bytes) -> int:
+    return data.count(b"{") + data.count(b"[")
+
+
+def _too_deep(value: object, levels: int) -> bool:
+    if isinstance(value, Failure):
+        return levels <= 0 or any(
+            _too_deep(part, levels - 1) for part in (value.cause, value.members, value.args, value.attributes) if part
+        )
+    if isinstance(value, dict):
+        return levels <= 0 or any(_too_deep(item, levels - 1) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return levels <= 0 or any(_too_deep(item, levels - 1) for item in value)
+    return False
+
+
+def _shallow(failure: Failure, levels: int) -> Failure:
+    """Returns the failure with at most so many causes and members behind one another, and no value nested deeper."""
+    return msgspec.structs.replace(
+        failure,
+        args=None if _too_deep(failure.args, NESTING) else failure.args,
+        attributes=None if _too_deep(failure.attributes, NESTING) else failure.attributes,
+        cause=None if failure.cause is None or levels <= 1 else _shallow(failure.cause, levels - 1),
+        members=tuple([_shallow(member, levels - 1) for member in failure.members]) if levels > 1 else (),
+    )
+
+
 Redact = Callable[[Failure], Failure]
 
 _ENCODER = msgspec.json.Encoder()
@@ -265,6 +317,7 @@ class _Builder:
         self._seen.add(id(exc))
         origin = exc.__dict__.get(_ORIGIN)
         name, bases = _names(type(exc))
+        self._budget -= sum(map(len, bases), len(name))
         message = self._spend(_message(exc, origin), MESSAGE_CHARACTERS)
         kind, non_retryable = classify(exc)
         attributes = self._attributes(exc)
@@ -311,8 +364,19 @@ class _Builder:
         if isinstance(exc, (StepFailed, WorkflowFailed)):
             stored = exc.__dict__.get("failure")
             if isinstance(stored, Failure) and stored is not exc.__dict__.get(_ORIGIN):
-                return stored
+                return self._stored_cause(stored, DEPTH - depth)
         return None
+
+    def _stored_cause(self, stored: Failure, levels: int) -> Failure | None:
+        """Returns what fits of a failure that is data already; else a chain of runs would make one without end."""
+        if levels <= 0 or self._budget <= 0:
+            return None
+        stored = _shallow(stored, levels)
+        size = len(stored.encode())
+        if size > self._budget:
+            stored = Failure(stored.type, stored.message[:200], stored.kind, stored.non_retryable, stored.bases)
+        self._budget -= size
+        return stored
 
     def _members(self, group: BaseExceptionGroup[Any], depth: int) -> tuple[Failure, ...]:
         members = []
@@ -416,22 +480,34 @@ def _names(cls: type[BaseException]) -> tuple[str, tuple[str, ...]]:
 
 
 def _find(name: str) -> type[BaseException] | None:
-    """The exception class of this dotted name, if its module is loaded."""
+    """Returns the exception class of this dotted name, if its module is loaded.
+
+    The name may come from anybody who may report an error, so looking it up runs no code: no `__getattr__` of a
+    module, which may import others, and no property. Only what stands in a module or a class itself is found.
+    """
     module_name, _, path = name.rpartition(".")
-    module = sys.modules.get(module_name)
-    found: object = None
-    if module is not None:
-        found = getattr(module, path, None)
-    else:
-        while module_name:  # a class within a class: the module ends earlier
-            module_name, _, part = module_name.rpartition(".")
-            path = f"{part}.{path}"
-            if module_name in sys.modules:
-                found = sys.modules[module_name]
-                for part in path.split("."):
-                    found = getattr(found, part, None)
-                break
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+    while module_name and module_name not in sys.modules:  # a class within a class: the module ends earlier
+        module_name, _, part = module_name.rpartition(".")
+        path = f"{part}.{path}"
+    found: object = sys.modules.get(module_name)
+    for part in path.split("."):
+        found = _contents(found).get(part)
+    if issubclass(type(found), type) and issubclass(found, BaseException):  # type: ignore[arg-type]
+        return found  # type: ignore[return-value]
+    return None
+
+
+def _contents(holder: object) -> Mapping[str, object]:
+    """Returns what a module or class holds. By the real type: `isinstance` would ask an object for its `__class__`."""
+    if issubclass(type(holder), type):
+        return _CLASS_CONTENTS(holder)
+    if issubclass(type(holder), ModuleType):
+        contents: dict[str, object] = object.__getattribute__(holder, "__dict__")
+        return contents
+    return {}
+
+
+_CLASS_CONTENTS: Callable[[Any], Mapping[str, object]] = type.__dict__["__dict__"].__get__
 
 
 _BUILTIN_BASES: WeakKeyDictionary[type[BaseException], type[BaseException]] = WeakKeyDictionary()

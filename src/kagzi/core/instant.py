@@ -15,12 +15,18 @@ Span = int
 
 SECOND: Span = 1_000_000
 NEVER: Instant = 253_402_300_799_000_000  # 9999-12-31T23:59:59Z, the last second a datetime can show
+_FIRST: Instant = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_datetime(instant: Instant) -> datetime:
-    return _EPOCH + timedelta(microseconds=instant)
+    return _EPOCH + timedelta(microseconds=showable(instant))
+
+
+def showable(instant: Instant) -> Instant:
+    """Returns the instant, or the nearest one that a calendar shows: rows written by hand can be looked at, too."""
+    return instant if _FIRST <= instant <= NEVER else _FIRST if instant < 0 else NEVER
 
 
 def from_datetime(moment: datetime) -> Instant:

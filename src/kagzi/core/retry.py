@@ -132,7 +132,7 @@ class Retry:
     def decode(cls, data: bytes) -> Retry:
         try:
             stored = _DECODER.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest(f"the retry policy is not readable: {error}") from None
         return cls(
             attempts=stored.attempts,
@@ -157,7 +157,7 @@ def next_attempt(policy: Retry, error: Failure | BaseException, attempt: int, ji
     hopeless = error.non_retryable if isinstance(error, Failure) else classify(error)[1]
     if hopeless or _matches(error, policy.give_up_on):
         return None
-    asked = _asked_delay(error)
+    asked = asked_delay(error)
     if asked is not None:
         return asked
     if policy.retry_on and not _matches(error, policy.retry_on):
@@ -223,7 +223,8 @@ def _is_a(found: ExceptionClass, cls: ErrorClass) -> bool:
     return any(dotted_name(base) == name for base in found.__mro__)
 
 
-def _asked_delay(error: Failure | BaseException) -> Span | None:
+def asked_delay(error: Failure | BaseException) -> Span | None:
+    """Returns the delay that a RetryAfter asks for, if this is one and its delay is a length of time."""
     delay: Any
     if isinstance(error, Failure):
         if not error.is_a(_RETRY_AFTER):

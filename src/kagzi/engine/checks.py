@@ -11,6 +11,7 @@ from kagzi.api.operations import (
     CompleteStep,
     EndCancelledRun,
     FailRun,
+    Operation,
     RetryRun,
     StartRun,
     StepOperation,
@@ -18,8 +19,10 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
+from kagzi.core.failure import check_failure
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_payload, check_text
+from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
@@ -95,6 +98,7 @@ class StartCheck:
     def __init__(self, settings: EngineSettings) -> None:
         self._payload_bytes = settings.payload_bytes
         self._names: set[tuple[str, str, str, str]] = set()
+        self._policies: set[bytes] = set()
 
     def __call__(self, start: StartRun) -> int:
         """The size of its payload."""
@@ -129,8 +133,12 @@ class StartCheck:
             check_instant(start.deadline_at, "deadline")
         if start.lease_length is not None:
             check_span(start.lease_length, "heartbeat timeout", SHORTEST_LEASE, _LONGEST_LEASE)
-        if start.retry_policy is not None:
+        if start.retry_policy is not None and start.retry_policy not in self._policies:
             check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
+            Retry.decode(start.retry_policy)
+            if len(self._policies) >= self._REMEMBERED:
+                self._policies.clear()
+            self._policies.add(start.retry_policy)
         payload: object = start.input
         if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
             return len(payload)
@@ -156,10 +164,21 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                 total += len(operation.input)
             if operation.error is not None:
                 total += len(operation.error)
+                check_failure(operation.error, f"error of step {step_id[:100]}")
+            # Of a step that is over, two moments count; most operations are of this class, and are asked no more.
+            if (
+                type(operation) is not CompleteStep
+                or not 0 <= operation.started_at <= NEVER
+                or not 0 <= (operation.finished_at or 0) <= NEVER
+            ):
+                _check_moments(operation, f"step {step_id}", "started_at", "finished_at", "retry_at", "timeout_at")
         elif isinstance(operation, CompleteRun):
             total += len(operation.output)
-        elif isinstance(operation, FailRun | RetryRun | EndCancelledRun):
-            total += len(operation.error)
+        else:
+            if isinstance(operation, FailRun | RetryRun | EndCancelledRun):
+                total += len(operation.error)
+                check_failure(operation.error, f"error of run {chunk.run_id}")
+            _check_moments(operation, f"run {chunk.run_id}", "available_at")
     if total > limit:
         # Too much for one payload, so look at each.
         for operation in chunk.operations:
@@ -167,6 +186,14 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
             for name in ("input", "output", "error"):
                 check_payload(getattr(operation, name, None) or b"", f"{name} of {owner}", limit)
     return total
+
+
+def _check_moments(operation: Operation, owner: str, *names: str) -> None:
+    """Refuses moments that no calendar shows: whoever looked at the row could not be answered."""
+    for name in names:
+        moment = getattr(operation, name, None)
+        if moment is not None:
+            check_instant(moment, f"{name} of {owner[:100]}")
 
 
 def check_registration(registration: Registration) -> None:

@@ -14,6 +14,7 @@ they get a timeout of one lease, after which the run goes on without that worker
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -35,8 +36,10 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus, escape
-from kagzi.errors import NotFound
+from kagzi.errors import InvalidRequest, NotFound
 from kagzi.rpc.status import Refused, wrong_state
+
+log = logging.getLogger("kagzi.rpc")
 
 _DEFAULT: Final = Retry()
 _NULL: Final = b"null"
@@ -215,7 +218,15 @@ def fail_workflow(state: LeaseState, failure: Failure, jitter: float, beside: Be
 
 
 def run_policy(state: LeaseState) -> Retry | None:
-    return None if state.retry_policy is None else Retry.decode(state.retry_policy)
+    """Returns the run's own policy. One that cannot be read (starts are checked: it was written by hand) is as if none
+    had been given, because a worker that is refused for it could not go on and could not fail the run either."""
+    if state.retry_policy is None:
+        return None
+    try:
+        return Retry.decode(state.retry_policy)
+    except InvalidRequest as error:
+        log.warning("run %s goes on without the retry policy stored with it: %s", state.run_id, error)
+        return None
 
 
 def check_held(state: LeaseState) -> None:

@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from kagzi._proto.v1 import common_pb2 as pb
 from kagzi.core.duration import LONGEST
-from kagzi.core.instant import NEVER, SECOND, Instant
+from kagzi.core.instant import NEVER, SECOND, Instant, showable
 from kagzi.core.limits import check_page_size
 from kagzi.core.page import Page, check_token
 from kagzi.core.retry import UNLIMITED, Retry
@@ -54,7 +54,7 @@ def plain_bytes(data: bytes) -> bytes:
 def timestamp(instant: Instant | None) -> Timestamp | None:
     if instant is None:
         return None
-    seconds, micros = divmod(instant, SECOND)
+    seconds, micros = divmod(showable(instant), SECOND)
     return Timestamp(seconds=seconds, nanos=micros * 1000)
 
 

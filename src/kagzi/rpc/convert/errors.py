@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final, cast
 
 from kagzi._proto.v1 import common_pb2 as pb
-from kagzi.core.failure import MESSAGE_CHARACTERS, ErrorKind, Failure
+from kagzi.core.failure import MESSAGE_CHARACTERS, ErrorKind, Failure, check_failure
 from kagzi.core.instant import SECOND
+from kagzi.core.retry import asked_delay
 from kagzi.errors import InvalidRequest, RetryAfter, StepFailed
 
 _MOST_FACTS: Final = 64
@@ -54,8 +55,8 @@ def failure_to_detail(data: bytes, code: pb.ErrorCode | None = None) -> pb.Error
         detail.subject_id = subject_id
     if isinstance(metadata := said.get("metadata"), dict):
         detail.metadata.update({str(key): str(value) for key, value in metadata.items()})
-    if isinstance(delay := attributes.get("delay"), (int, float)) and delay > 0:
-        detail.retry_after_ms = min(round(delay * 1000), 2**53)
+    if delay := asked_delay(failure):
+        detail.retry_after_ms = -(-delay // 1000)
     return detail
 
 
@@ -63,6 +64,7 @@ def failure_from_detail(detail: pb.ErrorDetail) -> Failure:
     """What a client in the field reports of a failed step or run. Its metadata may name the error's type, for
     `non_retryable_errors` to match."""
     if detail.HasField("failure"):
+        check_failure(detail.failure, "error.failure")
         return Failure.decode(detail.failure)
     _check(detail)
     said: dict[str, object] = {}
