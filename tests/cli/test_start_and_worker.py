@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -57,6 +58,11 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     assert bad.code == 1, bad
     assert bad.out == ""
     assert "failed: ValueError: cannot charge -1" in bad.err
+    failed = home("runs", "list", "--status", "failed").out.split("\t")[0]
+    told = home("runs", "show", failed)
+    assert '    raise ValueError(f"cannot charge {cents}")\nValueError: cannot charge -1\n' in told.out, told
+    watched = home("runs", "watch", failed)
+    assert re.search(r"charge: FAILED after \S+: ValueError: cannot charge -1\n", watched.err), watched
 
     listed = home("runs", "list", "--status", "completed")
     assert listed.out.split("\t")[:4] == [run_id, "order-42", "checkout", "default"]

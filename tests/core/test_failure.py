@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from types import ModuleType
@@ -25,6 +26,7 @@ from kagzi.core.failure import (
 )
 from kagzi.errors import (
     InvalidRequest,
+    NonDeterminismError,
     NonRetryable,
     NotSerializable,
     RetryAfter,
@@ -310,6 +312,36 @@ def test_the_traceback_of_the_step_goes_along() -> None:
     with pytest.raises(ValueError, match="deep") as caught:
         raise failure.to_exception()
     assert ".<locals>.body" in stored(caught.value).traceback
+
+
+def pass_through(name: str, fn: Any) -> None:
+    """Call a function from a module of this name."""
+    space: dict[str, Any] = {"__name__": name, "fn": fn}
+    exec("def engine(): fn()", space)
+    space["engine"]()
+
+
+def raised_in(fn: Callable[[], None]) -> Failure:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        fn()
+    return stored(caught.value)
+
+
+def functions(failure: Failure) -> list[str]:
+    """Of which functions its traceback speaks."""
+    return [line.rpartition(", in ")[2] for line in failure.traceback.splitlines() if line.startswith("  File ")]
+
+
+def test_frames_of_the_engine_are_left_out_unless_the_error_is_its_own() -> None:
+    def body() -> None:
+        raise ValueError("deep inside")
+
+    assert "engine" not in functions(raised_in(lambda: pass_through("kagzi.sdk.worker.bodies", body)))
+    assert "engine" in functions(raised_in(lambda: pass_through("shop.engine", body)))
+    assert "engine" in functions(raised_in(lambda: pass_through("kagzi.sdk.worker.bodies", "not callable")))
+    space: dict[str, Any] = {"__name__": "kagzi.sdk.replay.loop", "error": NonDeterminismError("explained")}
+    exec("def refuse(): raise error", space)
+    assert functions(raised_in(lambda: pass_through("shop", space["refuse"])))[-1] == "engine"
 
 
 class Odd(Exception):

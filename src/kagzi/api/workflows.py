@@ -43,7 +43,7 @@ class WorkflowService(Protocol):
     ) -> Page[Run]: ...
 
     async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
-        """Every recorded attempt of every step, events first in their order."""
+        """Every recorded attempt of every step, in the order they ended; those that are running come last."""
         ...
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:

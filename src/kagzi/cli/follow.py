@@ -87,9 +87,9 @@ async def _tell(engine: Engine, found: Run, seen: set[tuple[str, int, StepStatus
         seen.add(key)
         attempt = f", attempt {step.attempt}" if step.attempt > 1 else ""
         took = "" if step.finished_at is None else f" after {format_span(max(0, step.finished_at - step.started_at))}"
-        output.note(
-            f"{output.moment(step.finished_at or step.started_at)} {step.step_id}: {step.status.value}{attempt}{took}"
-        )
+        error = f": {Failure.decode(step.error)}" if step.error else ""
+        at = output.moment(step.finished_at or step.started_at)
+        output.note(f"{at} {step.step_id}: {step.status.value}{attempt}{took}{error}")
 
 
 def finish(found: Run, *, json: bool) -> None:

@@ -46,6 +46,13 @@ def note(text: str) -> None:
     click.echo(clean(text), err=True)
 
 
+def text(lines: str) -> None:
+    """Several lines that belong together, below a table."""
+    click.echo()
+    for each in lines.splitlines():
+        click.echo(clean(each))
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on a terminal; elsewhere a line a row with tabs between, for other programs."""
     if not sys.stdout.isatty():

@@ -17,6 +17,7 @@ from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
+from kagzi.core.report import places, report
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import Step
 from kagzi.settings import Loaded
@@ -99,7 +100,7 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run with its steps, input, result and error."""
+    """Show a run with its input, result and error, the attempts of its steps as they happened, and where it failed."""
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
@@ -111,11 +112,14 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     facts.append(("input", _brief(found.input)))
     if found.output is not None:
         facts.append(("output", _brief(found.output)))
-    if found.error:
-        facts.append(("error", str(Failure.decode(found.error))))
+    failure = Failure.decode(found.error) if found.error else None
+    if failure is not None:
+        facts.append(("error", str(failure)))
     output.table(("", ""), facts)
     if steps:
         _print_steps(steps)
+    if failure is not None and places(failure):
+        output.text(report(failure))
 
 
 async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...]]:

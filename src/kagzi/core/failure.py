@@ -33,6 +33,7 @@ from msgspec import Struct
 
 from kagzi.errors import (
     InvalidRequest,
+    KagziError,
     NonDeterminismError,
     NonRetryable,
     NotFound,
@@ -422,7 +423,10 @@ class _Builder:
 
     def _traceback(self, exc: BaseException, origin: object) -> str:
         limit = max(0, min(TRACEBACK_CHARACTERS, self._budget))
-        text = _format_traceback(exc.__traceback__, limit)
+        # An error of Kagzi's or of a step is explained by where the user's code met it. Any other that was raised
+        # within Kagzi is a mistake of ours, and is looked for there.
+        theirs = isinstance(origin, Failure) or isinstance(exc, KagziError)
+        text = _format_traceback(exc.__traceback__, limit, theirs=theirs)
         if isinstance(origin, Failure) and origin.traceback:
             # The error of a step, on its way out of the workflow: where it came from matters most.
             text = f"{text}\nIn the step:\n{origin.traceback}" if text else origin.traceback
@@ -631,13 +635,25 @@ def _kind_of_class(cls: type[BaseException]) -> ErrorKind:
 _DATABASE_MODULES = frozenset({"sqlite3", "asyncpg", "psycopg", "psycopg2", "pymysql", "aiomysql", "oracledb"})
 
 
-def _format_traceback(tb: TracebackType | None, limit: int) -> str:
-    """Like traceback.format_tb without carets, at a tenth of its cost; of a deep stack both ends."""
+def _format_traceback(tb: TracebackType | None, limit: int, *, theirs: bool) -> str:
+    """Like traceback.format_tb without carets, at a tenth of its cost; of a deep stack both ends.
+
+    Kagzi's own frames, through which every error of a step or workflow passes, are left out, unless the error was
+    raised in one of them and is not `theirs`.
+    """
     frames: list[tuple[str, int, str]] = []
+    users: list[tuple[str, int, str]] = []
+    own = False
     while tb is not None:
         code = tb.tb_frame.f_code
-        frames.append((code.co_filename, tb.tb_lineno, code.co_qualname))
+        frame = (code.co_filename, tb.tb_lineno, code.co_qualname)
+        frames.append(frame)
+        own = str(tb.tb_frame.f_globals.get("__name__")).startswith("kagzi.")
+        if not own:
+            users.append(frame)
         tb = tb.tb_next
+    if theirs or not own:
+        frames = users
     if not frames or limit <= 0:
         return ""
     lines: list[str] = []

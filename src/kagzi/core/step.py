@@ -12,6 +12,8 @@ end in `~` and their generation.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -59,6 +61,23 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         return step_name(self.step_id)
+
+
+def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Attempts as they happened: in the order they ended, then those that are running as they began.
+
+    Where the same instant was recorded, the order in which the workflow saw the ends decides, and an attempt that was
+    tried again comes before the one that ended its step.
+    """
+    steps = tuple(steps)
+    seen = {step.step_id: step.completed_seq for step in steps if step.completed_seq is not None}
+
+    def place(step: Step) -> tuple[bool, Instant, float, int, str]:
+        ended = step.finished_at
+        seq = seen.get(step.step_id, math.inf) if step.completed_seq is None else step.completed_seq
+        return (ended is None, step.started_at if ended is None else ended, seq, step.attempt, step.step_id)
+
+    return tuple(sorted(steps, key=place))
 
 
 def escape(part: str) -> str:

@@ -118,7 +118,7 @@ class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class StepPage(Struct, frozen=True, kw_only=True):
-    """Attempts of steps: what the workflow has seen first, in its order, then the others as they began."""
+    """Attempts of steps in the order they ended, then those that are running as they began."""
 
     steps: tuple[StepDocument, ...]
     next: str | None

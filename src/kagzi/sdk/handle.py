@@ -10,9 +10,10 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, to_datetime
+from kagzi.core.report import places
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
-from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
+from kagzi.errors import Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.sdk.records import Cancellation, RunRecord, StepRecord, run_record, step_record
 
 R = TypeVar("R", covariant=True)
@@ -63,7 +64,7 @@ class Handle(Generic[R]):
         return (await self._engine().workflows.get(self.namespace, self.id)).status
 
     async def steps(self) -> tuple[StepRecord, ...]:
-        """Every recorded attempt of every step so far."""
+        """Every recorded attempt of every step so far, in the order they ended; those that are running come last."""
         steps = await self._engine().workflows.steps(self.namespace, self.id)
         return tuple([step_record(step, self._read) for step in steps])
 
@@ -141,15 +142,31 @@ class Handle(Generic[R]):
     def _outcome(self, run: Run) -> R:
         if run.status is RunStatus.COMPLETED:
             return self._decode(run.output or b"null")
+        raise self._ended_otherwise(run)
+
+    def _ended_otherwise(self, run: Run) -> WorkflowFailed:
         failure = Failure.decode(run.error) if run.error else None
         what = run.status.value.lower().replace("_", " ")
         detail = f": {failure}" if failure is not None else ""
-        error: KagziError = _ENDS[run.status](
-            f"{run.workflow_type} {run.run_id} {what}{detail}", run_id=run.run_id, failure=failure
-        )
+        message = f"{run.workflow_type} {run.run_id} {what}{detail}"
+        if self.already_exists:
+            message += _found(run)
+        error = _ENDS[run.status](message, run_id=run.run_id, failure=failure)
         if failure is not None:
-            raise error from failure.to_exception()
-        raise error
+            error.__cause__ = failure.to_exception()
+            # What is raised here has passed through frames of ours alone. Those of the user are with the stored error.
+            if where := places(failure):
+                error.add_note(where)
+        return error
+
+
+def _found(run: Run) -> str:
+    """That nothing was started, for those who may take an old error for a new one."""
+    when = "" if run.finished_at is None else f", and ended {to_datetime(run.finished_at):%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        f". This run was found by its id {run.external_id!r}{when}; nothing was started. Go on with it by "
+        f"`await run.retry()`, run it again from scratch by `await run.rerun()`, or start one with another id"
+    )
 
 
 def _cancellation(answer: CancelAnswer) -> Cancellation:

@@ -39,6 +39,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
+from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
@@ -258,6 +259,7 @@ class Execution:
         if delay is None:
             self._fail(call, failure)
             return
+        self._tell_failed(call, failure, f"tried again in {format_span(delay)}")
         now = max(self._effects.now(), self.loop.now)
         call.retry_at = now + delay
         self._submit(
@@ -610,7 +612,21 @@ class Execution:
         self._deliver_failure(call, failure)
         self._settle()
 
+    def _tell_failed(self, call: StepCall, failure: Failure, what_next: str) -> None:
+        most = call.policy.attempts
+        logger.warning(
+            "step %s of %s failed in attempt %d%s and is %s: %.1000s",
+            call.step_id,
+            self.describe(),
+            call.attempt,
+            f" of {most}" if most > 0 else "",
+            what_next,
+            failure,
+            extra=self.about() | {"step_id": call.step_id, "attempt": call.attempt},
+        )
+
     def _deliver_failure(self, call: StepCall, failure: Failure) -> None:
+        self._tell_failed(call, failure, "not tried again")
         now = self._next_event()
         self._note_final_failure(self._seq)
         data = failure.encode()

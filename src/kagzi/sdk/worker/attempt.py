@@ -309,7 +309,7 @@ class Attempt:
         if answer is not _DONE:
             self._declined(answer)
         elif self._last is not None and not self._outbox:
-            self._worker.finished(self._last)
+            self._worker.finished(self, self._last)
             self._leave()
         else:
             if self.execution is not None:

@@ -25,6 +25,7 @@ from kagzi.api.operations import (
     CompleteRun,
     FailRun,
     Operation,
+    RetryRun,
     StartRun,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
@@ -33,6 +34,7 @@ from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
+from kagzi.core.report import report
 from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError
@@ -167,9 +169,10 @@ class Worker:
             self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
         self._log.info(
-            "worker %s is up: queues %s, %d slots",
+            "worker %s is up: queues %s; workflows %s; %d slots",
             self.worker_id,
             ", ".join(self.settings.queues),
+            ", ".join(f"{each.name} (version {each.version})" for each in self._types),
             self.slots.concurrency,
         )
 
@@ -431,11 +434,26 @@ class Worker:
 
     # What attempts call.
 
-    def finished(self, last: Operation) -> None:
+    def finished(self, attempt: Attempt, last: Operation) -> None:
+        """This operation, the last one of an attempt, is durable."""
         if isinstance(last, CompleteRun):
             self._completed += 1
         elif isinstance(last, FailRun):
             self._failed += 1
+            failure = Failure.decode(last.error)
+            logger.error(
+                "run %s (%s) failed\n%s", attempt.run_id, attempt.workflow, report(failure), extra=attempt.about()
+            )
+        elif isinstance(last, RetryRun):
+            wait = format_span(max(0, last.available_at - attempt.now()))
+            logger.warning(
+                "run %s (%s) failed and is tried again in %s: %.1000s",
+                attempt.run_id,
+                attempt.workflow,
+                wait,
+                Failure.decode(last.error),
+                extra=attempt.about(),
+            )
 
     def release(self, attempt: Attempt) -> None:
         if self._held.get(attempt.run_id) is attempt:
