@@ -27,7 +27,7 @@ from kagzi.metrics.counters import MOST_NAMES, Counts, Histogram, Histograms, Me
 from kagzi.metrics.exposition import DEFINITIONS, Values, render
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import SQL, unnumbered
 from tests.engine.support import (
     chunk,
     claim_one,
@@ -611,6 +611,7 @@ def explain(connection: sqlite3.Connection) -> dict[str, str]:
         ("queue_load", ("a", "b", 1, 1)),
         ("running_loads", (1,)),
     ):
-        rows = connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", values).fetchall()
+        statement, _ = unnumbered(SQL[name])  # they say each value once, in their order
+        rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
         plans[name] = "\n".join(row[3] for row in rows)
     return plans

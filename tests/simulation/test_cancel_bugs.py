@@ -9,26 +9,21 @@ import pytest
 
 from kagzi.api.operations import ParkRun
 from kagzi.sdk.replay.execution import Execution
-from kagzi.store.sqlite import batch, cancels, workers
+from kagzi.store.sqlite import batch, cancels
 from kagzi.testing.simulation.campaign import Campaign
+from tests.simulation.mutants import say_instead
 
 SEEDS = range(250)
 Patch = pytest.MonkeyPatch
 
 
-def _statement(patch: Patch, module: Any, name: str, old: str, new: str) -> None:
-    assert old in module.SQL[name]
-    patch.setitem(module.SQL, name, module.SQL[name].replace(old, new))
-
-
 def heartbeats_do_not_tell(patch: Patch) -> None:
-    _statement(patch, workers, "find_leases_of_worker", "inbox_seq > 0, cancel_requested", "inbox_seq > 0, 0")
+    say_instead(patch, "find_leases_of_worker", "inbox_seq > 0, cancel_requested", "inbox_seq > 0, 0")
 
 
 def sleepers_are_not_woken(patch: Patch) -> None:
-    _statement(
+    say_instead(
         patch,
-        cancels,
         "request_cancel",
         "= ?4, claim_key = ?5",
         "= coalesce(available_at, ?4), claim_key = coalesce(claim_key, ?5)",
@@ -36,7 +31,7 @@ def sleepers_are_not_woken(patch: Patch) -> None:
 
 
 def the_inbox_does_not_grow(patch: Patch) -> None:
-    _statement(patch, cancels, "request_cancel", "inbox_seq = inbox_seq + 1, ", "")
+    say_instead(patch, "request_cancel", "inbox_seq = inbox_seq + 1, ", "")
 
 
 def holders_park_past_it(patch: Patch) -> None:
@@ -60,7 +55,7 @@ def workers_do_not_listen(patch: Patch) -> None:
 
 
 def terminated_runs_keep_their_token(patch: Patch) -> None:
-    _statement(patch, cancels, "end_cancelled_run", "token = NULL, ", "")
+    say_instead(patch, "end_cancelled_run", "token = NULL, ", "")
 
 
 def a_termination_undoes_an_end(patch: Patch) -> None:

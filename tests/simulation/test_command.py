@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kagzi.store.sqlite import workers
 from kagzi.testing.simulation.__main__ import main
+from tests.simulation.mutants import say_instead
 
 
 def test_one_seed_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,9 +35,7 @@ def test_too_few_seeds_do_not_count_and_it_says_why(capsys: pytest.CaptureFixtur
 def test_a_failure_is_shown_with_its_seed_and_what_led_to_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        workers.SQL, "renew_leases", workers.SQL["renew_leases"].replace("lease_length", "lease_length + 1")
-    )
+    say_instead(monkeypatch, "renew_leases", "lease_length", "lease_length + 1")
 
     assert main(["--seeds", "5", "--failures", "1"]) == 1
     out = capsys.readouterr().out

@@ -43,7 +43,7 @@ from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.sqlite.cancels import apply_request
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
-from kagzi.store.sqlite.statements import SQL, Row, execute_rows
+from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.starts import Identity, identity_of, refusal
 
 # What a value that no column takes raises, from Python or from SQLite.
@@ -184,7 +184,7 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
 
 
 def _existing_run(connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes]) -> Answer:
-    row = connection.execute(SQL["find_started_run"], (start.namespace, start.run_id, start.external_id)).fetchone()
+    row = execute(connection, "find_started_run", (start.namespace, start.run_id, start.external_id)).fetchone()
     *identity, status, token, started_at, available_at, input = row
     found = Identity(*identity)
     if input is None:
@@ -319,7 +319,7 @@ def _all_held(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -
     held = 0
     for namespace, wanted in tokens.items():
         values = (namespace, msgspec.json.encode(wanted).decode())
-        held += connection.execute(SQL["count_held_runs"], values).fetchone()[0]
+        held += execute(connection, "count_held_runs", values).fetchone()[0]
     return held == len(chunks)  # with two chunks of one run there are fewer: the second depends on the first
 
 
@@ -329,7 +329,7 @@ def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
         wanted.setdefault(chunk.namespace, []).append(chunk.run_id)
     leases: dict[tuple[str, str], _Lease] = {}
     for namespace, run_ids in wanted.items():
-        text = connection.execute(SQL["read_leases"], (namespace, msgspec.json.encode(run_ids).decode())).fetchone()[0]
+        text = execute(connection, "read_leases", (namespace, msgspec.json.encode(run_ids).decode())).fetchone()[0]
         for lease in _read_rows(text):
             leases[namespace, lease.run_id] = lease
     return leases
@@ -391,7 +391,7 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
     if rows.released:
         execute_rows(connection, "release_runs", rows.released)
     for run in rows.handed_back:
-        connection.execute(SQL["forget_step_timeouts"], run)
+        execute(connection, "forget_step_timeouts", run)
     for chunk, retry, lease in rows.retried:
         _retry_run(connection, chunk, retry, lease, now)
 
@@ -400,8 +400,9 @@ def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, le
     attempts = lease.attempts + 1
     at = _when(retry.available_at, lease, now)
     key = claim_key(at, lease.priority, now)
-    connection.execute(
-        SQL["retry_run"],
+    execute(
+        connection,
+        "retry_run",
         (
             chunk.namespace,
             chunk.run_id,
@@ -413,4 +414,4 @@ def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, le
             retry.keep_seq,
         ),
     )
-    connection.execute(SQL["set_steps_aside"], (chunk.namespace, chunk.run_id, retry.keep_seq, attempts))
+    execute(connection, "set_steps_aside", (chunk.namespace, chunk.run_id, retry.keep_seq, attempts))

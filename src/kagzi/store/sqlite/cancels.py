@@ -11,7 +11,7 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite.runs import claim_key
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 from kagzi.store.starts import id_taken
 
 
@@ -21,7 +21,7 @@ def apply_request(
     if isinstance(request, RepeatRun):
         return _repeat(connection, request, now)
     key = (request.namespace, request.run_id)
-    row = connection.execute(SQL["find_run_to_cancel"], key).fetchone()
+    row = execute(connection, "find_run_to_cancel", key).fetchone()
     if row is None:
         return NotFound(f"there is no run {request.run_id} in namespace {request.namespace}")
     found, unbegun, requested, task_queue, priority, available_at, place = row
@@ -32,12 +32,12 @@ def apply_request(
         status = _end(connection, key, terminated(request.reason), now)
     elif unbegun:
         status = RunStatus.CANCELLED
-        connection.execute(SQL["cancel_unbegun_run"], (*key, cancelled_unbegun(), now))
+        execute(connection, "cancel_unbegun_run", (*key, cancelled_unbegun(), now))
     else:
         requested = 1
         if status is not RunStatus.RUNNING and place > now:
             available_at, place = now, claim_key(now, priority, now)
-        connection.execute(SQL["request_cancel"], (*key, now + request.grace, available_at, place))
+        execute(connection, "request_cancel", (*key, now + request.grace, available_at, place))
     return CancelAnswer(
         run_id=request.run_id,
         effective=status is RunStatus.CANCELLED or (bool(requested) and not status.finished),
@@ -50,7 +50,7 @@ def apply_request(
 def end_cancelled_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
     ended = []
     error = cancelled_unclean()
-    for namespace, run_id, task_queue, at in connection.execute(SQL["find_overdue_cancels"], (now, limit)).fetchall():
+    for namespace, run_id, task_queue, at in execute(connection, "find_overdue_cancels", (now, limit)).fetchall():
         status = _end(connection, (namespace, run_id), error, now)
         ended.append(
             Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
@@ -59,27 +59,27 @@ def end_cancelled_runs(connection: sqlite3.Connection, limit: int, now: Instant)
 
 
 def _end(connection: sqlite3.Connection, key: tuple[str, str], error: bytes, now: Instant) -> RunStatus:
-    connection.execute(SQL["end_cancelled_run"], (*key, error, now))
-    connection.execute(SQL["forget_step_timeouts"], key)
+    execute(connection, "end_cancelled_run", (*key, error, now))
+    execute(connection, "forget_step_timeouts", key)
     return RunStatus.CANCELLED
 
 
 def _repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
     source = (request.namespace, request.of_run_id)
-    found = connection.execute(SQL["find_run_to_cancel"], source).fetchone()
+    found = execute(connection, "find_run_to_cancel", source).fetchone()
     if found is None:
         return NotFound(f"there is no run {request.of_run_id} in namespace {request.namespace}")
     status = RunStatus(found[0])
     if not status.finished:
         return Conflict(f"run {request.of_run_id} is {status}; only a finished run can be repeated")
-    keep = connection.execute(SQL["keep_of_run"], source).fetchone()[0] if request.keep_steps else 0
-    made = connection.execute(SQL["repeat_run"], (*source, request.run_id, now, keep)).rowcount
+    keep = execute(connection, "keep_of_run", source).fetchone()[0] if request.keep_steps else 0
+    made = execute(connection, "repeat_run", (*source, request.run_id, now, keep)).rowcount
     if made:
-        connection.execute(SQL["copy_input"], (*source, request.run_id))
+        execute(connection, "copy_input", (*source, request.run_id))
         if keep > 0:
-            connection.execute(SQL["copy_steps"], (*source, request.run_id, keep))
+            execute(connection, "copy_steps", (*source, request.run_id, keep))
     wanted = (request.namespace, request.run_id, request.of_run_id, keep)
-    row = connection.execute(SQL["find_repeat"], wanted).fetchone()
+    row = execute(connection, "find_repeat", wanted).fetchone()
     if not row[3]:
         return id_taken(request.run_id, row[2])
     return Started(run_id=request.run_id, status=RunStatus(row[0]), available_at=row[1] or 0)

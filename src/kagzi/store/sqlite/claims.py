@@ -9,7 +9,7 @@ import msgspec
 
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.instant import Instant, Span
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
 
 
@@ -17,20 +17,21 @@ def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant)
     run_ids = _claimed_before(connection, poll)
     if run_ids:
         # Its first answer was lost, so for the worker the lease begins now.
-        connection.execute(SQL["renew_leases"], (poll.worker_id, _json(run_ids), now))
+        execute(connection, "renew_leases", (poll.worker_id, _json(run_ids), now))
     else:
         run_ids = _due(connection, poll, now)
         if not run_ids:
             return Polled(now=now, claims=())
-        connection.execute(
-            SQL["claim_runs"],
+        execute(
+            connection,
+            "claim_runs",
             (poll.namespace, _json(run_ids), poll.token, poll.worker_id, poll.number, now, lease),
         )
     return Polled(now=now, claims=_read_claims(connection, poll, run_ids))
 
 
 def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
-    text = connection.execute(SQL["find_claimed_runs"], (poll.worker_id, poll.namespace, poll.token)).fetchone()[0]
+    text = execute(connection, "find_claimed_runs", (poll.worker_id, poll.namespace, poll.token)).fetchone()[0]
     return msgspec.json.decode(text, type=list[str])
 
 
@@ -41,8 +42,9 @@ def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
     # Queue by queue, since the index is in claim order only within a queue: all queues in one statement would
     # sort everything that is due.
     for queue in dict.fromkeys(poll.queues):
-        text = connection.execute(
-            SQL["find_due_runs"],
+        text = execute(
+            connection,
+            "find_due_runs",
             (poll.namespace, queue, now, poll.token, every_version, one_version, poll.limit),
         ).fetchone()[0]
         due += msgspec.json.decode(text, type=list[tuple[int, str]])
@@ -51,7 +53,7 @@ def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
 
 
 def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[str]) -> tuple[Claim, ...]:
-    rows = connection.execute(SQL["read_claims"], (poll.namespace, _json(run_ids))).fetchall()
+    rows = execute(connection, "read_claims", (poll.namespace, _json(run_ids))).fetchall()
     histories = read_history(connection, poll.namespace, run_ids)
     claims = {
         row[0]: Claim(

@@ -12,7 +12,7 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite.runs import claim_key
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.workers import revoke
 
 
@@ -20,19 +20,19 @@ def recover_runs(
     connection: sqlite3.Connection, limit: int, max_crashes: int, backoff: Callable[[int], Span], now: Instant
 ) -> list[Recovered]:
     recovered = []
-    for row in connection.execute(SQL["find_dead_leases"], (now, limit)).fetchall():
+    for row in execute(connection, "find_dead_leases", (now, limit)).fetchall():
         namespace, run_id, task_queue, priority, crashes, crashed_seq, newest_seq = row
         progress = crashed_seq is None or newest_seq > crashed_seq
         crashes = 1 if progress else crashes + 1
         if crashes >= max_crashes:
             status, at = RunStatus.FAILED, now
             error = _poisoned(crashes)
-            connection.execute(SQL["fail_crashed_run"], (namespace, run_id, crashes, newest_seq, error, now))
+            execute(connection, "fail_crashed_run", (namespace, run_id, crashes, newest_seq, error, now))
         else:
             status, at = RunStatus.PENDING, now + backoff(crashes)
             key = claim_key(at, priority, now)
-            connection.execute(SQL["recover_run"], (namespace, run_id, crashes, newest_seq, at, key))
-        connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+            execute(connection, "recover_run", (namespace, run_id, crashes, newest_seq, at, key))
+        execute(connection, "forget_step_timeouts", (namespace, run_id))
         recovered.append(
             Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
         )
@@ -48,13 +48,13 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
     message = "the step ran longer than its timeout and its worker did not stop it"
     error = Failure.of(StepTimeout, message).encode()
     revoked: dict[tuple[str, str], Recovered] = {}
-    for row in connection.execute(SQL["find_overdue_steps"], (now - grace, limit)).fetchall():
+    for row in execute(connection, "find_overdue_steps", (now - grace, limit)).fetchall():
         namespace, run_id, step_id, attempt, task_queue, priority, running = row
         if not running:
             # It has to leave the index of timeouts all the same, or this duty would meet it for ever.
-            connection.execute(SQL["forget_step_timeout"], (namespace, run_id, step_id, attempt))
+            execute(connection, "forget_step_timeout", (namespace, run_id, step_id, attempt))
             continue
-        connection.execute(SQL["time_out_step"], (namespace, run_id, step_id, attempt, now, error))
+        execute(connection, "time_out_step", (namespace, run_id, step_id, attempt, now, error))
         if (namespace, run_id) not in revoked:
             revoked[namespace, run_id] = revoke(connection, (namespace, run_id, task_queue, priority), now)
     return list(revoked.values())
@@ -63,9 +63,9 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
 def time_out_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
     timed_out = []
     error = Failure.of(WorkflowTimedOut, "the run passed its deadline").encode()
-    for namespace, run_id, task_queue, at in connection.execute(SQL["find_overdue_runs"], (now, limit)).fetchall():
-        connection.execute(SQL["time_out_run"], (namespace, run_id, error, now))
-        connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+    for namespace, run_id, task_queue, at in execute(connection, "find_overdue_runs", (now, limit)).fetchall():
+        execute(connection, "time_out_run", (namespace, run_id, error, now))
+        execute(connection, "forget_step_timeouts", (namespace, run_id))
         timed_out.append(
             Recovered(
                 namespace=namespace,
@@ -83,7 +83,7 @@ def find_expired_runs(
 ) -> tuple[list[tuple[str, str]], Cursor | None]:
     """Walk on from a cursor: which runs may go, and where the next walk begins (None: at the end)."""
     namespace, _, run_id = ("", "", "") if after is None else after.key.rpartition("/")
-    rows = connection.execute(SQL["walk_runs"], (namespace, run_id, now, limit)).fetchall()
+    rows = execute(connection, "walk_runs", (namespace, run_id, now, limit)).fetchall()
     expired = [(row[0], row[1]) for row in rows if row[2]]
     return expired, Cursor(f"{rows[-1][0]}/{rows[-1][1]}") if len(rows) == limit else None
 
@@ -92,8 +92,8 @@ def delete_runs(connection: sqlite3.Connection, runs: list[tuple[str, str]]) -> 
     deleted = 0
     for run in runs:
         # Another process may have been here since the walk.
-        if connection.execute(SQL["delete_run"], run).rowcount:
+        if execute(connection, "delete_run", run).rowcount:
             deleted += 1
-            connection.execute(SQL["delete_steps"], run)
-            connection.execute(SQL["delete_payloads"], run)
+            execute(connection, "delete_steps", run)
+            execute(connection, "delete_payloads", run)
     return deleted

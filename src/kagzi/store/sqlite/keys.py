@@ -14,14 +14,14 @@ from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.key import MOST_LIVE, Key, Role, read_key_position
 from kagzi.core.page import Cursor
 from kagzi.store.migrate import check_secret
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 
 _LAST: Final = 2**63 - 1
 
 
 def live_keys(connection: sqlite3.Connection, now: Instant) -> LiveKeys:
-    (configured,) = connection.execute(SQL["any_key"]).fetchone()
-    keys = [_key_of(row) for row in connection.execute(SQL["live_keys"], (now, MOST_LIVE)).fetchall()]
+    (configured,) = execute(connection, "any_key").fetchone()
+    keys = [_key_of(row) for row in execute(connection, "live_keys", (now, MOST_LIVE)).fetchall()]
     return LiveKeys(now=now, configured=bool(configured), keys={key.key_id: key for key in keys})
 
 
@@ -30,18 +30,18 @@ def create_key(
 ) -> Key:
     expires_at = None if expires_in is None else now + expires_in
     values = (key.key_id, key.namespace, key.role.value, key.name, key.digest, now, expires_at)
-    made = _key_of(connection.execute(SQL["create_key"], values).fetchall()[0])
+    made = _key_of(execute(connection, "create_key", values).fetchall()[0])
     append_audit(connection, (entry,), now)
     return made
 
 
 def get_key(connection: sqlite3.Connection, key_id: str) -> Key | None:
-    return _first(connection.execute(SQL["get_key"], (key_id,)).fetchall())
+    return _first(execute(connection, "get_key", (key_id,)).fetchall())
 
 
 def list_keys(connection: sqlite3.Connection, namespace: str | None, cursor: Cursor | None, limit: int) -> list[Key]:
     created_at, key_id = (NEVER, "") if cursor is None else read_key_position(cursor.key)
-    rows = connection.execute(SQL["list_keys"], (namespace, created_at, key_id, limit)).fetchall()
+    rows = execute(connection, "list_keys", (namespace, created_at, key_id, limit)).fetchall()
     return [_key_of(row) for row in rows]
 
 
@@ -58,14 +58,14 @@ def rotate_key(
     if old is None or not old.live(now):
         return None
     ends_at = now + overlap if old.expires_at is None else min(old.expires_at, now + overlap)
-    connection.execute(SQL["expire_key"], (key_id, ends_at))
+    execute(connection, "expire_key", (key_id, ends_at))
     lifetime = None if old.expires_at is None else old.expires_at - old.created_at
     new = replace(old, key_id=new_id, digest=digest)
     return create_key(connection, new, lifetime, replace(entry, namespace=old.namespace), now)
 
 
 def revoke_key(connection: sqlite3.Connection, key_id: str, entry: AuditEntry, now: Instant) -> Key | None:
-    revoked = _first(connection.execute(SQL["revoke_key"], (key_id, now)).fetchall())
+    revoked = _first(execute(connection, "revoke_key", (key_id, now)).fetchall())
     if revoked is not None:
         append_audit(connection, (replace(entry, namespace=revoked.namespace),), now)
     return revoked
@@ -73,13 +73,14 @@ def revoke_key(connection: sqlite3.Connection, key_id: str, entry: AuditEntry, n
 
 def touch_keys(connection: sqlite3.Connection, used: Mapping[str, Instant]) -> None:
     for key_id, at in used.items():
-        connection.execute(SQL["touch_key"], (key_id, at))
+        execute(connection, "touch_key", (key_id, at))
 
 
 def append_audit(connection: sqlite3.Connection, entries: Sequence[AuditEntry], now: Instant) -> None:
     for entry in entries:
-        connection.execute(
-            SQL["append_audit"],
+        execute(
+            connection,
+            "append_audit",
             (
                 now,
                 entry.actor,
@@ -97,7 +98,7 @@ def list_audit(
     connection: sqlite3.Connection, filter: AuditFilter, cursor: Cursor | None, limit: int
 ) -> list[AuditEntry]:
     before = _LAST if cursor is None else int(cursor.key)
-    rows = connection.execute(SQL["list_audit"], (before, filter.namespace, filter.actor, limit)).fetchall()
+    rows = execute(connection, "list_audit", (before, filter.namespace, filter.actor, limit)).fetchall()
     return [
         AuditEntry(
             entry_id=str(row[0]),
@@ -119,15 +120,15 @@ def _first(rows: list[tuple[Any, ...]]) -> Key | None:
 
 
 def has_old_audit(connection: sqlite3.Connection, limit: int, now: Instant) -> bool:
-    return bool(connection.execute(SQL["find_old_audit"], (limit, now - AUDIT_RETENTION)).fetchone()[0])
+    return bool(execute(connection, "find_old_audit", (limit, now - AUDIT_RETENTION)).fetchone()[0])
 
 
 def prune_audit(connection: sqlite3.Connection, limit: int, now: Instant) -> int:
-    return connection.execute(SQL["prune_audit"], (limit, now - AUDIT_RETENTION)).rowcount
+    return execute(connection, "prune_audit", (limit, now - AUDIT_RETENTION)).rowcount
 
 
 def get_secret(connection: sqlite3.Connection, name: str) -> bytes:
-    row = connection.execute(SQL["get_secret"], (name,)).fetchone()
+    row = execute(connection, "get_secret", (name,)).fetchone()
     return check_secret(None if row is None else row[0], name)
 
 

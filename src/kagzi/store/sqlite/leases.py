@@ -7,18 +7,18 @@ import sqlite3
 from kagzi.api.workers import LeaseState
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
 
 
 def confirm_lease(connection: sqlite3.Connection, namespace: str, run_id: str, token: str, now: Instant) -> None:
-    connection.execute(SQL["confirm_lease"], (namespace, run_id, token, now))
+    execute(connection, "confirm_lease", (namespace, run_id, token, now))
 
 
 def read_lease(
     connection: sqlite3.Connection, namespace: str, run_id: str, token: str, now: Instant
 ) -> LeaseState | None:
-    row = connection.execute(SQL["read_lease"], (namespace, run_id, token)).fetchone()
+    row = execute(connection, "read_lease", (namespace, run_id, token)).fetchone()
     if row is None:
         return None
     return LeaseState(

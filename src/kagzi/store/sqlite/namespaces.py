@@ -7,22 +7,22 @@ from typing import Any
 
 from kagzi.core.instant import Instant
 from kagzi.core.namespace import Namespace
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 
 
 def create_namespace(
     connection: sqlite3.Connection, name: str, display_name: str, description: str, retention_days: int, now: Instant
 ) -> Namespace | None:
     values = (name, display_name, description, retention_days, now)
-    return _first(connection.execute(SQL["create_namespace"], values).fetchall())
+    return _first(execute(connection, "create_namespace", values).fetchall())
 
 
 def get_namespace(connection: sqlite3.Connection, name: str) -> Namespace | None:
-    return _first(connection.execute(SQL["get_namespace"], (name,)).fetchall())
+    return _first(execute(connection, "get_namespace", (name,)).fetchall())
 
 
 def list_namespaces(connection: sqlite3.Connection, after: str, limit: int) -> list[Namespace]:
-    return [_namespace_of(row) for row in connection.execute(SQL["list_namespaces"], (after, limit)).fetchall()]
+    return [_namespace_of(row) for row in execute(connection, "list_namespaces", (after, limit)).fetchall()]
 
 
 def update_namespace(
@@ -34,11 +34,11 @@ def update_namespace(
     now: Instant,
 ) -> Namespace | None:
     values = (name, display_name, description, enabled, now)
-    return _first(connection.execute(SQL["update_namespace"], values).fetchall())
+    return _first(execute(connection, "update_namespace", values).fetchall())
 
 
 def disabled_namespaces(connection: sqlite3.Connection) -> list[str]:
-    return [name for (name,) in connection.execute(SQL["disabled_namespaces"]).fetchall()]
+    return [name for (name,) in execute(connection, "disabled_namespaces").fetchall()]
 
 
 def _first(rows: list[tuple[Any, ...]]) -> Namespace | None:

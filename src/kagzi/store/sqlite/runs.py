@@ -15,7 +15,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
 from kagzi.store import counting
 from kagzi.store.protocol import Horizon, Queue
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 
 # Payloads up to this size stay in their run's row.
 INLINE_BYTES: Final = 1024
@@ -57,7 +57,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
 
 
 def get_run(connection: sqlite3.Connection, namespace: str, run_id: str) -> Run | None:
-    row = connection.execute(SQL["get_run"], (namespace, run_id)).fetchone()
+    row = execute(connection, "get_run", (namespace, run_id)).fetchone()
     return None if row is None else run_of(row)
 
 
@@ -67,7 +67,7 @@ def get_runs(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) ->
 
 
 def get_run_by_external_id(connection: sqlite3.Connection, namespace: str, external_id: str) -> Run | None:
-    row = connection.execute(SQL["get_run_by_external_id"], (namespace, external_id)).fetchone()
+    row = execute(connection, "get_run_by_external_id", (namespace, external_id)).fetchone()
     return None if row is None else run_of(row)
 
 
@@ -80,22 +80,20 @@ def count_runs(
 ) -> list[RunCount]:
     wanted = [namespace]
     if namespace is None:
-        wanted = [row[0] for row in connection.execute(SQL["counted_namespaces"], (counting.NAMESPACES,))]
+        wanted = [row[0] for row in execute(connection, "counted_namespaces", (counting.NAMESPACES,))]
     window = (created_after, created_before)
-    leased = connection.execute(
-        SQL["count_leased_runs"], (namespace, *window, counting.IN_ALL, counting.GROUPS)
-    ).fetchall()
+    leased = execute(connection, "count_leased_runs", (namespace, *window, counting.IN_ALL, counting.GROUPS)).fetchall()
     unfinished = [_seen(row) for row in leased]
     room = counting.IN_ALL
     for name in wanted:
         queue = ""
         for _ in range(counting.QUEUES):
-            following = connection.execute(SQL["next_queue"], (name, queue)).fetchone()
+            following = execute(connection, "next_queue", (name, queue)).fetchone()
             if following is None or room <= 0:
                 break
             (queue,) = following
             limits = (min(room, counting.OF_A_QUEUE), counting.GROUPS)
-            rows = connection.execute(SQL["count_waiting_runs"], (name, queue, *window, *limits)).fetchall()
+            rows = execute(connection, "count_waiting_runs", (name, queue, *window, *limits)).fetchall()
             unfinished += map(_seen, rows)
             room -= sum(row[4] for row in rows)
     if live:
@@ -104,7 +102,7 @@ def count_runs(
     room = counting.IN_ALL
     for name in wanted:
         limits = (min(room, counting.OF_A_NAMESPACE), counting.GROUPS)
-        rows = connection.execute(SQL["count_newest_runs"], (name, *window, *limits)).fetchall()
+        rows = execute(connection, "count_newest_runs", (name, *window, *limits)).fetchall()
         newest += map(_seen, rows)
         room -= sum(row[4] for row in rows)
     return counting.folded(unfinished, newest)
@@ -116,9 +114,9 @@ def _seen(row: tuple[Any, ...]) -> counting.Seen:
 
 
 def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
-    statement = SQL["list_runs_backward" if cursor is not None and cursor.backward else "list_runs"]
-    rows = connection.execute(
-        statement,
+    rows = execute(
+        connection,
+        "list_runs_backward" if cursor is not None and cursor.backward else "list_runs",
         (
             filter.namespace,
             _LAST if cursor is None else cursor.key,
@@ -135,17 +133,17 @@ def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor 
 
 
 def finished_of(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    text = connection.execute(SQL["finished_of"], (msgspec.json.encode(runs).decode(),)).fetchone()[0]
+    text = execute(connection, "finished_of", (msgspec.json.encode(runs).decode(),)).fetchone()[0]
     return msgspec.json.decode(text, type=list[tuple[str, str]])
 
 
 def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instant) -> Horizon:
     due: dict[Queue, Instant] = {}
     for queue in queues:
-        earliest = connection.execute(SQL["earliest_claim"], queue).fetchone()[0]
+        earliest = execute(connection, "earliest_claim", queue).fetchone()[0]
         if earliest is not None:
             due[queue] = earliest
-    lease, step_timeout, deadline, cancel, heartbeat = connection.execute(SQL["horizon"]).fetchone()
+    lease, step_timeout, deadline, cancel, heartbeat = execute(connection, "horizon").fetchone()
     return Horizon(
         now=now,
         due=due,
@@ -158,4 +156,4 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
 
 
 def ensure_namespace(connection: sqlite3.Connection, namespace: str, retention_days: int, now: Instant) -> None:
-    connection.execute(SQL["ensure_namespace"], (namespace, now, retention_days))
+    execute(connection, "ensure_namespace", (namespace, now, retention_days))

@@ -1,4 +1,8 @@
-"""The statements of this store, and one form of each for many rows at once.
+"""The statements of this store: how their values reach SQLite, and one form of each for many rows at once.
+
+Statements number their values (`?1`), since many say one of them twice. To Python 3.12.0 to 3.12.3 a number is a name,
+and values that come in a sequence then raise a DeprecationWarning. So what SQLite gets has plain question marks, and
+the values in the order in which the statement says them.
 
 executemany() steps SQLite once for each row, and gives the interpreter lock away each time; while the event
 loop is busy every row then waits for its turn. One statement with many rows waits once. So a statement whose
@@ -9,9 +13,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
+from operator import itemgetter
 from typing import Final
 
 from kagzi.store.sql import load_statements
@@ -21,9 +26,23 @@ SQL: Final = load_statements("kagzi.store.sqlite")
 Value = str | int | bytes | bytearray | None
 Row = tuple[Value, ...]
 
+_NUMBERED: Final = re.compile(r"\?(\d+)")
 # Few enough to stay in the connection's statement cache, close enough that a slice is seldom a single row.
 _WIDTHS: Final = (64, 16, 4, 1)
 _ROW: Final = re.compile(r"VALUES \((\?(?:, (?:\?|'[A-Z]+'))*)\)")
+
+
+def execute(connection: sqlite3.Connection, name: str, values: Row = ()) -> sqlite3.Cursor:
+    """Runs a statement with the values that it numbers."""
+    statement, arrange = unnumbered(SQL[name])
+    return connection.execute(statement, values if arrange is None else arrange(values))
+
+
+@cache
+def unnumbered(statement: str) -> tuple[str, Callable[[Row], Row] | None]:
+    """Returns a statement with plain question marks, and how to bring its values into their order; None if they are."""
+    order = [int(number) - 1 for number in _NUMBERED.findall(statement)]
+    return _NUMBERED.sub("?", statement), None if order == list(range(len(order))) else itemgetter(*order)
 
 
 def execute_rows(connection: sqlite3.Connection, name: str, rows: Sequence[Row]) -> int:

@@ -9,20 +9,20 @@ from typing import Final
 import msgspec
 
 from kagzi.core.step import Step, StepKind, StepStatus
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 
 _KINDS: Final = {kind.value: kind for kind in StepKind}
 _STATUSES: Final = {status.value: status for status in StepStatus}
 
 
 def get_steps(connection: sqlite3.Connection, namespace: str, run_id: str) -> list[Step]:
-    rows = connection.execute(SQL["get_steps"], (namespace, run_id)).fetchall()
+    rows = execute(connection, "get_steps", (namespace, run_id)).fetchall()
     return [_step_of(*row) for row in rows]
 
 
 def read_history(connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, tuple[Step, ...]]:
     """The history of each of these runs that has any, events in order of completed_seq."""
-    rows = connection.execute(SQL["read_history"], (namespace, msgspec.json.encode(run_ids).decode())).fetchall()
+    rows = execute(connection, "read_history", (namespace, msgspec.json.encode(run_ids).decode())).fetchall()
     histories: dict[str, list[Step]] = {}
     for row in rows:
         histories.setdefault(row[0], []).append(_step_of(*row[1:]))

@@ -11,11 +11,11 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.load import Load, QueueLoad, WorkerLoad
 from kagzi.core.worker import WorkerStatus
 from kagzi.store.protocol import MOST_LOADS, MOST_SURVEYED, RunFacts, Survey
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 
 
 def survey(connection: sqlite3.Connection, now: Instant, stale: Span) -> Survey:
-    row = connection.execute(SQL["survey"], (now, MOST_SURVEYED, now - stale)).fetchone()
+    row = execute(connection, "survey", (now, MOST_SURVEYED, now - stale)).fetchone()
     pending, sleeping, oldest_due_at, running, online, draining, schema = row
     return Survey(
         now=now,
@@ -30,8 +30,8 @@ def survey(connection: sqlite3.Connection, now: Instant, stale: Span) -> Survey:
 
 
 def load(connection: sqlite3.Connection, now: Instant, stale: Span) -> Load:
-    workers = connection.execute(SQL["worker_loads"], (MOST_LOADS, now - stale)).fetchall()
-    running = connection.execute(SQL["running_loads"], (MOST_LOADS,)).fetchall()
+    workers = execute(connection, "worker_loads", (MOST_LOADS, now - stale)).fetchall()
+    running = execute(connection, "running_loads", (MOST_LOADS,)).fetchall()
     return Load(
         now=now,
         queues=tuple(_queue_loads(connection, now)),
@@ -47,18 +47,18 @@ def _queue_loads(connection: sqlite3.Connection, now: Instant) -> Iterator[Queue
     """Steps over the index of claims from queue to queue, so that it does not matter how much sleeps in them."""
     namespace = queue = ""
     for _ in range(MOST_LOADS):
-        if (same := connection.execute(SQL["next_queue"], (namespace, queue)).fetchone()) is not None:
+        if (same := execute(connection, "next_queue", (namespace, queue)).fetchone()) is not None:
             (queue,) = same
-        elif (other := connection.execute(SQL["first_queue_after"], (namespace,)).fetchone()) is not None:
+        elif (other := execute(connection, "first_queue_after", (namespace,)).fetchone()) is not None:
             namespace, queue = other
         else:
             return
-        ready, oldest = connection.execute(SQL["queue_load"], (namespace, queue, now, MOST_SURVEYED)).fetchone()
+        ready, oldest = execute(connection, "queue_load", (namespace, queue, now, MOST_SURVEYED)).fetchone()
         yield QueueLoad(namespace=namespace, task_queue=queue, ready=ready, oldest_due_at=oldest)
 
 
 def facts_of(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
-    rows = connection.execute(SQL["facts_of"], (msgspec.json.encode(runs).decode(),)).fetchall()
+    rows = execute(connection, "facts_of", (msgspec.json.encode(runs).decode(),)).fetchall()
     return [
         RunFacts(
             namespace=namespace, run_id=run_id, workflow_type=workflow, started_at=started_at, finished_at=finished_at

@@ -16,15 +16,16 @@ from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.protocol import Beaten, Recovered
 from kagzi.store.sqlite.runs import claim_key
-from kagzi.store.sqlite.statements import SQL
+from kagzi.store.sqlite.statements import execute
 from kagzi.store.workers import decode_extras, encode_extras
 
 EVERY_VERSION: Final = ""
 
 
 def register(connection: sqlite3.Connection, registration: Registration, now: Instant) -> None:
-    registered = connection.execute(
-        SQL["register_worker"],
+    registered = execute(
+        connection,
+        "register_worker",
         (
             registration.worker_id,
             registration.namespace,
@@ -45,8 +46,8 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
 
 def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> Beaten:
     worker_id = heartbeat.worker_id
-    connection.execute(SQL["beat_worker"], (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
-    worker = connection.execute(SQL["find_worker"], (worker_id, heartbeat.namespace)).fetchone()
+    execute(connection, "beat_worker", (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
+    worker = execute(connection, "find_worker", (worker_id, heartbeat.namespace)).fetchone()
     held = () if heartbeat.confirmed else heartbeat.held
     listed = set(held)
     heard = 0 if heartbeat.confirmed else heartbeat.heard
@@ -55,7 +56,7 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
     shortest: Span | None = None
-    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, heartbeat.namespace)).fetchall()
+    leases = execute(connection, "find_leases_of_worker", (worker_id, heartbeat.namespace)).fetchall()
     for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested, length in leases:
         if (run_id, token) in listed or (heartbeat.confirmed and poll is None):
             kept.add(run_id)
@@ -68,7 +69,7 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
             # Not listed under this token: listing an older lease of the run says nothing about this one.
             unheard.append((namespace, run_id, task_queue, priority))
     if kept:
-        connection.execute(SQL["renew_leases"], (worker_id, _json(sorted(kept)), now))
+        execute(connection, "renew_leases", (worker_id, _json(sorted(kept)), now))
     missing = [(run_id, token) for run_id, token in held if run_id not in kept]
     lost = _lost(connection, None if worker is None else worker[0], worker_id, missing)
     answer = HeartbeatAnswer(
@@ -93,15 +94,15 @@ def _lost(
     tokens: dict[str, str | None] = {}
     if namespace is not None:
         run_ids = _json([run_id for run_id, _ in missing])
-        (text,) = connection.execute(SQL["read_tokens"], (namespace, run_ids, worker_id)).fetchone()
+        (text,) = execute(connection, "read_tokens", (namespace, run_ids, worker_id)).fetchone()
         tokens = dict(msgspec.json.decode(text, type=list[tuple[str, str | None]]))
     return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
 
 
 def deregister(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> list[Recovered]:
-    for (home,) in connection.execute(SQL["leave_worker"], (worker_id, now, namespace)).fetchall():
+    for (home,) in execute(connection, "leave_worker", (worker_id, now, namespace)).fetchall():
         _record(connection, home, worker_id, WorkerEvent.STOPPED, now)
-    leases = connection.execute(SQL["find_leases_of_worker"], (worker_id, namespace)).fetchall()
+    leases = execute(connection, "find_leases_of_worker", (worker_id, namespace)).fetchall()
     return [
         revoke(connection, (home, run_id, task_queue, priority), now)
         for home, run_id, _, task_queue, priority, *_ in leases
@@ -111,8 +112,8 @@ def deregister(connection: sqlite3.Connection, worker_id: str, namespace: str | 
 def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: Instant) -> Recovered:
     """Take (namespace, run_id, task_queue, priority) from its holder and make it claimable at once."""
     namespace, run_id, task_queue, priority = run
-    connection.execute(SQL["revoke_lease"], (namespace, run_id, now, claim_key(now, priority, now)))
-    connection.execute(SQL["forget_step_timeouts"], (namespace, run_id))
+    execute(connection, "revoke_lease", (namespace, run_id, now, claim_key(now, priority, now)))
+    execute(connection, "forget_step_timeouts", (namespace, run_id))
     return Recovered(
         namespace=namespace,
         run_id=run_id,
@@ -123,13 +124,13 @@ def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: 
 
 
 def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]:
-    return [_worker_of(row) for row in connection.execute(SQL["list_workers"], (namespace,)).fetchall()]
+    return [_worker_of(row) for row in execute(connection, "list_workers", (namespace,)).fetchall()]
 
 
 def get_worker(
     connection: sqlite3.Connection, worker_id: str, namespace: str | None, silent_since: Instant
 ) -> Worker | None:
-    row = connection.execute(SQL["get_worker"], (worker_id, namespace, silent_since)).fetchone()
+    row = execute(connection, "get_worker", (worker_id, namespace, silent_since)).fetchone()
     return None if row is None else _worker_of(row)
 
 
@@ -138,11 +139,11 @@ def find_workers(
 ) -> list[Worker]:
     registered_at, worker_id = (NEVER, "") if cursor is None else read_worker_position(cursor.key)
     values = (filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit, silent_since)
-    return [_worker_of(row) for row in connection.execute(SQL["find_workers"], values).fetchall()]
+    return [_worker_of(row) for row in execute(connection, "find_workers", values).fetchall()]
 
 
 def drain_worker(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> bool:
-    found = connection.execute(SQL["drain_worker"], (worker_id, namespace)).fetchall()
+    found = execute(connection, "drain_worker", (worker_id, namespace)).fetchall()
     for (home,) in found:
         _record(connection, home, worker_id, WorkerEvent.DRAINING, now)
     return bool(found)
@@ -151,7 +152,7 @@ def drain_worker(connection: sqlite3.Connection, worker_id: str, namespace: str 
 def count_workers(
     connection: sqlite3.Connection, namespace: str | None, silent_since: Instant
 ) -> dict[WorkerStatus, int]:
-    rows = connection.execute(SQL["count_workers"], (namespace, silent_since)).fetchall()
+    rows = execute(connection, "count_workers", (namespace, silent_since)).fetchall()
     return {WorkerStatus(status): count for status, count in rows}
 
 
@@ -176,9 +177,9 @@ def _worker_of(row: tuple[Any, ...]) -> Worker:
 
 
 def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now: Instant) -> list[str]:
-    silent = connection.execute(SQL["find_silent_workers"], (now - after, limit)).fetchall()
+    silent = execute(connection, "find_silent_workers", (now - after, limit)).fetchall()
     for worker_id, namespace in silent:
-        connection.execute(SQL["leave_worker"], (worker_id, now, None)).fetchall()
+        execute(connection, "leave_worker", (worker_id, now, None)).fetchall()
         _record(connection, namespace, worker_id, WorkerEvent.LOST, now)
     return [worker_id for worker_id, _ in silent]
 
@@ -189,7 +190,7 @@ def _types(names: str, versions: str) -> tuple[WorkflowType, ...]:
 
 
 def _record(connection: sqlite3.Connection, namespace: str, worker_id: str, event: WorkerEvent, now: Instant) -> None:
-    connection.execute(SQL["record_worker_event"], (namespace, worker_id, event.value, now))
+    execute(connection, "record_worker_event", (namespace, worker_id, event.value, now))
 
 
 def _json(value: Sequence[str]) -> str:
@@ -200,15 +201,15 @@ def find_gone_workers(
     connection: sqlite3.Connection, limit: int, now: Instant
 ) -> tuple[list[tuple[str]], list[tuple[int]]]:
     """Workers and events that may go, no more than `limit` together."""
-    workers = connection.execute(SQL["find_gone_workers"], (now, limit)).fetchall()
-    events = connection.execute(SQL["find_old_worker_events"], (now, limit - len(workers))).fetchall()
+    workers = execute(connection, "find_gone_workers", (now, limit)).fetchall()
+    events = execute(connection, "find_old_worker_events", (now, limit - len(workers))).fetchall()
     return workers, events
 
 
 def delete_workers(connection: sqlite3.Connection, workers: list[tuple[str]], events: list[tuple[int]]) -> int:
     deleted = 0
     for worker in workers:
-        deleted += connection.execute(SQL["delete_worker"], worker).rowcount
+        deleted += execute(connection, "delete_worker", worker).rowcount
     for event in events:
-        deleted += connection.execute(SQL["delete_worker_event"], event).rowcount
+        deleted += execute(connection, "delete_worker_event", event).rowcount
     return deleted
