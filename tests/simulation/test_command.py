@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from kagzi.testing.simulation.__main__ import main
@@ -12,6 +15,15 @@ def test_one_seed_says_what_it_saw(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "7"]) == 0
 
     assert capsys.readouterr().out.startswith("seed 7 passed: ")
+
+
+def test_worlds_that_go_well_print_no_warnings() -> None:
+    """In a process of its own: here pytest hears what is logged, there nobody does."""
+    command = [sys.executable, "-W", "error", "-m", "kagzi.testing.simulation", "--seeds", "12"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert "12 seeds" in done.stdout
+    assert [line for line in done.stderr.splitlines() if " seeds, " not in line] == []
 
 
 def test_the_log_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,26 +108,32 @@ class World:
         gc.disable()
         try:
             with watcher:
-                for node in self.nodes:
-                    self.host.call_later(self.random.uniform(0.0, 0.5), self._start, node)
-                self.host.set_exception_handler(self._on_error)
-                self._nemesis.begin()
-                self.host.call_later(self.until, self._heal)
                 try:
-                    self.host.run_forever()
-                except (Deadlock, Livelock) as stuck:
-                    self.failed(Violation(str(stuck)))
-                if self.failure is None:
-                    try:
-                        judge_endings(self)
-                    except Violation as violation:
-                        self.failed(violation)
+                    self._live()
+                finally:
+                    watcher.world_is_over()
+                    self._bury()
         finally:
-            self._bury()
             if collecting:
                 gc.enable()
         if self.failure is not None:
             raise self.failure
+
+    def _live(self) -> None:
+        for node in self.nodes:
+            self.host.call_later(self.random.uniform(0.0, 0.5), self._start, node)
+        self.host.set_exception_handler(self._on_error)
+        self._nemesis.begin()
+        self.host.call_later(self.until, self._heal)
+        try:
+            self.host.run_forever()
+        except (Deadlock, Livelock) as stuck:
+            self.failed(Violation(str(stuck)))
+        if self.failure is None:
+            try:
+                judge_endings(self)
+            except Violation as violation:
+                self.failed(violation)
 
     def _start(self, node: Node) -> None:
         if node.process.alive:
@@ -314,6 +320,7 @@ class _Watcher(logging.Handler):
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)
         self._world = world
+        self._over = False
         self._logger = logging.getLogger("kagzi")
 
     def __enter__(self) -> None:
@@ -327,7 +334,13 @@ class _Watcher(logging.Handler):
         self._logger.setLevel(self._before[0])
         self._logger.propagate = self._before[1]
 
+    def world_is_over(self) -> None:
+        """Nothing counts from now on: what coroutines say when they are closed did not happen in the world."""
+        self._over = True
+
     def emit(self, record: logging.LogRecord) -> None:
+        if self._over:
+            return
         self._world.log("logged", record.getMessage())
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not record.name.startswith("kagzi.workflow"):
