@@ -21,7 +21,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench simulate pgbouncer failover clean
+.PHONY: help demo test check format pythons bench simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: $(BASE) ## Watch a workflow survive kill -9 (under 30 seconds)
 
 test: $(DEV) ## Run the whole suite, PostgreSQL included
 	$(PY) -m pytest -n $(JOBS) $(ARGS)
+
+pythons: $(DEV) ## Run a quick part of the suite on every Python from 3.11 up that is here, pyenv's included
+	$(PY) -m scripts.pythons $(ARGS)
 
 check: $(DEV) ## Lint, formatting, types, who imports whom
 	$(PY) -m ruff check .
@@ -55,7 +58,7 @@ failover: $(DEV) ## Kill primaries of a Patroni cluster under load (Debian: apt 
 	$(PY) -m scripts.failover $(ARGS)
 
 clean: ## Remove the environment and everything built or cached
-	rm -rf $(VENV) build dist src/kagzi/_proto .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-pythons build dist src/kagzi/_proto .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A name on PATH is not enough: a shim of pyenv may exist and refuse to run, and Debian's Python may come without ensurepip.

@@ -6,6 +6,7 @@ compiler, which is asked for only while something is out of date.
 
 from __future__ import annotations
 
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,17 @@ def outdated() -> bool:
 
 
 def generate() -> None:
-    from grpc_tools import protoc  # type: ignore[import-untyped]
+    try:
+        from grpc_tools import protoc  # type: ignore[import-untyped]
+    except ModuleNotFoundError as error:
+        if error.name != "grpc_tools":
+            raise
+        raise SystemExit(
+            "Kagzi's code for gRPC is made from proto/ when Kagzi is built, and its compiler is not installed.\n"
+            f"Run: pip install '{COMPILER[sys.version_info >= (3, 15)].partition(';')[0]}'\n"
+            "or let pip fetch it for the build: leave out --no-build-isolation.\n"
+            "Without a server and gRPC, Kagzi can be built without it: set HATCH_BUILD_NO_HOOKS=true."
+        ) from None
 
     for package in PACKAGES:
         package.mkdir(parents=True, exist_ok=True)

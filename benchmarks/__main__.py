@@ -100,7 +100,7 @@ async def measure(options: Options, url: str | None) -> int:
     for failure in failures:
         print(f"\nfailed: {failure}")
     print(f"\nSaved to {saved.relative_to(bench_directory().parent)}")
-    return 1 if failures else 0
+    return 0 if not failures and all(verdict.met for verdict in report.verdicts()) else 1
 
 
 async def _measure_one(options: Options, python: Path, key: str, setting: Setting, url: str | None) -> Measurement:

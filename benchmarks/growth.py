@@ -152,7 +152,7 @@ async def measure(options: Options, url: str | None) -> int:
     saved = save(record, "growth-")
     print("\n".join([*limits.lines(), "", *(comparison.line() for comparison in found)]))
     print(f"\nSaved to {saved.relative_to(bench_directory().parent)}")
-    return 1 if failures else 0
+    return 0 if not failures and all(comparison.met for comparison in found) else 1
 
 
 if __name__ == "__main__":

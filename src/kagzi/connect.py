@@ -25,6 +25,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
 from kagzi.owners import is_trusted
+from kagzi.rpc.missing import grpc_is_missing
 from kagzi.settings import DATA_DIRECTORY, Loaded, Settings, is_loopback, mask_url, project_directory, variable
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol import Store
@@ -198,9 +199,7 @@ def _remote(url: str, credentials: Credentials) -> ManagedEngine:
         from kagzi.rpc.remote import RemoteEngine
         from kagzi.rpc.tls import ClientTls
     except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith(("grpc", "google")):
-            raise
-        raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
+        raise grpc_is_missing(error) from error
     metadata = nothing
     if key is not None:
         metadata = FixedKey(key)

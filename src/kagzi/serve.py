@@ -24,9 +24,10 @@ from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
+from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.event_loop import new_event_loop
 from kagzi.ids import RandomIds
+from kagzi.rpc.missing import grpc_is_missing
 from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
 
@@ -256,14 +257,7 @@ def _grpc(server: Server, settings: Settings) -> Port:
         from kagzi.rpc.server import RpcServer
         from kagzi.rpc.tls import ServerTls
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in (
-            "grpc",
-            "grpc_health",
-            "grpc_reflection",
-            "google",
-        ):
-            raise
-        raise MissingDependency('gRPC support is not installed. Run: pip install "kagzi[grpc]"') from error
+        raise grpc_is_missing(error) from error
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = ServerTls(cert=settings.tls_cert, key=settings.tls_key, client_ca=settings.tls_client_ca).credentials()
