@@ -57,6 +57,7 @@ from kagzi.sdk.context import (
     uuid4,
 )
 from kagzi.sdk.definitions import Step, Workflow, run_step
+from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import Cancellation, RunRecord, StepRecord
@@ -107,7 +108,10 @@ __all__ = [
     "cancelled",
     "current",
     "logger",
+    "map",
     "now",
+    "parallel",
+    "race",
     "random",
     "run_step",
     "sleep",

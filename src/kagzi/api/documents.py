@@ -67,10 +67,12 @@ class RunDocument(RunSummary, frozen=True, kw_only=True):
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
-    """One attempt of one step, or one timer that has fired. `input` and `output` are null unless asked for."""
+    """One attempt of one step, or one timer that has fired. `scope` is the task or group that called it, empty for the
+    workflow function itself. `input` and `output` are null unless asked for."""
 
     step_id: str
     name: str
+    scope: str
     kind: StepKind
     attempt: int
     status: StepStatus
@@ -203,6 +205,7 @@ def step_document(step: Step, *, payloads: bool = True) -> StepDocument:
     return StepDocument(
         step_id=step.step_id,
         name=step.name,
+        scope=step.scope,
         kind=step.kind,
         attempt=step.attempt,
         status=step.status,

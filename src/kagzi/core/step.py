@@ -62,6 +62,10 @@ class Step(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return step_name(self.step_id)
 
+    @property
+    def scope(self) -> str:
+        return step_scope(self.step_id)
+
 
 def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
     """Attempts as they happened: in the order they ended, then those that are running as they began.
@@ -91,6 +95,11 @@ def escape(part: str) -> str:
 def numbered(name: str, occurrence: int) -> str:
     """The first occurrence of a name is the name itself, later ones are numbered from 2."""
     return name if occurrence == 1 else f"{name}#{occurrence}"
+
+
+def step_scope(step_id: str) -> str:
+    """Where in the workflow the step was called: `book` of `book/charge#2`; empty for the workflow function itself."""
+    return step_id.rpartition("/")[0]
 
 
 def step_name(step_id: str) -> str:

@@ -72,11 +72,13 @@ class RunRecord(_Record, frozen=True, kw_only=True):
 class StepRecord(_Record, frozen=True, kw_only=True):
     """One attempt of one step, or one sleep that has ended.
 
-    `completed_seq` numbers what the workflow has seen; a failed attempt that is tried again has none.
+    `completed_seq` numbers what the workflow has seen; a failed attempt that is tried again has none. `scope` is the
+    task or group that called it: `book` of `book/charge`.
     """
 
     step_id: str
     name: str
+    scope: str
     kind: StepKind
     status: StepStatus
     attempt: int
@@ -122,6 +124,7 @@ def step_record(step: Step, read: Read) -> StepRecord:
     return StepRecord(
         step_id=step.step_id,
         name=step.name,
+        scope=step.scope,
         kind=step.kind,
         status=step.status,
         attempt=step.attempt,

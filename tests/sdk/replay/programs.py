@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+import kagzi
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from tests.sdk.replay.host import Body, current, step
@@ -145,6 +146,9 @@ _MAKERS: tuple[Callable[[Choose, int], Node], ...] = (
     lambda choose, depth: ("listed", _nodes(choose, depth)),
     lambda choose, depth: ("barrier", _nodes(choose, depth)),
     lambda choose, depth: ("cancel", _node(choose, depth), _delay(choose)),
+    lambda choose, depth: ("parallel", _nodes(choose, depth), choose(2) == 1),
+    lambda choose, depth: ("map", _nodes(choose, depth), 1 + choose(3), choose(2) == 1),
+    lambda choose, depth: ("first", _nodes(choose, depth), choose(2) == 1),
 )
 
 
@@ -401,6 +405,40 @@ class Interpreter:
         self.note("cancelling", task.cancel())
         await asyncio.wait([task])
         return _end(task)
+
+    async def do_parallel(self, nodes: tuple[Node, ...], collect: bool) -> Any:
+        steps = [step("in group", Returns(0, 0)) for _ in nodes]
+        values = await kagzi.parallel(
+            *steps,
+            *[self.run(node) for node in nodes],
+            on_error="collect_all" if collect else "fail_fast",
+            name="group",
+        )
+        self.note("in parallel", repr(values))
+        return repr(values)
+
+    async def do_map(self, nodes: tuple[Node, ...], limit: int, keyed: bool) -> Any:
+        running = 0
+
+        async def branch(pair: tuple[int, Node]) -> Any:
+            nonlocal running
+            running += 1
+            self.note("branches", running)
+            assert running <= limit
+            try:
+                return await self.run(pair[1])
+            finally:
+                running -= 1
+
+        key = (lambda pair: f"node {pair[0]}") if keyed else None
+        values = await kagzi.map(branch, list(enumerate(nodes)), limit=limit, key=key)
+        self.note("mapped", repr(values))
+        return repr(values)
+
+    async def do_first(self, nodes: tuple[Node, ...], success: bool) -> Any:
+        value = await kagzi.race(*[self.run(node) for node in nodes], first="success" if success else "done")
+        self.note("first", repr(value))
+        return value
 
 
 def _release(future: asyncio.Future[None]) -> None:

@@ -382,6 +382,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     self._ordered[id(other)] = self._create(other, None, None)
         return self._ordered.pop(id(coro))
 
+    def create_branch(self, coro: Coroutine[Any, Any, Any], scope: Scope, context: Context) -> WorkflowTask:
+        """Makes a task whose scope is given: a branch of a group."""
+        if self.evicting:
+            coro.close()
+            self.refuse()
+        self._created += 1
+        task = WorkflowTask(coro, self, scope, self._salt + self._created, context)
+        self._remember(task)
+        return task
+
     def start(self, coro: Coroutine[Any, Any, Any], context: Context | None) -> WorkflowTask:
         """The task of the workflow function itself; its scope is the root."""
         task = WorkflowTask(coro, self, self.root, self._salt, context)

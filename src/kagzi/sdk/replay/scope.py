@@ -29,6 +29,15 @@ class Scope:
         occurrence = counts[name] = counts.get(name, 0) + 1
         return self.prefix + name if occurrence == 1 else f"{self.prefix}{name}#{occurrence}"
 
+    def give_back(self, step_id: str) -> bool:
+        """Undoes `identity`, if this was the last one taken of its name; whether it was."""
+        name, _, occurrence = step_id.removeprefix(self.prefix).partition("#")
+        counts = self._counts
+        if counts is None or not step_id.startswith(self.prefix) or counts.get(name, 0) != int(occurrence or 1):
+            return False
+        counts[name] -= 1
+        return True
+
     def rename(self, label: str) -> None:
         """Give the scope another name before anything was called in it.
 
