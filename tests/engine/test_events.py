@@ -155,7 +155,8 @@ class Hub:
 
     def __init__(self) -> None:
         self.tended = 0
-        self.events = Events("epoch", lambda: 7, self.tend)
+        names = iter(["epoch", "later"])
+        self.events = Events(lambda: next(names), lambda: 7, self.tend)
 
     def tend(self) -> None:
         self.tended += 1
@@ -174,12 +175,42 @@ async def test_a_reader_that_comes_back_goes_on_where_it_was() -> None:
     first.close()
     hub.change(2)  # nobody is there, but not for long
     second = hub.events.subscribe(namespace="default", after=seen[1].event_id)
-    assert [each.event_id for each in await second.next(1)] == ["epoch.0-3", "epoch.0-4", "epoch.0-5"]
-    up_to_date = hub.events.subscribe(namespace="default", after="epoch.0-5")
+    assert [each.event_id for each in await second.next(1)] == ["epoch-3", "epoch-4", "epoch-5"]
+    up_to_date = hub.events.subscribe(namespace="default", after="epoch-5")
     assert await up_to_date.next(0) == []
 
 
-@pytest.mark.parametrize("after", ["", "x", "epoch.0-6", "epoch.0--1", "other.0-3", "epoch.1-3", "epoch.0-" + "9" * 50])
+async def test_ids_tell_nothing_of_what_happens_in_other_namespaces() -> None:
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default")
+    hub.change()
+    for number in range(100):
+        hub.events.run("busy", f"run {number}", Change.STARTED)
+        hub.events.queue("busy", "shop")
+    hub.change()
+    assert [each.event_id for each in await reader.next(1)] == ["epoch-1", "epoch-2"]
+    # They are still good for going on, among all that was kept of the others.
+    back = hub.events.subscribe(namespace="default", after="epoch-1")
+    assert [each.event_id for each in await back.next(1)] == ["epoch-2"]
+    neighbour = hub.events.subscribe(namespace="busy", after="epoch-198")
+    assert [each.event_id for each in await neighbour.next(1)] == ["epoch-199", "epoch-200"]
+    hub.events.anything()
+    assert [each.event_id for each in await reader.next(1)] == ["epoch-2"]
+
+
+async def test_what_neighbours_have_pushed_out_is_looked_at_again() -> None:
+    hub = Hub()
+    hub.events.subscribe(namespace="default")
+    hub.change(3)
+    for _ in range(module._KEPT - 1):
+        hub.events.queue("busy", "shop")
+    kept = hub.events.subscribe(namespace="default", after="epoch-2")
+    assert [each.event_id for each in await kept.next(1)] == ["epoch-3"]
+    gone = hub.events.subscribe(namespace="default", after="epoch-1")
+    assert [type(each.event) for each in await gone.next(1)] == [Resync]
+
+
+@pytest.mark.parametrize("after", ["", "x", "epoch-6", "epoch--1", "other-3", "epoch.0-3", "epoch-" + "9" * 50])
 async def test_who_cannot_be_told_what_it_missed_looks_again(after: str) -> None:
     hub = Hub()
     hub.events.subscribe(namespace="default")
@@ -194,8 +225,9 @@ async def test_events_of_before_a_pause_are_not_known(monkeypatch: pytest.Monkey
     hub.events.subscribe(namespace="default").close()
     await asyncio.sleep(0.01)
     assert not hub.events.on
-    reader = hub.events.subscribe(namespace="default", after="epoch.0-0")
-    assert isinstance((await reader.next(1))[0].event, Resync)
+    reader = hub.events.subscribe(namespace="default", after="epoch-0")
+    resync = (await reader.next(1))[0]
+    assert (resync.event_id, type(resync.event)) == ("later-0", Resync)
 
 
 async def test_a_reader_of_one_run_is_told_of_that_run_only() -> None:
@@ -219,7 +251,7 @@ async def test_a_reader_that_does_not_keep_up_looks_again() -> None:
     (after,) = await reader.next(1)
     assert isinstance(after.event, RunChanged)
     # What it was told to read again includes everything before: it goes on from there.
-    assert after.event_id == f"epoch.0-{module._BUFFER + 2}"
+    assert after.event_id == f"epoch-{module._BUFFER + 2}"
 
 
 def test_anything_may_have_changed_is_said_once_a_second() -> None:

@@ -278,6 +278,7 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monk
         ({"workflow": "w", "input": [1], "input_base64": "AA=="}, "input_base64"),
         ({"workflow": "w", "on_conflict": "restart"}, "on_conflict"),
         ({"workflow": "w", "run_id": "zap"}, "run_id"),
+        ({"workflow": "w", "run_id": "0190a5f2-7c3e-4d31-9a51-0c8e6b1f2a44"}, "run_id"),
     ],
 )
 async def test_the_field_is_named(quick: Client, body: dict[str, Any], field: str) -> None:

@@ -283,7 +283,7 @@ async def test_waiting_can_be_given_up(home: str) -> None:
 
 
 async def test_errors_are_the_same_everywhere(home: str) -> None:
-    unknown = "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44"
+    unknown, random_id = "0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44", "0190a5f2-7c3e-4d31-9a51-0c8e6b1f2a44"
     engine = connect(home)
     await engine.open()
     try:
@@ -292,6 +292,9 @@ async def test_errors_are_the_same_everywhere(home: str) -> None:
         def start(**changes: object) -> StartRun:
             fields = {"namespace": "default", "run_id": unknown, "workflow_type": "w", "task_queue": "q", **changes}
             return StartRun(**fields)  # type: ignore[arg-type]
+
+        def repeat(run_id: str) -> RepeatRun:
+            return RepeatRun(namespace="default", run_id=run_id, of_run_id=unknown, keep_steps=True)
 
         cases = [
             (workflows.get("default", unknown), NotFound, f"there is no run {unknown} in namespace default"),
@@ -307,6 +310,11 @@ async def test_errors_are_the_same_everywhere(home: str) -> None:
             (workflows.start(start(external_id="\0")), InvalidRequest, "id contains a NUL byte"),
             (workflows.start(start(input=b"x" * 2_100_000)), PayloadTooLarge, "input of w is 2,100,000 bytes"),
             (workflows.start(start(run_id="x")), InvalidRequest, "run id must be a UUID such as"),
+            # Of the random sort, and one that would be listed before every other run for ever.
+            (workflows.start(start(run_id=random_id)), InvalidRequest, "run id must be a UUID of version 7"),
+            (workflows.start(start(run_id="f" * 8 + unknown[8:14] + "f" + unknown[15:])), InvalidRequest, "version 7"),
+            (workflows.start(start(run_id=unknown[:19] + "c" + unknown[20:])), InvalidRequest, "version 7"),
+            (workflows.repeat(repeat(random_id)), InvalidRequest, "run id must be a UUID of version 7"),
         ]
         for call, error, text in cases:
             with pytest.raises(error) as raised:

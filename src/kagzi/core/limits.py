@@ -14,6 +14,8 @@ PAGE_SIZE = 100
 CLAIMS = 1000  # that one poll brings
 DEFAULT_PAGE_SIZE = 20
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_UUID7: Final = re.compile(UUID7)
 
 
 def check_name(value: object, field: str) -> str:
@@ -36,6 +38,19 @@ def check_id(value: object, field: str) -> str:
         if _UUID.fullmatch(lower := value.lower()):
             return lower
     raise InvalidRequest(f"{field} must be a UUID such as 0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}")
+
+
+def check_new_run_id(value: object, field: str) -> str:
+    """Refuses ids that callers made for new runs unless they are of version 7: runs are listed and kept in the order of
+    their ids, which is that of their creation only if it is in them."""
+    if isinstance(value, str) and _UUID7.fullmatch(value):
+        return value
+    if _UUID7.fullmatch(lower := check_id(value, field)):
+        return lower
+    raise InvalidRequest(
+        f"{field} must be a UUID of version 7, which tells when it was made, such as "
+        f"0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}; or leave it out and the run gets one"
+    )
 
 
 def check_text(value: str, field: str) -> None:

@@ -21,7 +21,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.failure import check_failure
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
-from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_payload, check_text
+from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_new_run_id, check_payload, check_text
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
@@ -115,7 +115,7 @@ class StartCheck:
             if len(self._names) >= self._REMEMBERED:
                 self._names.clear()
             self._names.add(names)
-        if check_id(start.run_id, "run id") != start.run_id:
+        if check_new_run_id(start.run_id, "run id") != start.run_id:
             raise InvalidRequest("run id must be written in lower case")
         if start.external_id is not None:
             check_name(start.external_id, "id")

@@ -4,7 +4,8 @@ Changes made through this process are noticed where their commits are answered; 
 heard from other processes. No query is made for any of it, and while nobody watches nothing is noted down at all.
 
 A reader that does not keep up costs a bounded buffer: when that is full it is emptied, and the reader is told to look
-again. The last few events are kept for a while, so that a reader whose connection broke goes on where it was.
+again. The last few events are kept for a while, so that a reader whose connection broke goes on where it was. Each
+namespace numbers its own events: the ids must not tell how much happens in the others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kagzi.api.events import Change, Event, Numbered, QueueChanged, Resync, RunChanged
+from kagzi.api.events import Change, Numbered, QueueChanged, Resync, RunChanged
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.protocol import Recovered
@@ -28,15 +29,16 @@ _LOOK_AGAIN_SECONDS: Final = 60.0
 
 
 class Events:
-    """`api.events.EventService`. `tend` is called when the first reader comes."""
+    """`api.events.EventService`. `epoch` gives a name that no other process has, and this one until nobody watches any
+    more: numbers under another name mean nothing here. `tend` is called when the first reader comes."""
 
-    def __init__(self, epoch: str, now: Callable[[], Instant], tend: Callable[[], None]) -> None:
+    def __init__(self, epoch: Callable[[], str], now: Callable[[], Instant], tend: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._epoch = epoch  # ids of another process, or of this one before a pause, mean nothing here
-        self._pauses = 0
+        self._new_epoch = epoch
+        self._epoch = epoch()
         self._now = now
         self._tend = tend
-        self._number = 0
+        self._numbers: Counter[str] = Counter()  # of the last event in each namespace
         self._kept: deque[Numbered] = deque(maxlen=_KEPT)
         self._readers: set[_Reader] = set()
         self._runs: Counter[str] = Counter()
@@ -49,7 +51,7 @@ class Events:
             self._pause = None
         reader = _Reader(self, namespace, run_id)
         if after is not None:
-            missed = self._since(after)
+            missed = self._since(after, namespace)
             if missed is None:
                 reader.resync()
             else:
@@ -114,24 +116,23 @@ class Events:
             reader.close()
         self.on = False
 
-    def _tell(self, event: Event) -> None:
-        self._number += 1
-        numbered = Numbered(f"{self._name()}-{self._number}", event)
+    def _tell(self, event: RunChanged | QueueChanged) -> None:
+        self._numbers[event.namespace] += 1
+        numbered = Numbered(self.last_id(event.namespace), event)
         self._kept.append(numbered)
         for reader in self._readers:
             reader.tell(numbered)
 
-    def _since(self, after: str) -> list[Numbered] | None:
-        name, _, number = after.rpartition("-")
-        if name != self._name() or not (number.isascii() and number.isdigit() and len(number) < 16) or not self.on:
+    def _since(self, after: str, namespace: str) -> list[Numbered] | None:
+        epoch, _, number = after.rpartition("-")
+        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16) or not self.on:
             return None
-        missed = self._number - int(number)
-        if not 0 <= missed <= len(self._kept):
+        missed = self._numbers[namespace] - int(number)
+        # The oldest go first, so what is left of a namespace is what happened last there.
+        kept = [each for each in self._kept if not isinstance(each.event, Resync) and each.event.namespace == namespace]
+        if not 0 <= missed <= len(kept):
             return None
-        return list(self._kept)[len(self._kept) - missed :]
-
-    def _name(self) -> str:
-        return f"{self._epoch}.{self._pauses}"
+        return kept[len(kept) - missed :]
 
     def left(self, reader: _Reader) -> None:
         if reader not in self._readers:
@@ -147,11 +148,12 @@ class Events:
     def _stop(self) -> None:
         self._pause = None
         self.on = False
-        self._pauses += 1
+        self._epoch = self._new_epoch()
+        self._numbers.clear()
         self._kept.clear()
 
-    def last_id(self) -> str:
-        return f"{self._name()}-{self._number}"
+    def last_id(self, namespace: str) -> str:
+        return f"{self._epoch}-{self._numbers[namespace]}"
 
     def now(self) -> Instant:
         return self._now()
@@ -198,7 +200,7 @@ class _Reader:
             if now >= self._look_again_at:
                 self._resynced_at = now
                 self._look_again_at = now + _LOOK_AGAIN_SECONDS
-                self._waiting.append(Numbered(self._events.last_id(), Resync(at=self._events.now())))
+                self._waiting.append(Numbered(self._events.last_id(self.namespace), Resync(at=self._events.now())))
             if self._waiting:
                 told, self._waiting = self._waiting, []
                 return told

@@ -221,7 +221,7 @@ class _Parts:
         self._announcements = Announcements(store.announce, settings.announce_every)
         self.wakeups = Wakeups(self.clock, self._announcements, agenda.look_soon)
         self.results = Results(self._announcements, agenda.check_soon)
-        self.events = Events(ids.token(), self.clock.now, agenda.check_soon)
+        self.events = Events(ids.token, self.clock.now, agenda.check_soon)
         self._known = known = KnownRuns()
         self.adopters = adopters = Adopters()
         self._counting = Counting(metrics, known, self.clock.now)

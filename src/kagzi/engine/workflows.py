@@ -14,7 +14,7 @@ from kagzi.api.reply import Reply
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
 from kagzi.core.step import Step, in_order
@@ -194,7 +194,7 @@ class Workflows:
     async def repeat(self, repeat: RepeatRun) -> Started:
         check_name(repeat.namespace, "namespace")
         repeat = replace(
-            repeat, run_id=check_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
+            repeat, run_id=check_new_run_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
         )
         # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
         queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)

@@ -24,7 +24,7 @@ from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, St
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, check_id, check_name
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, UUID7, check_name, check_new_run_id
 from kagzi.core.page import page_of
 from kagzi.core.retry import Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
@@ -36,7 +36,7 @@ from kagzi.http.reading import read_json
 
 DEFAULT_QUEUE: Final = "default"
 _TOKEN: Final = 1000
-_UUID: Final = {"format": "uuid"}
+_NEW_RUN_ID: Final = {"format": "uuid", "pattern": f"^{UUID7}$"}
 
 Length = Annotated[
     float | str,
@@ -188,7 +188,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     run_id: Annotated[
         str | None,
-        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=_UUID),
+        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=_NEW_RUN_ID),
     ] = None
 
 
@@ -241,7 +241,7 @@ def _new_id(call: Call[Namespaced, StartBody] | Call[Namespaced, RepeatBody], gi
     if not given:
         return call.host.ids.run_id()
     with naming("run_id"):
-        return check_id(given, "run_id")
+        return check_new_run_id(given, "run_id")
 
 
 def _idempotency_key(key: str) -> str:
@@ -315,7 +315,7 @@ class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str | None,
         Meta(
             description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.",
-            extra_json_schema=_UUID,
+            extra_json_schema=_NEW_RUN_ID,
         ),
     ] = None
 
