@@ -16,6 +16,7 @@
     ├── SchemaMismatch            the database was migrated by another version of Kagzi
     ├── VersionMismatch           client and server are of versions that do not understand each other
     ├── NonDeterminismError       workflow code does what only a step may do, or changed under a live run
+    │   └── NotAwaited            a workflow called a step, or slept, without `await`
     ├── StepFailed                a step's error whose own class is not known in this process
     │   └── StepTimeout           a step ran longer than its timeout
     ├── WorkflowFailed            for those who await a run: it ended FAILED
@@ -133,6 +134,12 @@ class NonDeterminismError(KagziError):
     """Workflow code did something that cannot be replayed. Move it into a step."""
 
     code = "NON_DETERMINISM"
+
+
+class NotAwaited(NonDeterminismError):
+    """Workflow code called a step, a sleep or another workflow and did not await it. Write `await` before the call."""
+
+    code = "NOT_AWAITED"
 
 
 class StepFailed(KagziError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import socket
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -197,3 +198,67 @@ async def test_a_step_called_wrongly(home: str) -> None:
             await pay.run("type")
         with pytest.raises(WorkflowFailed, match=r"charge\(\) too many positional arguments"):
             await pay.run("count")
+
+
+FORGOTTEN: dict[str, str] = {
+    "step": "add was called",
+    "truth": "add was called",
+    "key": r"add\[a\] was called",
+    "run_step": "label was called",
+    "context": "label was called",
+    "sleep": r"kagzi\.sleep was called",
+    "sleep_until": r"kagzi\.sleep_until was called",
+    "workflow": "inner was called",
+    "returned": "add was called",
+}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_call_without_await_fails_the_run(home: str) -> None:
+    app = Kagzi(home)
+
+    @app.step
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.workflow
+    async def inner() -> int:
+        return await add(1, 2)
+
+    @app.workflow(retry=Retry(attempts=3))
+    async def forgetful(ctx: kagzi.Context, what: str) -> Any:
+        match what:
+            case "step":
+                x = add(1, 2)  # step
+            case "truth":
+                if add(1, 2):  # truth
+                    return 6
+            case "key":
+                add.options(key="a")(1, 2)  # type: ignore[unused-coroutine]  # key
+            case "run_step":
+                x = kagzi.run_step("label", lambda: 1)  # run_step
+            case "context":
+                x = ctx.step("label", lambda: 1)  # context
+            case "sleep":
+                x = kagzi.sleep("1 day")  # type: ignore[assignment]  # sleep
+            case "sleep_until":
+                x = kagzi.sleep_until(datetime(2099, 1, 1, tzinfo=UTC))  # type: ignore[assignment]  # sleep_until
+            case "workflow":
+                x = inner()  # noqa: F841  # workflow
+            case "returned":
+                return add(1, 2)  # returned
+        return 5
+
+    async with app, app.worker():
+        runs = {what: await forgetful.start(what) for what in FORGOTTEN}
+        for what, run in runs.items():
+            with pytest.raises(WorkflowFailed) as caught:
+                await run.result(timeout=30)
+            failure = caught.value.failure
+            assert failure is not None
+            assert failure.type == "kagzi.errors.NotAwaited", what
+            line = line_of(forgetful.fn, f"# {what}\n")
+            place = rf"test_workflow_mistakes\.py:{line} in forgetful"
+            assert re.search(rf"{FORGOTTEN[what]} at .*{place} and never awaited", failure.message), failure.message
+            assert await run.steps() == ()
+            assert (await run.get()).attempts <= 1, "trying again would not help"

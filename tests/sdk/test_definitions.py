@@ -47,6 +47,9 @@ class Execution:
 
         return run()
 
+    def call_inline(self, name: str, begin: Callable[..., Any], *args: Any) -> Any:
+        return begin(*args)
+
 
 def inside(execution: Execution, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Run `main` as if its loop were a workflow's."""

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from kagzi.core.instant import Span
 from kagzi.core.retry import Retry
 from kagzi.sdk.payload import Codec
+from kagzi.sdk.replay.side_threads import refuse_beside_workflow
 
 
 class CallCodec(Protocol):
@@ -53,9 +54,15 @@ class ExecutionLike(Protocol):
         kwargs: dict[str, Any],
     ) -> Coroutine[Any, Any, Any]: ...
 
+    def call_inline(self, name: str, begin: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any: ...
 
-def current() -> ExecutionLike | None:
-    return getattr(_get_running_loop(), "execution", None)
+
+def current(what: str = "a durable call") -> ExecutionLike | None:
+    """The execution whose workflow calls `what`; None outside of workflows. Refuses threads beside a workflow."""
+    execution = getattr(_get_running_loop(), "execution", None)
+    if execution is None:
+        refuse_beside_workflow(what)
+    return execution
 
 
 # The payload codec of the app whose workflow is being executed, for steps that belong to no app (`run_step`).

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from random import Random
-from typing import Any, TypeVar, overload
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from msgspec import Struct
@@ -26,7 +28,9 @@ from kagzi.ids import fresh_random, seeded_random
 from kagzi.sdk.definitions import Call, run_step
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.side_threads import refuse_beside_workflow
 from kagzi.sdk.replay.threaded import in_turn
+from kagzi.sdk.replay.unawaited import Made
 from kagzi.sdk.worker.bodies import current_step
 
 T = TypeVar("T")
@@ -52,7 +56,9 @@ def _execution() -> Execution | None:
 def current() -> RunInfo:
     """The run (and step) this code belongs to. Raises InvalidRequest outside of Kagzi."""
     execution = _execution()
-    if execution is not None:
+    if execution is None:
+        refuse_beside_workflow("kagzi.current()")
+    else:
         return RunInfo(execution.run_id, execution.workflow, namespace=execution.namespace)
     step = current_step.get(None)
     if step is None:
@@ -81,6 +87,7 @@ def _now() -> Instant:
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop):
         return loop.now
+    refuse_beside_workflow("kagzi.now()")
     # A loop on virtual time carries its clock, so that tests see one time inside and outside of workflows.
     clock = getattr(loop, "clock", None)
     return clock.now() if isinstance(clock, Clock) else _clock.now()
@@ -90,6 +97,7 @@ def random() -> Random:
     """A source of chance that gives the same numbers on each replay: `kagzi.random().choice(...)`."""
     execution = _execution()
     if execution is None:
+        refuse_beside_workflow("kagzi.random()")
         return fresh_random()
     if execution.random is None:
         execution.random = seeded_random(execution.seed)
@@ -111,15 +119,11 @@ def sleep(first: Duration, second: Duration | None = None, /) -> Call[None]:
     A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is for people.
     """
     name, duration = ("sleep", first) if second is None else (str(first), second)
-    return in_turn(_sleep(name, parse_duration(duration, "duration")))
-
-
-async def _sleep(name: str, span: Span) -> None:
+    span = parse_duration(duration, "duration")
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
-        await asyncio.sleep(span / SECOND)
-        return
-    await _sleep_until(loop, name, loop.now + span)
+        return _sleep_plainly(span)
+    return _sleeping("kagzi.sleep", loop, _sleep, name, span, sys._getframe(1))
 
 
 @overload
@@ -135,14 +139,45 @@ def sleep_until(first: str | datetime, second: datetime | None = None, /) -> Cal
         due_at = from_datetime(moment)
     except ValueError as error:
         raise InvalidRequest(f"sleep_until: {error}") from None
-    return in_turn(_sleep_to(name, due_at))
-
-
-async def _sleep_to(name: str, due_at: Instant) -> None:
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
-        await asyncio.sleep(max(0.0, (due_at - _now()) / SECOND))
-        return
+        return _sleep_plainly(max(0, due_at - _now()))
+    return _sleeping("kagzi.sleep_until", loop, _sleep_to, name, due_at, sys._getframe(1))
+
+
+def _sleep_plainly(span: Span) -> Call[None]:
+    refuse_beside_workflow("kagzi.sleep()")
+    return _sleep_on_loop(span)
+
+
+async def _sleep_on_loop(span: Span) -> None:
+    await asyncio.sleep(span / SECOND)
+
+
+def _sleeping(
+    what: str,
+    loop: WorkflowLoop,
+    sleep: Callable[[WorkflowLoop, Made, str, int], Call[None]],
+    name: str,
+    time: int,
+    caller: FrameType,
+) -> Call[None]:
+    if loop.unawaited.dropped:
+        loop.unawaited.refuse_dropped()
+    call = Made()
+    return in_turn(loop.unawaited.add(sleep(loop, call, name, time), call, what, caller))
+
+
+# A task of one of these is named after the function, and so is what is recorded of it.
+
+
+async def _sleep(loop: WorkflowLoop, call: Made, name: str, span: Span) -> None:
+    loop.unawaited.strike(call)
+    await _sleep_until(loop, name, loop.now + span)
+
+
+async def _sleep_to(loop: WorkflowLoop, call: Made, name: str, due_at: Instant) -> None:
+    loop.unawaited.strike(call)
     await _sleep_until(loop, name, due_at)
 
 
@@ -174,19 +209,23 @@ class Context:
         self.run_id = run_id
         self.workflow = workflow
 
-    @overload
-    def step(self, name: str, fn: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> Call[T]: ...
-    @overload
-    def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]: ...
-    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Run `fn` as a step of this name."""
-        return run_step(name, fn, *args, **kwargs)
+    if TYPE_CHECKING:
 
-    def sleep(self, name: str, duration: Duration) -> Call[None]:
-        return sleep(name, duration)
+        @overload
+        def step(self, name: str, fn: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> Call[T]: ...
+        @overload
+        def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Call[T]: ...
+        def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+            """Run `fn` as a step of this name."""
 
-    def sleep_until(self, name: str, moment: datetime) -> Call[None]:
-        return sleep_until(name, moment)
+        def sleep(self, name: str, duration: Duration) -> Call[None]: ...
+        def sleep_until(self, name: str, moment: datetime) -> Call[None]: ...
+
+    else:
+        # The same functions, so that their caller is the workflow's code: errors name its line.
+        step = staticmethod(run_step)
+        sleep = staticmethod(sleep)
+        sleep_until = staticmethod(sleep_until)
 
     def now(self) -> datetime:
         return now()

@@ -111,7 +111,7 @@ class Step(Generic[P, R]):
         self._id = escape(name)  # what the identity of each call is made of
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        execution = current()
+        execution = current(self.name)
         if execution is None:
             if _in_plain_workflow.get():
                 return _call_plainly(self.fn, args, kwargs)
@@ -224,7 +224,7 @@ class Workflow(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Inside a workflow: do what this one does, as part of the same run."""
-        execution = current()
+        execution = current(self.name)
         if execution is None:
             if _in_plain_workflow.get():
                 context = self.signature.context_class
@@ -233,7 +233,7 @@ class Workflow(Generic[P, R]):
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
-        return in_turn(self._call(execution, args, kwargs))
+        return in_turn(execution.call_inline(self.name, self._call, execution, args, kwargs))
 
     def options(
         self,
@@ -302,7 +302,7 @@ class Workflow(Generic[P, R]):
         return self._fn(*args, **kwargs)
 
     def _refuse_inside(self, method: str) -> None:
-        if current() is not None:
+        if current(f"{self.name}.{method}()") is not None:
             raise NonDeterminismError(
                 f"{self.name}.{method}() was called in a workflow, where it would happen again at every "
                 f"replay; call it in a step, or call {self.name}(...) to make it part of this run"
@@ -485,7 +485,7 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     body: Callable[..., Any] = fn if step is None else step.fn
     if not callable(body):
         raise InvalidRequest(f"run_step({name!r}) needs a function and then its arguments, not {fn!r:.100}")
-    execution = current()
+    execution = current(name)
     if execution is None:
         return _call_plainly(body, args, kwargs)
     if step is not None:

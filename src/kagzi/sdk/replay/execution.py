@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
@@ -47,6 +48,7 @@ from kagzi.core.step import CANCEL, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
+from kagzi.sdk.replay.unawaited import Made, Unawaited
 
 logger = logging.getLogger("kagzi.workflow")
 
@@ -86,6 +88,7 @@ class StepCall(Struct, eq=False, kw_only=True):
     kwargs: dict[str, Any]
     input: bytes
     input_hash: int  # 0 if the arguments were recorded by their repr: the body gets them as they are
+    made: Any = None  # for `Unawaited`
     future: asyncio.Future[Any] | None = None
     attempt: int = 1
     gate: int = 0
@@ -402,9 +405,16 @@ class Execution:
         """
         if self.loop.evicting:
             self.loop.refuse()
+        unawaited = self.loop.unawaited
+        if unawaited.dropped:
+            unawaited.refuse_dropped()
         # The body gets copies: it must not change the workflow's state behind its back. They are made on replay too:
         # arguments that cannot be read back raise here, every time.
-        data, input_hash, args, kwargs = codec.settle_input(args, kwargs)
+        try:
+            data, input_hash, args, kwargs = codec.settle_input(args, kwargs)
+        except Exception:
+            unawaited.excuse()
+            raise
         call = StepCall(
             step_id=self.loop.current_scope().identity(name),
             name=name,
@@ -417,9 +427,21 @@ class Execution:
             input=data,
             input_hash=input_hash,
         )
-        return self._await(call)
+        return unawaited.add(self._await(call), call, name, sys._getframe(2))
+
+    def call_inline(self, name: str, begin: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:
+        """Another workflow, whose coroutine `begin(*args)` makes, to be awaited as part of this run."""
+        unawaited = self.loop.unawaited
+        if unawaited.dropped:
+            unawaited.refuse_dropped()
+        coroutine = begin(*args)
+        call = Made()
+        inline: Any = _inline(unawaited, call, coroutine)
+        inline.__name__ = getattr(coroutine, "__name__", name)  # what a task of it is named by
+        return unawaited.add(inline, call, name, sys._getframe(2))
 
     async def _await(self, call: StepCall) -> Any:
+        self.loop.unawaited.strike(call)
         future = call.future = self.loop.create_future()
         self._request(call)
         try:
@@ -729,6 +751,7 @@ class Execution:
             _forget_tracebacks(main, error)
         else:
             try:
+                self.loop.refuse_mistakes()
                 output = self._encode_result(main.result())
                 if len(output) > self._payload_limit:
                     raise PayloadTooLarge(
@@ -743,6 +766,11 @@ class Execution:
             if call.running:
                 self._effects.cancel_body(call)
         self.evict()
+
+
+async def _inline(unawaited: Unawaited, call: Made, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    unawaited.strike(call)
+    return await coroutine
 
 
 def _raise_in(call: StepCall, error: Exception) -> None:

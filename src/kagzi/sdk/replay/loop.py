@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import sys
 import sysconfig
@@ -33,7 +32,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Set
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
-from types import CoroutineType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from msgspec import Struct
@@ -41,6 +40,7 @@ from msgspec import Struct
 from kagzi.core.instant import NEVER, SECOND, Instant
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.scope import Scope
+from kagzi.sdk.replay.unawaited import Unawaited, unstarted
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
@@ -155,6 +155,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.now = now
         self.root = Scope(None, "")
         self.evicting = False
+        self.unawaited = Unawaited(self)
+        self.mistake: Exception | None = None  # fails the run, even if its code never hears of it
         self._ready: deque[Handle] = deque()
         self._timers: list[Timer] = []
         self._tasks: list[WorkflowTask] = []
@@ -239,6 +241,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def evict(self) -> None:
         """End every coroutine of the run without running any of its effects, and break all reference cycles."""
         self.evicting = True
+        self.unawaited.close()
+        self.mistake = None
         if self._generators or not all(task.done() for task in self._tasks):
             with self:
                 self._unwind()
@@ -285,6 +289,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 self.call_exception_handler(
                     {"message": f"task {task.get_name()} failed and nobody looked", "exception": task.exception()}
                 )
+
+    def refuse_mistakes(self) -> None:
+        """Raises, when the workflow function has returned, if what it did must not be taken for success: a durable call
+        was never awaited, or made on another thread."""
+        if self.mistake is not None:
+            raise self.mistake
+        if self.unawaited.any:
+            held = [task.get_coro() for task in self._tasks if not task.done()]
+            held += [coroutine for holder in held for coroutine in unstarted(holder)]
+            self.unawaited.refuse_at_end({id(coroutine) for coroutine in held})
 
     # What asyncio asks of a loop.
 
@@ -360,6 +374,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         scope = self.current_scope().child(label)
         self._created += 1
         task = WorkflowTask(coro, self, scope, self._salt + self._created, context)
+        self.unawaited.become_task(task, coro)
         self._remember(task)
         return task
 
@@ -489,26 +504,11 @@ def _abandon(stubborn: object) -> None:
 
 
 def _close_unstarted(holder: Any) -> None:
-    # Coroutines that a frame has made and not awaited yet would be reported as "never awaited" when the frame goes. All
-    # that a frame holds is what the collector sees of it, temporary values included.
-    todo, seen = [holder], {id(holder)}
-    while todo:
-        held = gc.get_referents(todo.pop())
-        for value in held[:]:
-            if type(value) in _HOLDERS:
-                held += gc.get_referents(value)
-        for value in held:
-            if type(value) is CoroutineType and id(value) not in seen:
-                seen.add(id(value))
-                if value.cr_suspended:
-                    todo.append(value)
-                elif value.cr_frame is not None and not value.cr_running:
-                    value.close()
+    # Coroutines that a frame has made and not awaited yet would be reported as "never awaited" when the frame goes.
+    for coroutine in unstarted(holder):
+        coroutine.close()
 
 
-_HOLDERS = frozenset(
-    {list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))}
-)
 _ENSURES = {
     function.__code__
     for function in (asyncio.ensure_future, getattr(asyncio.tasks, "_ensure_future", None))

@@ -20,6 +20,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from kagzi.sdk.replay.loop import Evicted, WorkflowLoop
+from kagzi.sdk.replay.side_threads import EngineThread
 
 logger = logging.getLogger("kagzi.workflow")
 
@@ -196,7 +197,7 @@ class _Thread:
         self._work = allocate_lock()
         self._work.acquire()
         self._kept = True
-        threading.Thread(target=self._main, name="kagzi-workflow", daemon=True).start()
+        EngineThread(target=self._main, name="kagzi-workflow", daemon=True).start()
 
     def run(self, bridge: Bridge | None) -> None:
         self._bridge = bridge

@@ -40,6 +40,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.side_threads import watch_threads
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.headstart import Headstart
@@ -160,6 +161,7 @@ class Worker:
 
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
+        watch_threads()
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
         await self._register()

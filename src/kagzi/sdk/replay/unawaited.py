@@ -1,0 +1,159 @@
+"""Durable calls that workflow code has made and not awaited: a forgotten `await` fails the run.
+
+Such a call does nothing, and without this the run would go on as if it had. A call is noted when it is made, and struck
+off when it is awaited or becomes a task. One that is dropped before that was forgotten: the next durable call raises,
+so that nothing is done on the strength of what never happened, and a workflow function that returns has failed. A call
+that is dropped because its task was cancelled or raised was not forgotten, nor was one that a task still holds when the
+run ends.
+
+Code that handles an exception may go on: it cleans up, and the call may have been dropped by that very exception.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from asyncio import Task, current_task
+from collections.abc import Callable, Collection, Coroutine
+from traceback import walk_tb
+from types import CodeType, CoroutineType, FrameType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import ref
+
+from kagzi.errors import NotAwaited
+
+if TYPE_CHECKING:
+    from kagzi.sdk.replay.loop import WorkflowLoop
+
+C = TypeVar("C", bound=Coroutine[Any, Any, Any])
+
+
+class Holder(Protocol):
+    """What a call's coroutine is given, to strike the call off with when it begins."""
+
+    made: Any
+
+
+class Made:
+    """A `Holder` for calls that have no object of their own."""
+
+    __slots__ = ("made",)
+
+    made: Any
+
+
+# What was called, and where: the code and the instruction in it. A line is looked up when somebody wants to know it.
+_Call = tuple[str, CodeType, int]
+
+
+class Unawaited:
+    """The calls of one run."""
+
+    def __init__(self, loop: WorkflowLoop) -> None:
+        calls: dict[ref[Any], _Call] = {}
+        dropped: list[tuple[_Call, Task[Any] | None]] = []
+
+        def drop(made: ref[Any]) -> None:
+            call = calls.pop(made, None)
+            if call is not None:
+                dropped.append((call, current_task(loop)))
+
+        self._calls = calls
+        self.dropped = dropped  # with the task in whose turn it happened
+        self._drop: Callable[[ref[Any]], None] = drop
+
+    def add(self, coroutine: C, holder: Holder, what: str, caller: FrameType) -> C:
+        """Note a call that `caller` has made."""
+        made = holder.made = ref(coroutine, self._drop)
+        self._calls[made] = (what, caller.f_code, caller.f_lasti)
+        return coroutine
+
+    def strike(self, holder: Holder) -> None:
+        """The call is being awaited."""
+        self._calls.pop(holder.made, None)
+
+    def become_task(self, task: Task[Any], coroutine: object) -> None:
+        """A task was made of a call, or of something that a call may have been given to."""
+        if self._calls and type(coroutine) is CoroutineType and self._calls.pop(ref(coroutine), None) is None:
+            task.add_done_callback(self._excuse_held)
+
+    def _excuse_held(self, task: Task[Any]) -> None:
+        """The error of a task that was cut short holds its frames, and these the calls that it did not come to."""
+        if self._calls and _cut_short(task):
+            for error in gc.get_referents(task):
+                if isinstance(error, BaseException):
+                    for frame, _ in walk_tb(error.__traceback__):
+                        for coroutine in unstarted(frame):
+                            self._calls.pop(ref(coroutine), None)
+
+    def excuse(self) -> None:
+        """A call was refused for its arguments. It takes those along that are written beside it, as in a `gather`."""
+        self._calls.clear()
+
+    def refuse_dropped(self) -> None:
+        """Raises NotAwaited in a workflow that goes on although one of its calls was forgotten."""
+        if sys.exc_info()[1] is None:
+            self._raise_for_dropped()
+
+    def refuse_at_end(self, held: Collection[int]) -> None:
+        """Raises NotAwaited if a call was forgotten. `held`: ids of the coroutines that unfinished tasks hold."""
+        self._raise_for_dropped()
+        for made, call in self._calls.items():
+            coroutine = made()
+            if coroutine is not None and coroutine.cr_frame is not None and id(coroutine) not in held:
+                raise _error(call)
+
+    @property
+    def any(self) -> bool:
+        return bool(self._calls or self.dropped)
+
+    def close(self) -> None:
+        """The run is let go of: whatever is dropped from now on was not forgotten."""
+        self._calls.clear()
+        self.dropped.clear()
+        self._drop = _ignore
+
+    def _raise_for_dropped(self) -> None:
+        for call, task in self.dropped:
+            if task is None or not _cut_short(task):
+                raise _error(call)
+
+
+def unstarted(holder: Any) -> list[Any]:
+    """The coroutines that a frame or a suspended coroutine, or those it awaits, have made and not awaited yet."""
+    # All that a frame holds is what the collector sees of it, temporary values included.
+    todo, seen = [holder], {id(holder)}
+    found = []
+    while todo:
+        held = gc.get_referents(todo.pop())
+        for value in held[:]:
+            if type(value) in _HOLDERS:
+                held += gc.get_referents(value)
+        for value in held:
+            if type(value) is CoroutineType and id(value) not in seen:
+                seen.add(id(value))
+                if value.cr_suspended:
+                    todo.append(value)
+                elif value.cr_frame is not None and not value.cr_running:
+                    found.append(value)
+    return found
+
+
+_HOLDERS = frozenset(
+    {list, tuple, set, dict, type(iter([])), type(iter(())), type({}.values()), type(iter({}.values()))}
+)
+
+
+def _ignore(_made: ref[Any]) -> None:
+    pass
+
+
+def _cut_short(task: Task[Any]) -> bool:
+    return task.done() and (task.cancelled() or task._exception is not None)
+
+
+def _error(call: _Call) -> NotAwaited:
+    what, code, instruction = call
+    line = next((line for begin, end, line in code.co_lines() if begin <= instruction < end), None)
+    place = f"{code.co_filename}:{line or code.co_firstlineno} in {code.co_name}"
+    return NotAwaited(f"{what} was called at {place} and never awaited, so it did nothing; write `await` before it")

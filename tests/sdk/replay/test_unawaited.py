@@ -1,0 +1,219 @@
+"""Durable calls that are never awaited: which of them fail the run, and which do not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kagzi.sdk.replay.execution import Outcome
+from tests.sdk.replay.host import Host, step
+from tests.sdk.replay.workflows import Workflow, value
+
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+ELSEWHERE: list[Any] = []
+
+
+def outcome_of(workflow: Workflow) -> tuple[Outcome, list[str]]:
+    """How a run of this function ends, and which bodies ran."""
+    host = Host(workflow)
+    outcome = host.live()
+    return outcome, [step_id for step_id, _ in host.started]
+
+
+def complaint(workflow: Workflow) -> tuple[str, list[str]]:
+    outcome, bodies = outcome_of(workflow)
+    assert outcome.failure is not None
+    assert outcome.failure.type == "kagzi.errors.NotAwaited"
+    return outcome.failure.message, bodies
+
+
+def line_of(function: Callable[..., Any], text: str) -> int:
+    lines, first = inspect.getsourcelines(function)
+    return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+async def kept_to_the_end() -> int:
+    call = step("charge", value())
+    return 5 if call else 6
+
+
+async def dropped_at_once() -> int:
+    step("charge", value())
+    return 5
+
+
+async def asked_for_its_truth() -> str:
+    if step("charge", value()):
+        return "paid"
+    return "not paid"
+
+
+async def returned() -> Any:
+    return {"payment": step("charge", value())}
+
+
+async def kept_elsewhere() -> int:
+    ELSEWHERE.append(step("charge", value()))
+    return 5
+
+
+async def kept_by_a_cycle() -> int:
+    box: list[Any] = [step("charge", value())]
+    box.append(box)
+    return 5
+
+
+async def in_a_task() -> int:
+    async def part() -> None:
+        step("charge", value())
+
+    await asyncio.create_task(part())
+    return 5
+
+
+async def after_a_sleep() -> int:
+    await asyncio.sleep(5)
+    step("charge", value())
+    return 5
+
+
+@pytest.mark.parametrize(
+    "workflow",
+    [
+        kept_to_the_end,
+        dropped_at_once,
+        asked_for_its_truth,
+        returned,
+        kept_elsewhere,
+        kept_by_a_cycle,
+        in_a_task,
+        after_a_sleep,
+    ],
+)
+def test_a_forgotten_await_fails_the_run_and_names_the_line(workflow: Workflow) -> None:
+    message, bodies = complaint(workflow)
+    ELSEWHERE.clear()
+    assert bodies == []
+    assert message.startswith(f"charge was called at {__file__}:{line_of(workflow, 'step(')} in ")
+    assert "never awaited" in message
+
+
+def test_nothing_more_is_done_after_a_forgotten_call() -> None:
+    async def workflow() -> str:
+        step("charge", value())
+        await step("ship", value())
+        return "shipped"
+
+    message, bodies = complaint(workflow)
+    assert message.startswith("charge was called")
+    assert bodies == []
+
+
+def test_cleaning_up_is_done_all_the_same() -> None:
+    async def workflow() -> None:
+        await step("reserve", value())
+        step("charge", value())
+        try:
+            await step("ship", value())
+        finally:
+            await step("release", value())
+
+    message, bodies = complaint(workflow)
+    assert message.startswith("charge was called")
+    assert bodies == ["reserve", "release"]
+
+
+def test_an_error_of_the_workflow_comes_first() -> None:
+    async def workflow() -> int:
+        return step("charge", value()) + 1  # type: ignore[operator, no-any-return]
+
+    outcome, _ = outcome_of(workflow)
+    assert outcome.failure is not None
+    assert outcome.failure.type == "builtins.TypeError"
+
+
+# What was not forgotten.
+
+
+async def awaited_later() -> int:
+    first, second = step("a", value()), step("b", value())
+    await asyncio.sleep(5)
+    await second
+    await first
+    return 5
+
+
+async def a_task_cancelled_before_its_turn() -> int:
+    asyncio.create_task(step("a", value())).cancel()
+    asyncio.create_task(asyncio.wait_for(step("b", value()), 5)).cancel()
+    await asyncio.sleep(1)
+    return 5
+
+
+async def left_to_a_task_at_the_end() -> int:
+    asyncio.create_task(step("a", value()))  # noqa: RUF006
+    asyncio.create_task(asyncio.wait_for(step("b", value()), 5))  # noqa: RUF006
+    return 5
+
+
+async def cut_short_while_waiting_for_a_turn() -> int:
+    limit = asyncio.Semaphore(1)
+
+    async def limited(call: Any, fails: bool) -> None:
+        async with limit:
+            if fails:
+                call.close()
+                raise ValueError
+            await call
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in range(3):
+                group.create_task(limited(step(f"s{number}", value()), fails=number == 0))
+    except* ValueError:
+        pass
+    await step("after", value())
+    return 5
+
+
+async def beside_a_refused_call() -> int:
+    try:
+        await asyncio.gather(step("a", value()), step("b", value(), object()))
+    except TypeError:
+        pass
+    await step("after", value())
+    return 5
+
+
+@pytest.mark.parametrize(
+    "workflow",
+    [
+        awaited_later,
+        a_task_cancelled_before_its_turn,
+        left_to_a_task_at_the_end,
+        cut_short_while_waiting_for_a_turn,
+        beside_a_refused_call,
+    ],
+)
+def test_what_was_not_forgotten_fails_nothing(workflow: Workflow) -> None:
+    outcome, _ = outcome_of(workflow)
+    assert outcome.output == b"5"
+
+
+def test_what_an_exception_has_dropped_does_not_keep_the_workflow_from_cleaning_up() -> None:
+    async def workflow() -> None:
+        try:
+            await asyncio.gather(step("a", value()), step("b", value(1 // len([]))))
+        except ZeroDivisionError:
+            await step("refund", value())
+            raise
+
+    outcome, bodies = outcome_of(workflow)
+    assert bodies == ["refund"]
+    assert outcome.failure is not None
+    assert outcome.failure.type == "builtins.ZeroDivisionError"
