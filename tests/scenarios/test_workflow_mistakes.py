@@ -262,3 +262,29 @@ async def test_a_call_without_await_fails_the_run(home: str) -> None:
             assert re.search(rf"{FORGOTTEN[what]} at .*{place} and never awaited", failure.message), failure.message
             assert await run.steps() == ()
             assert (await run.get()).attempts <= 1, "trying again would not help"
+
+
+async def test_run_options_of_a_workflow_within_a_workflow(home: str) -> None:
+    app = Kagzi(home)
+
+    @app.workflow(queue="shop", timeout="500ms")
+    async def hurried() -> None: ...
+
+    @app.workflow(queue="shop")
+    async def inner() -> str:
+        return "inside"
+
+    @app.workflow(queue="shop", retry=Retry.none)
+    async def outer(how: str) -> str:
+        if how == "timeout":
+            await hurried()
+        return await (inner.options(id="mine") if how == "id" else inner)()
+
+    async with app, app.worker(queues=["default", "shop"]):
+        assert await outer.run("plain") == "inside"
+        with pytest.raises(WorkflowFailed, match=r"hurried has timeout='500ms'.*asyncio\.timeout"):
+            await outer.run("timeout")
+        with pytest.raises(WorkflowFailed, match=r"inner has id='mine'.*start a run of its own in a step"):
+            await outer.run("id")
+        with pytest.raises(WorkflowFailed, match=r"inner has queue='shop'"):
+            await outer.options(queue="default").run("plain")

@@ -33,6 +33,7 @@ class Execution:
 
     run_id = "r1"
     workflow = "test"
+    queue = "shop"
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -132,6 +133,70 @@ def test_workflows_compose_inside_and_explain_themselves_outside() -> None:
     assert inside(execution, main) == (6, "r1 4")
     with pytest.raises(InvalidRequest, match=r"flow\.start"):
         flow(3)
+
+
+MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("options", "instead"),
+    [
+        ({"timeout": "500ms"}, "asyncio.timeout"),
+        ({"deadline": MOMENT}, "asyncio.timeout"),
+        ({"delay": "1m"}, "kagzi.sleep"),
+        ({"start_at": MOMENT}, "kagzi.sleep_until"),
+        ({"retry": Retry(attempts=3)}, "retry="),
+        ({"queue": "other"}, "start a run of its own in a step"),
+        ({"id": "a"}, "start a run of its own in a step"),
+        ({"version": "9"}, "start a run of its own in a step"),
+        ({"priority": 5}, "start a run of its own in a step"),
+        ({"namespace": "other"}, "start a run of its own in a step"),
+        ({"on_conflict": "fail"}, "start a run of its own in a step"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_only_a_run_can_have_is_refused_inside_another(options: dict[str, Any], instead: str) -> None:
+    app = App()
+
+    @app.workflow
+    async def inner(n: int) -> int:
+        return n
+
+    async def main() -> None:
+        with pytest.raises(InvalidRequest) as caught:
+            await inner.options(**options)(1)
+        message = str(caught.value).casefold()
+        assert f"inner has {next(iter(options))}=" in message
+        assert instead.casefold() in message
+        assert "test_definitions.py:" in message
+        assert await inner(1) == 1
+
+    inside(Execution(), main)
+    plain = app.workflow(name="plain")(main)
+    asyncio.run(plain.fn())
+
+
+def test_what_the_decorator_says_of_runs_is_refused_inside_another_too() -> None:
+    app = App()
+
+    def define(name: str, **settings: Any) -> Workflow[[int], int]:
+        async def inner(n: int) -> int:
+            return n
+
+        return app.workflow(name=name, **settings)(inner)
+
+    async def main() -> list[int]:
+        for workflow, word in [
+            (define("hurried", timeout="1s"), "timeout='1s'"),
+            (define("stubborn", retry=Retry(attempts=3)), "retry="),
+            (define("elsewhere", queue="other"), "queue='other'"),
+        ]:
+            with pytest.raises(InvalidRequest, match=f"{workflow.name} has {word}"):
+                await workflow(1)
+        same_queue = define("same", queue="shop")
+        return [await same_queue(1), await define("free", timeout="1s").fn(2)]
+
+    assert inside(Execution(), main) == [1, 2]
 
 
 def test_the_worker_begins_with_decoded_input() -> None:

@@ -41,6 +41,7 @@ class ExecutionLike(Protocol):
 
     run_id: str
     workflow: str
+    queue: str
 
     def call_step(
         self,

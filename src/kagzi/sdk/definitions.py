@@ -45,6 +45,7 @@ from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
 from kagzi.sdk.payload import Codec
+from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, in_turn, run_in_thread
 from kagzi.sdk.signature import Signature, signature_of
 
@@ -78,6 +79,18 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     namespace: str | None = None
     on_conflict: OnConflict = "return"
+
+
+_NO_OPTIONS: Final = WorkflowOptions()
+
+# What does the same for a workflow that is part of another one.
+_INLINE_INSTEAD: Final = {
+    "timeout": "put `asyncio.timeout(...)` around the call",
+    "deadline": "put `asyncio.timeout(...)` around the call",
+    "delay": "call `kagzi.sleep(...)` before it",
+    "start_at": "call `kagzi.sleep_until(...)` before it",
+    "retry": "give its steps their own `retry=`",
+}
 
 
 class Step(Generic[P, R]):
@@ -209,7 +222,7 @@ class Workflow(Generic[P, R]):
         self.signature = Signature(fn, name=name, codec=codec, localns=localns, verify=True)
         self._app = app
         self._codec = codec
-        self._options = WorkflowOptions()
+        self._options = _NO_OPTIONS
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start a run. It is durable when this returns; wrong arguments raise before anything is written."""
@@ -227,12 +240,14 @@ class Workflow(Generic[P, R]):
         execution = current(self.name)
         if execution is None:
             if _in_plain_workflow.get():
+                self._refuse_run_options(self.queue)
                 context = self.signature.context_class
                 return self.fn(*args, **kwargs) if context is None else self.fn(context("", self.name), *args, **kwargs)
             raise InvalidRequest(
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
+        self._refuse_run_options(execution.queue)
         return in_turn(execution.call_inline(self.name, self._call, execution, args, kwargs))
 
     def options(
@@ -306,6 +321,29 @@ class Workflow(Generic[P, R]):
             raise NonDeterminismError(
                 f"{self.name}.{method}() was called in a workflow, where it would happen again at every "
                 f"replay; call it in a step, or call {self.name}(...) to make it part of this run"
+            )
+
+    def _refuse_run_options(self, queue: str | None) -> None:
+        """Refuses to become part of another run, in this queue, with settings that only a run of its own can have."""
+        if self._options is _NO_OPTIONS and self.timeout is None and self.retry is None and self.queue in (None, queue):
+            return
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(self._options).items()
+            if value != getattr(_NO_OPTIONS, name)
+        }
+        for name, value in (("timeout", self.timeout), ("retry", self.retry)):
+            if value is not None:
+                given.setdefault(name, value)
+        if self.queue not in (None, queue):
+            given.setdefault("queue", self.queue)
+        if given:
+            listed = ", ".join(f"{name}={value!r:.100}" for name, value in given.items())
+            instead = [_INLINE_INSTEAD[name] for name in given if name in _INLINE_INSTEAD]
+            instead += [f"start a run of its own in a step, with `await {self.name}.start(...)`"]
+            raise InvalidRequest(
+                f"{self.name} has {listed}, which a call inside another workflow cannot keep: there it is part of that "
+                f"run (at {place_of_call()}). You can {', or '.join(instead)}, or do without and call {self.name}.fn(...)"
             )
 
     def __repr__(self) -> str:

@@ -132,8 +132,10 @@ class Execution:
         strict: bool = False,
         seed: str | None = None,
         namespace: str = "default",
+        queue: str = "default",
     ) -> None:
         self.run_id = run_id
+        self.queue = queue
         self.namespace = namespace
         self.seed = seed or run_id  # of chance and of hashes: that of the run whose history this one continues
         self.workflow = workflow

@@ -419,6 +419,7 @@ class Worker:
             strict=self.settings.strict,
             seed=claim.origin_run_id,
             namespace=claim.namespace,
+            queue=claim.task_queue,
         )
         try:
             coroutine = definition.begin(claim.input, execution)
