@@ -44,6 +44,7 @@ from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
+from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, in_turn, run_in_thread
@@ -343,7 +344,7 @@ class Workflow(Generic[P, R]):
             instead += [f"start a run of its own in a step, with `await {self.name}.start(...)`"]
             raise InvalidRequest(
                 f"{self.name} has {listed}, which a call inside another workflow cannot keep: there it is part of that "
-                f"run (at {place_of_call()}). You can {', or '.join(instead)}, or do without and call {self.name}.fn(...)"
+                f"run (at {place_of_call()}). You can {', or '.join(instead)}, or do without them: {self.name}.fn(...)"
             )
 
     def __repr__(self) -> str:
@@ -586,9 +587,23 @@ def _check_function(fn: object, what: str, name: str | None) -> str:
     found = check_name(name, f"{what} name") if name is not None else getattr(fn, "__name__", "<unnamed>")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise InvalidRequest(f"{what} {found!r} is a generator; a {what} returns one value")
+    if _is_method(fn):
+        raise InvalidRequest(
+            f"{fn.__qualname__} is a method ({_place(fn)}): after a crash another process goes on, which does not have "
+            f"its object. Decorate a function; or make the object where the module is imported, and a {what} of its bound "
+            f"method: `{found} = app.{what}(the_object.{fn.__name__})`"
+        )
     if found.startswith("<"):
         raise InvalidRequest(f"a lambda has no name of its own; write @app.{what}(name=...)")
     return check_name(found, f"{what} name")
+
+
+def _is_method(fn: Callable[..., Any]) -> bool:
+    """Whether this is a function in the body of a class that is to be called with an object of it."""
+    within = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    if not within or within.endswith("<locals>") or inspect.ismethod(fn) or isinstance(fn, staticmethod):
+        return False
+    return next((parameter.name for parameter in parameters_of(fn)), None) in ("self", "cls")
 
 
 def _check_retry(retry: object) -> Retry | None:

@@ -499,6 +499,7 @@ def signature_of(fn: Callable[..., Any]) -> Signature:
         return known
     key = (
         id(code),
+        inspect.ismethod(fn),  # its first parameter is taken
         len(getattr(fn, "__defaults__", None) or ()),
         tuple(getattr(fn, "__kwdefaults__", None) or ()),
     )
