@@ -276,3 +276,14 @@ def test_a_codec_wraps_every_payload() -> None:
     plain = signature_of(step)
     assert plain.with_codec(Zip()).encode_result(1) == zlib.compress(b"1")
     assert plain.encode_result(1) == b"1"
+
+
+def test_a_method_and_its_function_are_not_mixed_up() -> None:
+    class Shop:
+        def price(self, cents):  # type: ignore[no-untyped-def]
+            return cents
+
+    assert signature_of(Shop().price).encode_arguments((5,), {}) == b"[5]"
+    assert signature_of(Shop.price).encode_arguments((1, 5), {}) == b"[1,5]"
+    with pytest.raises(TypeError, match="too many"):
+        signature_of(Shop().price).encode_arguments((1, 5), {})

@@ -590,8 +590,8 @@ def _check_function(fn: object, what: str, name: str | None) -> str:
     if _is_method(fn):
         raise InvalidRequest(
             f"{fn.__qualname__} is a method ({_place(fn)}): after a crash another process goes on, which does not have "
-            f"its object. Decorate a function; or make the object where the module is imported, and a {what} of its bound "
-            f"method: `{found} = app.{what}(the_object.{fn.__name__})`"
+            f"its object. Decorate a function; or make the object where the module is imported, and a {what} of its "
+            f"bound method: `{found} = app.{what}(the_object.{fn.__name__})`"
         )
     if found.startswith("<"):
         raise InvalidRequest(f"a lambda has no name of its own; write @app.{what}(name=...)")
