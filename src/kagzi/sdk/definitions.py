@@ -576,7 +576,7 @@ async def _call_plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: d
         _in_plain_workflow.reset(token)
 
 
-def _check_function(fn: object, what: str, name: str | None) -> str:
+def _check_function(fn: Any, what: str, name: str | None) -> str:
     """The name to register a function under, if it can be a step or a workflow at all."""
     if isinstance(fn, (Step, Workflow)):
         raise InvalidRequest(f"{fn!r} is decorated already; one decorator is enough")
