@@ -230,7 +230,7 @@ async def test_wrong_arguments_fail_before_the_start() -> None:
         await flow.start(1, 2)  # type: ignore[call-arg]
     with pytest.raises(InvalidRequest, match="'n' of flow"):
         await flow.start(object())  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="'n' of flow cannot be read: Expected `int`, got `str`"):
+    with pytest.raises(InvalidRequest, match="'n' of flow cannot be read as int: Expected `int`, got `str`"):
         await flow.start("1")  # type: ignore[arg-type]
     assert app.started == []
 

@@ -9,32 +9,46 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kagzi.errors import NotSerializable
-from kagzi.sdk.payload import reader, to_json
+from kagzi.core.values import reader, to_json
+from kagzi.errors import InvalidRequest, NotSerializable
 from kagzi.sdk.signature import Signature, signature_of
 from tests.sdk.values import (
+    Account,
     Address,
     Approved,
     Breaks,
     Cat,
+    Circle,
     Colour,
     Dog,
+    Excluding,
+    Incomparable,
     Item,
     Left,
     Line,
+    Login,
+    Mark,
     Model,
+    Mood,
     Odd,
     Order,
     Page,
     Person,
     Point,
     Rejected,
+    Revealing,
     Right,
+    Shape,
+    SpecialMark,
+    Square,
     Strict,
+    SubModel,
+    Team,
     function,
 )
 
@@ -198,6 +212,116 @@ def test_a_call_that_was_not_awaited_is_named_and_no_argument_either() -> None:
         assert b"Client" in signature.encode_input(("Ada", Client()), {})[0]
     finally:
         call.close()
+
+
+# What would come back as something else.
+
+PASSWORD = pydantic.SecretStr("hunter2")
+LOGIN = Login(user="ada", password=PASSWORD)
+SECRETS: list[tuple[Any, Any, str]] = [
+    (pydantic.SecretStr, PASSWORD, r"\$ is a pydantic.types.SecretStr"),
+    (Login, LOGIN, r"\$\.password is a pydantic.types.SecretStr"),
+    (Login, Login(user="a", password=pydantic.SecretStr(""), pin=pydantic.SecretBytes(b"1")), r"\$\.pin is .*Bytes"),
+    (Team, Team(logins=[LOGIN]), r"\$\.logins\[0\]\.password is"),
+    (list[Login], [LOGIN], r"\$\[0\]\.password is"),
+    (dict[str, Login], {"a": LOGIN}, r"\$\.a\.password is"),
+    (Any, {"a": (LOGIN,)}, r"\$\.a\[0\]\.password is"),
+    (Any, [PASSWORD], r"\$\[0\] is"),
+    (Account, Account(PASSWORD), r"\$\.token is"),
+]
+LOSSES: list[tuple[Any, Any, str]] = [
+    (Shape, Circle("c", 2.0), r"\$ is a .*Circle that comes back as a .*Shape without radius.*Shape \| Circle"),
+    (Shape, Square("s"), r"\$ is a .*Square that comes back as a .*Shape, because"),
+    (list[Shape], [Shape("a"), Circle("c")], r"\$\[1\] is a .*Circle"),
+    (dict[str, list[Shape]], {"a": [Circle("c")]}, r"\$\.a\[0\] is a .*Circle"),
+    (set[Mark], {SpecialMark(1)}, r"\$\[0\] is a .*SpecialMark that comes back as a .*Mark without special"),
+    (Model, SubModel(when=NOW, more=3), r"\$ is a .*SubModel .* without more"),
+    (Team, Team.model_construct(boss=SubModel(when=NOW)), r"\$\.boss is a .*SubModel"),
+    (Page[Shape], Page([Circle("c")]), r"\$\.items\[0\] is a .*Circle"),
+    (Address, {"street": "s", "floor": 3}, r"\$\.floor is a value that the annotation \(TypedDict\) has no field for"),
+    (Shape, {"name": "s", "colour": "red"}, r"\$\.colour is a value that the annotation \(.*Shape\) has no field"),
+    (Excluding, Excluding(left_out=3), r"\$\.left_out is a int that comes back as another value"),
+    (dict[str, int], {1: 1, "1": 2}, r"\$ is a mapping of which two keys are the same"),
+    (float, 2**53 + 1, r"\$ is a int that comes back as another value"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(("annotation", "value", "place"), SECRETS + LOSSES, ids=lambda x: str(x)[:40])
+def test_what_would_come_back_as_something_else_is_refused(annotation: Any, value: Any, place: str) -> None:
+    signature = Signature(function(annotation), name="charge")
+    for write, what in [
+        (lambda: signature.encode_arguments((value,), {}), "argument 'value'"),
+        (lambda: signature.settle_input((value,), {}), "argument 'value'"),
+        (lambda: signature.settle_input((), {"value": value}), "argument 'value'"),
+        (lambda: signature.encode_result(value), "the result"),
+        (lambda: signature.settle_result(value), "the result"),
+    ]:
+        with pytest.raises(NotSerializable, match=rf"{what} of charge does not survive being stored: at {place}") as no:
+            write()  # type: ignore[no-untyped-call]
+        assert "hunter2" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "copy"),
+    [
+        (list[int], (1, 2), [1, 2]),
+        (list[int], {1}, [1]),
+        (set[int], [1, 1], {1}),
+        (float, 3, 3.0),
+        (Decimal, 0.1, Decimal("0.1")),
+        (uuid.UUID, str(uuid.UUID(int=1)), uuid.UUID(int=1)),
+        (datetime, "2026-05-04T03:02:01.000007Z", NOW),
+        (Shape, {"name": "s"}, Shape("s")),
+        (Cat | Dog, {"type": "Dog", "name": "rex"}, Dog("rex")),
+        (Model, {"when": NOW}, Model(when=NOW)),
+        (list[Any], [Line("a", Decimal("1")), (1,), {1: 2}], [{"sku": "a", "price": "1"}, [1], {"1": 2}]),
+        (Shape | Circle, Circle("c", 2.0), Circle("c", 2.0)),
+        (str, Mood.GOOD, "good"),
+        (Path, "/tmp/x", Path("/tmp/x")),
+        (dict[str, Any], {"note": "**********"}, {"note": "**********"}),
+        (Revealing, Revealing(token=PASSWORD), Revealing(token=PASSWORD)),
+        (Login, Login(user="a", password=pydantic.SecretStr("")), Login(user="a", password=pydantic.SecretStr(""))),
+    ],
+    ids=lambda x: str(x)[:40],
+)
+def test_what_the_annotation_makes_of_a_value_is_meant(annotation: Any, value: Any, copy: Any) -> None:
+    signature = Signature(function(annotation))
+    assert signature.settle_input((value,), {})[2] == (copy,)
+    assert signature.decode_arguments(signature.encode_arguments((value,), {})) == ((copy,), {})
+    assert signature.settle_result(value)[1] == copy
+    signature.encode_result(value)
+
+
+def test_what_cannot_be_compared_is_not_refused() -> None:
+    private = Excluding(kept=1)
+    private._private = 7
+    not_a_number = Decimal("NaN")
+    for annotation, value in [
+        (Incomparable, Incomparable(1, (1, 2))),
+        (Excluding, private),
+        (Decimal, not_a_number),
+        (list[Decimal], [not_a_number]),
+    ]:
+        signature = Signature(function(annotation))
+        signature.settle_input((value,), {})
+        signature.encode_result(value)
+
+
+def test_a_single_value_is_no_list_of_one() -> None:
+    def many(items: list[int]) -> None: ...
+    def named(*, counts: dict[str, int]) -> None: ...
+    def optional(items: list[int] | None = None) -> None: ...
+
+    for signature, args, kwargs in [
+        (Signature(many, name="f"), (5,), {}),
+        (Signature(optional, name="f"), (5,), {}),
+        (Signature(named, name="f"), (), {"counts": 5}),
+    ]:
+        for write in (signature.encode_arguments, signature.settle_input):
+            with pytest.raises(InvalidRequest, match=r"argument '\w+' of f cannot be read as .*\[.*got `int`"):
+                write(args, kwargs)  # type: ignore[operator]
+        signature.encode_arguments(([5],) if args else (), {} if args else {"counts": {"counts": 5}})
 
 
 def test_members_of_a_union_that_look_alike_are_refused_when_they_matter() -> None:

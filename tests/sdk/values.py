@@ -22,6 +22,10 @@ class Colour(enum.Enum):
     BLUE = "blue"
 
 
+class Mood(enum.StrEnum):
+    GOOD = "good"
+
+
 @dataclass
 class Line:
     sku: str
@@ -92,6 +96,70 @@ class Approved:
 class Rejected:
     by: str
     outcome: Literal["rejected"] = "rejected"
+
+
+@dataclass
+class Shape:
+    name: str
+
+
+@dataclass
+class Circle(Shape):
+    radius: float = 1.0
+
+
+@dataclass(frozen=True)
+class Mark:
+    n: int
+
+
+@dataclass(frozen=True)
+class SpecialMark(Mark):
+    special: bool = True
+
+
+class Square(Shape):
+    """Has no fields of its own."""
+
+
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
+    pin: pydantic.SecretBytes = pydantic.SecretBytes(b"")
+
+
+class Team(pydantic.BaseModel):
+    boss: Model | None = None
+    logins: list[Login] = []
+
+
+class SubModel(Model):
+    more: int = 0
+
+
+class Excluding(pydantic.BaseModel):
+    kept: int = 0
+    left_out: int = pydantic.Field(default=0, exclude=True)
+    _private: int = pydantic.PrivateAttr(default=0)
+
+
+class Revealing(pydantic.BaseModel):
+    token: pydantic.SecretStr
+
+    @pydantic.field_serializer("token", when_used="json")
+    def reveal(self, token: pydantic.SecretStr) -> str:
+        return token.get_secret_value()
+
+
+@dataclass(eq=False)
+class Incomparable:
+    n: int
+    items: Any = ()
+
+
+@dataclass
+class Account:
+    token: pydantic.SecretStr
 
 
 @dataclass

@@ -35,6 +35,7 @@ _CONCURRENCY: Final = 10_000
 _STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
 _REASON_CHARACTERS: Final = 2000
 _POLICY_BYTES: Final = 64 * 1024
+_SHORT_POLICY: Final = 1024
 SHORTEST_LEASE: Final = SECOND // 10
 _LONGEST_LEASE: Final = 24 * 3600 * SECOND
 
@@ -138,7 +139,8 @@ class StartCheck:
             Retry.decode(start.retry_policy)
             if len(self._policies) >= self._REMEMBERED:
                 self._policies.clear()
-            self._policies.add(start.retry_policy)
+            if len(start.retry_policy) <= _SHORT_POLICY:
+                self._policies.add(start.retry_policy)
         payload: object = start.input
         if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
             return len(payload)

@@ -220,7 +220,7 @@ class Workflow(Generic[P, R]):
             _check_timeout(timeout, "workflow timeout")
         self.timeout = timeout
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
-        self.signature = Signature(fn, name=name, codec=codec, localns=localns, verify=True)
+        self.signature = Signature(fn, name=name, codec=codec, localns=localns)
         self._app = app
         self._codec = codec
         self._options = _NO_OPTIONS

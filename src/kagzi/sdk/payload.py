@@ -5,23 +5,19 @@ back has the type the annotation names, on the first run as on every replay. Wit
 JSON data: a tuple comes back as a list, a dataclass as a dict.
 
 What JSON cannot say is refused before anything is written: NaN and infinities (msgspec would write null),
-objects of unknown classes, unions whose members look the same.
+objects of unknown classes, and everything else that would come back as something else (`core.survival`).
 """
 
 from __future__ import annotations
 
 import math
 import re
-import types
-import typing
 from asyncio import Future
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from pathlib import PurePath
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
-import msgspec
-
+from kagzi.core.survival import loss, secret_reason, secrets, survives
+from kagzi.core.values import UNREADABLE, class_name, read_plain, to_builtins, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -44,131 +40,11 @@ def decode(data: bytes) -> Any:
         raise InvalidRequest(f"the payload cannot be read as JSON: {reason_of(error)}") from None
 
 
-def _encode_other(value: Any) -> Any:
-    """What msgspec does not know. Pydantic need not be imported: its models bring their serializer along."""
-    cls = type(value)
-    serializer = getattr(cls, "__pydantic_serializer__", None)
-    if serializer is not None:
-        return serializer.to_python(value, mode="json")
-    for base in (str, int, float):  # subclasses such as numpy.float64
-        if isinstance(value, base):
-            return base(value)
-    if isinstance(value, deque):
-        return list(value)
-    if isinstance(value, PurePath):
-        return str(value)
-    raise _Unknown(value)
-
-
-class _Unknown(TypeError):
-    def __init__(self, value: object) -> None:
-        super().__init__(f"{_class_name(type(value))} has no JSON form")
-
-
-def decode_other(cls: Any, data: Any) -> Any:
-    """The hook of decoders, for what msgspec does not know."""
-    if isinstance(cls, _Union):
-        return cls.pick(data)
-    validator = getattr(cls, "__pydantic_validator__", None)
-    if validator is not None:
-        # As JSON and not as Python data: a strict model takes a date from text only there.
-        return validator.validate_json(to_json(data))
-    if (typing.get_origin(cls) or cls) is deque:
-        (item,) = typing.get_args(cls) or (Any,)
-        return deque(msgspec.convert(data, list[item], dec_hook=decode_other))  # type: ignore[valid-type]
-    if isinstance(cls, type) and issubclass(cls, PurePath):
-        return cls(data)
-    raise TypeError(f"a {show_type(cls)} cannot be rebuilt from JSON")
-
-
-to_json = msgspec.json.Encoder(enc_hook=_encode_other).encode
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
-
-
-def reader(annotation: Any) -> Callable[[bytes], Any]:
-    if annotation is Any or annotation is object:
-        return read_plain
-    validator = getattr(annotation, "__pydantic_validator__", None)
-    if validator is not None and isinstance(annotation, type):
-        read: Callable[[bytes], Any] = validator.validate_json
-        return read
-    try:
-        return msgspec.json.Decoder(supported(annotation), dec_hook=decode_other).decode
-    except (TypeError, NameError) as error:
-        raise InvalidRequest(
-            f"the type {show_type(annotation)} cannot be read from JSON: {error}. Use another annotation, or a "
-            "tagged msgspec.Struct where a union is meant"
-        ) from None
-
-
-read_plain = msgspec.json.Decoder().decode
-
-
-# Unions. msgspec takes those it can tell apart by the JSON type or by a tag. For the others (two dataclasses,
-# a pydantic model beside an int) a class stands in for the union, and its instances are made by trying the
-# members.
-
-
-class _Union(type):
-    """The metaclass of stand-ins for unions."""
-
-    members: tuple[Any, ...]
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return True  # msgspec checks what the hook returns; `pick` has done so
-
-    def pick(cls, data: Any) -> Any:
-        """The first member that reads `data` and writes it again unchanged, else the first that reads it."""
-        second: list[Any] = []
-        for member in cls.members:
-            try:
-                value = msgspec.convert(data, member, dec_hook=decode_other)
-            except (msgspec.ValidationError, ValueError, TypeError):
-                continue
-            if _builtins(value) == data:
-                return value
-            second.append(value)
-        if second:
-            return second[0]
-        raise ValueError(f"fits none of {', '.join(map(show_type, cls.members))}")
-
-
-def supported(annotation: Any) -> Any:
-    """The annotation with stand-ins for the unions that msgspec refuses."""
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if not args or origin is typing.Literal:
-        return annotation
-    if origin is typing.Annotated:
-        inner = supported(args[0])
-        return annotation if inner is args[0] else typing.Annotated[(inner, *args[1:])]
-    changed = tuple([supported(arg) if not isinstance(arg, list) else arg for arg in args])
-    if origin in (typing.Union, types.UnionType):
-        try:
-            msgspec.json.Decoder(annotation)
-            return annotation
-        except TypeError:
-            return _Union("Union", (), {"members": changed})
-    if all(new is old for new, old in zip(changed, args, strict=True)):
-        return annotation
-    try:
-        return origin[changed]
-    except TypeError:
-        return annotation
-
-
-def has_stand_in(annotation: Any) -> bool:
-    return isinstance(annotation, _Union) or any(map(has_stand_in, typing.get_args(annotation)))
-
-
 # What was wrong, for people.
 
 
-def _builtins(value: Any) -> Any:
-    return msgspec.to_builtins(value, enc_hook=_encode_other, str_keys=True)
-
-
 def refuse_nan(value: Any, what: str) -> None:
-    for path, item in _walk(_builtins(value)):
+    for path, item in _walk(to_builtins(value)):
         if isinstance(item, float) and not math.isfinite(item):
             raise NotSerializable(
                 f"{what} holds {item} at {path}, and JSON has no such number; use None or a text instead"
@@ -185,6 +61,24 @@ def _walk(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
             yield from _walk(item, f"{path}[{index}]")
 
 
+def refuse_secrets(value: Any, what: str) -> None:
+    for path, secret in secrets(value):
+        if secret.get_secret_value():
+            raise NotSerializable(f"{what} does not survive being stored: at {path} is {secret_reason(secret)}")
+
+
+def refuse_changed(value: Any, copy: Any, what: str) -> None:
+    """Refuses a value of which something is lost in the copy that JSON makes of it."""
+    if survives(value, copy):
+        return
+    try:
+        found = loss(value, copy)
+    except RecursionError:
+        raise NotSerializable(f"{what} is nested too deeply to be compared with what is stored of it") from None
+    if found is not None:
+        raise NotSerializable(f"{what} does not survive being stored: {found}")
+
+
 def refuse(value: Any, what: str, error: Exception) -> NoReturn:
     if isinstance(error, RecursionError):
         raise NotSerializable(f"{what} is nested too deeply for JSON, or contains itself") from None
@@ -192,7 +86,7 @@ def refuse(value: Any, what: str, error: Exception) -> NoReturn:
     path, culprit, reason = _culprit(value, "$", error)
     raise NotSerializable(
         f"{what} cannot be written as JSON: at {path} is {safe_repr(culprit):.100} of type "
-        f"{_class_name(type(culprit))} ({reason}). Use plain data, a dataclass or another type JSON can hold"
+        f"{class_name(type(culprit))} ({reason}). Use plain data, a dataclass or another type JSON can hold"
     ) from None
 
 
@@ -242,20 +136,11 @@ def safe_repr(value: object) -> str:
     try:
         text = repr(value)
     except Exception:
-        text = f"<{_class_name(type(value))}>"
+        text = f"<{class_name(type(value))}>"
     if not text.isascii():
         text = text.encode("utf-8", "backslashreplace").decode()
     # Addresses would differ at every replay, and with them the hash of the input.
     return _ADDRESS.sub("", text)
-
-
-def _class_name(cls: type[Any]) -> str:
-    name = cls.__qualname__
-    return name if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{name}"
-
-
-def show_type(annotation: Any) -> str:
-    return _class_name(annotation) if type(annotation) is type else str(annotation)
 
 
 def reason_of(error: BaseException) -> str:

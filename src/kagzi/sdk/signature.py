@@ -21,23 +21,19 @@ from zlib import crc32
 
 import msgspec
 
+from kagzi.core.survival import STARS, survives
+from kagzi.core.values import UNREADABLE, decode_other, read_plain, reader, show_type, supported, to_json
 from kagzi.errors import InvalidRequest, NotSerializable
 from kagzi.sdk.annotations import annotations_of, context_class, parameters_of, types_of
 from kagzi.sdk.payload import (
-    UNREADABLE,
     Codec,
-    decode_other,
-    has_stand_in,
-    read_plain,
-    reader,
     reason_of,
     refuse,
+    refuse_changed,
     refuse_nan,
+    refuse_secrets,
     refuse_unawaited,
     safe_repr,
-    show_type,
-    supported,
-    to_json,
 )
 
 logger = logging.getLogger("kagzi")
@@ -52,8 +48,8 @@ _NOTHING: frozenset[type[Any]] = frozenset({type(None)})
 class Signature:
     """How one function's arguments and result become bytes and come back; built once per function.
 
-    Annotations are resolved at the first use, when everything the module defines is there. With `verify`,
-    encoding arguments makes sure that they can be read again with their types.
+    Annotations are resolved at the first use, when everything the module defines is there. Whatever is encoded is
+    decoded again by them, and refused if it does not come back as it was.
     """
 
     def __init__(
@@ -63,10 +59,8 @@ class Signature:
         name: str | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
-        verify: bool = False,
     ) -> None:
         self._fn = fn
-        self._verify = verify
         self.name = name or getattr(fn, "__qualname__", None) or repr(fn)
         self._codec = codec
         self._localns = localns
@@ -77,8 +71,6 @@ class Signature:
         self._plain_arguments: tuple[type[Any], ...] | None = None  # their classes, if JSON changes none of them
         self._read_result: Callable[[bytes], Any] = read_plain
         self._plain_results: frozenset[type[Any]] = frozenset()
-        self._check_result = False
-        self._check_arguments = False
 
     @property
     def context_class(self) -> Callable[[str, str], Any] | None:
@@ -97,8 +89,11 @@ class Signature:
     # Arguments.
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The call as bytes. TypeError if it does not fit the function, NotSerializable for a bad value."""
+        """The call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON cannot
+        hold or would change, InvalidRequest for one that does not fit its annotation."""
         data = self._write_arguments(args, kwargs)
+        if kwargs or tuple(map(type, args)) != self._plain_arguments:
+            self._refuse_changed_arguments(args, kwargs, *self._decode_written(data))
         return data if self._codec is None else self._codec.encode(data)
 
     def _write_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
@@ -114,25 +109,33 @@ class Signature:
         if b"null" in data:
             for what, value in self._named(args, kwargs):
                 refuse_nan(value, what)
-        if self._check_arguments:
-            self._refuse_confused_arguments(args, kwargs, data)
-        elif self._verify:
-            self._decode_plain(data)
+        if STARS in data:
+            for what, value in self._named(args, kwargs):
+                refuse_secrets(value, what)
         return data
 
     def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Typed copies of the arguments. TypeError for wrong or missing ones, InvalidRequest for bad ones."""
         if self._codec is not None:
             data = self._codec.decode(data)
-        return self._decode_plain(data)
-
-    def _decode_plain(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._read_exact is not None and data[:1] != b"{":
             try:
                 return self._read_exact(data), {}
             except UNREADABLE:
                 pass  # perhaps in one of the other forms
         return self._decode_any_form(data)
+
+    def _decode_written(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Reads what `_write_arguments` wrote, in its two forms only: as a bare value, the `[5]` of a call with 5 would
+        be a list."""
+        if data[:1] == b"{":
+            return self._decode_object(data)
+        if self._read_exact is not None:
+            try:
+                return self._read_exact(data), {}
+            except UNREADABLE:
+                pass  # again below, to name the argument
+        return self._decode_array(data)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
         """Like `encode_arguments`, but what cannot be encoded is recorded by its repr, unless it should be awaited.
@@ -145,6 +148,7 @@ class Signature:
         except NotSerializable:
             for what, value in self._named(args, kwargs):
                 refuse_unawaited(value, what)
+                refuse_secrets(value, what)
             shown = [safe_repr(arg) for arg in args]
             shown += [f"{key}={safe_repr(value)}" for key, value in kwargs.items()]
             data = to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS])
@@ -164,32 +168,42 @@ class Signature:
                 return data, crc32(data) or 1, args, kwargs
         data, input_hash = self.encode_input(args, kwargs)
         if input_hash:
+            given, given_by_name = args, kwargs
             args, kwargs = self.decode_input(data)
+            self._refuse_changed_arguments(given, given_by_name, args, kwargs)
         return data, input_hash, args, kwargs
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self.decode_arguments(data)
+        """Reads what `encode_input` wrote, if its hash is not 0."""
+        return self._decode_written(data if self._codec is None else self._codec.decode(data))
 
     # Results.
 
     def encode_result(self, value: Any) -> bytes:
         if not self._ready:
             self.resolve()
+        data = self._write_result(value)
+        if self._typed_result and type(value) not in self._plain_results:
+            refuse_changed(value, self._read_typed(data), f"the result of {self.name}")
+        return data if self._codec is None else self._codec.encode(data)
+
+    def _write_result(self, value: Any) -> bytes:
         try:
             data = to_json(value)
         except Exception as error:
             refuse(value, f"the result of {self.name}", error)
         if b"null" in data and value is not None:
             refuse_nan(value, f"the result of {self.name}")
-        if self._check_result:
-            self._refuse_confusion(value, data)
-        return data if self._codec is None else self._codec.encode(data)
+        if STARS in data:
+            refuse_secrets(value, f"the result of {self.name}")
+        return data
 
     def decode_result(self, data: bytes) -> Any:
         if not self._ready:
             self.resolve()
-        if self._codec is not None:
-            data = self._codec.decode(data)
+        return self._read_typed(data if self._codec is None else self._codec.decode(data))
+
+    def _read_typed(self, data: bytes) -> Any:
         try:
             return self._read_result(data)
         except UNREADABLE as error:
@@ -206,8 +220,13 @@ class Signature:
                 return to_json(value), value
             except UnicodeEncodeError as error:
                 refuse(value, f"the result of {self.name}", error)
-        data = self.encode_result(value)
-        return data, self.decode_result(data)
+        data = self._write_result(value)
+        if self._codec is not None:
+            data = self._codec.encode(data)
+        copy = self.decode_result(data)
+        if self._typed_result:
+            refuse_changed(value, copy, f"the result of {self.name}")
+        return data, copy
 
     # Inside.
 
@@ -248,17 +267,18 @@ class Signature:
                 self._read_exact = self._read_prefix[len(needed)]
             if all([hints.get(p.name) in _PLAIN for p in positional]):
                 self._plain_arguments = tuple([hints[p.name] for p in positional])
-        self._check_arguments = any(map(has_stand_in, shapes.values()))
+        self._types = hints
 
         self._result_type = result
         self._read_result = self._make_reader(result)
+        self._typed_result = self._read_result is not read_plain
         if result is Any:
             self._plain_results = _PLAIN
         elif result is None or result is type(None):
             self._plain_results = _NOTHING
         elif isinstance(result, type) and result in _PLAIN:
             self._plain_results = frozenset({result})
-        self._check_result = has_stand_in(self._readable(result))
+        self._readable(result)
 
         if not needed_keywords:
             self._low = len(needed)
@@ -350,25 +370,15 @@ class Signature:
                 refuse(value, what, inner)
         refuse(args, f"the arguments of {self.name}", error)
 
-    def _refuse_confusion(self, value: Any, data: bytes) -> None:
-        try:
-            same = _same(self._read_result(data), value)
-        except UNREADABLE:
-            same = False
-        if not same:
-            raise NotSerializable(f"the result of {self.name} comes back from JSON as something else: {_LOOK_ALIKE}")
-
-    def _refuse_confused_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: bytes) -> None:
-        try:
-            copied_args, copied_kwargs = self._decode_plain(data)
-            copied = self._signature.bind(*copied_args, **copied_kwargs).arguments
-        except (TypeError, InvalidRequest):
-            copied = {}
+    def _refuse_changed_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], copied: tuple[Any, ...], copied_by_name: dict[str, Any]
+    ) -> None:
+        if survives(args, copied) and survives(kwargs, copied_by_name):
+            return
+        copies = self._signature.bind(*copied, **copied_by_name).arguments
         for name, value in self._signature.bind(*args, **kwargs).arguments.items():
-            if name not in copied or not _same(copied[name], value):
-                raise NotSerializable(
-                    f"argument {name!r} of {self.name} comes back from JSON as something else: {_LOOK_ALIKE}"
-                )
+            if self._readers[name] is not read_plain:
+                refuse_changed(value, copies[name], f"argument {name!r} of {self.name}")
 
     def _decode_any_form(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self.resolve()
@@ -393,9 +403,7 @@ class Signature:
                 if data.strip() == b"null":
                     return self._checked((), {})  # nothing was given
                 if first not in (b"[", b"{"):
-                    problem = InvalidRequest(
-                        f"argument {single.name!r} of {self.name} cannot be read: {reason_of(error)}"
-                    )
+                    problem = self._unreadable(single.name, error)
             else:
                 if value is None and single.default is not _EMPTY:
                     return (), {}
@@ -456,20 +464,11 @@ class Signature:
         try:
             return self._readers[name](bytes(raw))
         except UNREADABLE as error:
-            raise InvalidRequest(f"argument {name!r} of {self.name} cannot be read: {reason_of(error)}") from None
+            raise self._unreadable(name, error) from None
 
-
-_LOOK_ALIKE = (
-    "the members of its union look alike. Give them a field that differs (a Literal), or make them "
-    "msgspec.Struct classes with a tag"
-)
-
-
-def _same(again: Any, value: Any) -> bool:
-    if type(again) is not type(value):
-        return False
-    # Equal, or at least of one class and content: a tuple in a field without a type comes back as a list.
-    return bool(again == value) or (not isinstance(again, (list, tuple, dict)) and to_json(again) == to_json(value))
+    def _unreadable(self, name: str, error: BaseException) -> InvalidRequest:
+        annotation = show_type(self._types.get(name, Any))
+        return InvalidRequest(f"argument {name!r} of {self.name} cannot be read as {annotation}: {reason_of(error)}")
 
 
 class _CallError(Exception):

@@ -1,0 +1,143 @@
+"""One value <-> JSON, decoded by annotation: what msgspec knows, pydantic's models, and unions of any kind.
+
+What JSON cannot say is not looked for here; `sdk.payload` and `core.survival` refuse it.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections import deque
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from kagzi.errors import InvalidRequest
+
+
+def encode_other(value: Any) -> Any:
+    """What msgspec does not know. Pydantic need not be imported: its models bring their serializer along."""
+    cls = type(value)
+    serializer = getattr(cls, "__pydantic_serializer__", None)
+    if serializer is not None:
+        return serializer.to_python(value, mode="json")
+    for base in (str, int, float):  # subclasses such as numpy.float64
+        if isinstance(value, base):
+            return base(value)
+    if isinstance(value, deque):
+        return list(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    raise _Unknown(value)
+
+
+class _Unknown(TypeError):
+    def __init__(self, value: object) -> None:
+        super().__init__(f"{class_name(type(value))} has no JSON form")
+
+
+def decode_other(cls: Any, data: Any) -> Any:
+    """The hook of decoders, for what msgspec does not know."""
+    if isinstance(cls, _Union):
+        return cls.pick(data)
+    validator = getattr(cls, "__pydantic_validator__", None)
+    if validator is not None:
+        # As JSON and not as Python data: a strict model takes a date from text only there.
+        return validator.validate_json(to_json(data))
+    if (typing.get_origin(cls) or cls) is deque:
+        (item,) = typing.get_args(cls) or (Any,)
+        return deque(msgspec.convert(data, list[item], dec_hook=decode_other))  # type: ignore[valid-type]
+    if isinstance(cls, type) and issubclass(cls, PurePath):
+        return cls(data)
+    raise TypeError(f"a {show_type(cls)} cannot be rebuilt from JSON")
+
+
+to_json = msgspec.json.Encoder(enc_hook=encode_other).encode
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError)
+
+
+def reader(annotation: Any) -> Callable[[bytes], Any]:
+    if annotation is Any or annotation is object:
+        return read_plain
+    validator = getattr(annotation, "__pydantic_validator__", None)
+    if validator is not None and isinstance(annotation, type):
+        read: Callable[[bytes], Any] = validator.validate_json
+        return read
+    try:
+        return msgspec.json.Decoder(supported(annotation), dec_hook=decode_other).decode
+    except (TypeError, NameError) as error:
+        raise InvalidRequest(
+            f"the type {show_type(annotation)} cannot be read from JSON: {error}. Use another annotation, or a "
+            "tagged msgspec.Struct where a union is meant"
+        ) from None
+
+
+read_plain = msgspec.json.Decoder().decode
+
+
+# Unions. msgspec takes those it can tell apart by the JSON type or by a tag. For the others (two dataclasses,
+# a pydantic model beside an int) a class stands in for the union, and its instances are made by trying the
+# members.
+
+
+class _Union(type):
+    """The metaclass of stand-ins for unions."""
+
+    members: tuple[Any, ...]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return True  # msgspec checks what the hook returns; `pick` has done so
+
+    def pick(cls, data: Any) -> Any:
+        """The first member that reads `data` and writes it again unchanged, else the first that reads it."""
+        second: list[Any] = []
+        for member in cls.members:
+            try:
+                value = msgspec.convert(data, member, dec_hook=decode_other)
+            except (msgspec.ValidationError, ValueError, TypeError):
+                continue
+            if to_builtins(value) == data:
+                return value
+            second.append(value)
+        if second:
+            return second[0]
+        raise ValueError(f"fits none of {', '.join(map(show_type, cls.members))}")
+
+
+def supported(annotation: Any) -> Any:
+    """The annotation with stand-ins for the unions that msgspec refuses."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if not args or origin is typing.Literal:
+        return annotation
+    if origin is typing.Annotated:
+        inner = supported(args[0])
+        return annotation if inner is args[0] else typing.Annotated[(inner, *args[1:])]
+    changed = tuple([supported(arg) if not isinstance(arg, list) else arg for arg in args])
+    if origin in (typing.Union, types.UnionType):
+        try:
+            msgspec.json.Decoder(annotation)
+            return annotation
+        except TypeError:
+            return _Union("Union", (), {"members": changed})
+    if all(new is old for new, old in zip(changed, args, strict=True)):
+        return annotation
+    try:
+        return origin[changed]
+    except TypeError:
+        return annotation
+
+
+def to_builtins(value: Any) -> Any:
+    """Returns the plain data that the value's JSON says."""
+    return msgspec.to_builtins(value, enc_hook=encode_other, str_keys=True)
+
+
+def class_name(cls: type[Any]) -> str:
+    name = cls.__qualname__
+    return name if cls.__module__ in ("builtins", "__main__") else f"{cls.__module__}.{name}"
+
+
+def show_type(annotation: Any) -> str:
+    return class_name(annotation) if type(annotation) is type else str(annotation)
