@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Literal
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import Unavailable
 from kagzi.rpc.server import RpcServer
 from kagzi.testing import run_virtually
+from tests.core.test_printable import HOSTILE
 from tests.rpc.support import Client, detail_of
 
 
@@ -69,6 +71,24 @@ def test_pretty_on_a_terminal_without_colour_where_none_is_wanted() -> None:
     logs.configure("auto", "debug", coloured, {})
     logging.getLogger("kagzi.engine").warning("slow")
     assert "\x1b[33m" in coloured.getvalue()
+
+
+@pytest.mark.parametrize("format", ["pretty", "json"])
+def test_nothing_that_was_logged_acts_on_a_terminal(format: Literal["pretty", "json"]) -> None:
+    out = Terminal()
+    logs.configure(format, "info", out, {"NO_COLOR": "1"})
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger(HOSTILE).exception("failed: %s", HOSTILE, extra={"workflow": f"w {HOSTILE}"})
+    shown = out.getvalue()
+    assert all(line.isprintable() for line in shown.split("\n"))
+    if format == "json":
+        line = json.loads(shown)
+        assert (line["message"], line["workflow"]) == (f"failed: {HOSTILE}", f"w {HOSTILE}")
+        assert line["error"]["message"] == HOSTILE
+    else:
+        assert shown.count("\\x1b[2J") >= 4
 
 
 @pytest.mark.parametrize(

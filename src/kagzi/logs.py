@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,6 +17,7 @@ import msgspec
 
 from kagzi import tracing
 from kagzi.core.instant import to_datetime
+from kagzi.core.printable import printable, printable_json
 from kagzi.errors import InvalidRequest
 from kagzi.requests import current_request
 from kagzi.sdk.context import current
@@ -37,7 +37,6 @@ FIELDS: Final = (
 )
 # Too talkative below a warning for anybody who did not ask for them.
 _OTHERS: Final = ("asyncio", "grpc", "uvicorn.access")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOURS: Final = {
     logging.DEBUG: "2",
     logging.INFO: "32",
@@ -119,7 +118,7 @@ class JsonFormatter(logging.Formatter):
                 "message": _text(str(record.exc_info[1])),
                 "stack": _text(self.formatException(record.exc_info)),
             }
-        return msgspec.json.encode(line).decode()
+        return printable_json(msgspec.json.encode(line).decode())
 
 
 class PrettyFormatter(logging.Formatter):
@@ -130,13 +129,13 @@ class PrettyFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = _moment(record).astimezone().strftime("%H:%M:%S")
         level = self._paint(f"{record.levelname.lower():7}", _COLOURS.get(record.levelno, "0"))
-        name = self._paint(record.name, "2")
-        # Whatever was logged must not move the cursor or repaint the screen of whoever reads it.
-        message = _CONTROL.sub(lambda found: repr(found[0])[1:-1], _text(record.getMessage()))
-        fields = "".join(f" {key}={value}" for key, value in _fields(record).items() if str(value) not in message)
+        name = self._paint(printable(record.name), "2")
+        message = printable(record.getMessage())
+        shown = {key: printable(str(value)) for key, value in _fields(record).items()}
+        fields = "".join(f" {key}={value}" for key, value in shown.items() if value not in message)
         line = f"{at} {level} {name}: {message}{self._paint(fields, '2') if fields else ''}"
         if record.exc_info and record.exc_info[0] is not None:
-            line += "\n" + _text(self.formatException(record.exc_info))
+            line += "\n" + printable(self.formatException(record.exc_info))
         return line
 
     def _paint(self, text: str, code: str) -> str:

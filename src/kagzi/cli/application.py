@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 
 from kagzi.app import Kagzi
+from kagzi.core.printable import printable
 from kagzi.errors import InvalidRequest
 
 _FORMS = "module:attribute, path.py or path.py:attribute"
@@ -103,5 +104,5 @@ def _broken(place: str, error: Exception) -> InvalidRequest:
         if "importlib" not in frame.filename and frame.filename != __file__
     ]
     lines = traceback.format_list(frames) + traceback.format_exception_only(error)
-    click.echo("".join(lines).rstrip(), err=True)
+    click.echo(printable("".join(lines).rstrip()), err=True)
     return InvalidRequest(f"{place} raises {type(error).__name__} when it is imported (see above)")

@@ -245,4 +245,4 @@ def _print(loaded: Loaded, target: str, findings: Findings, *, quick: bool) -> N
 
 def _heading(text: str) -> None:
     if sys.stdout.isatty():
-        click.echo(f"\n{text}")
+        click.echo(f"\n{output.clean(text)}")

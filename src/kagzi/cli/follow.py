@@ -6,9 +6,6 @@ import asyncio
 import re
 import sys
 
-import click
-import msgspec
-
 from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.api.workflows import RunFilter
@@ -97,7 +94,7 @@ def finish(found: Run, *, json: bool) -> None:
     if json:
         output.document(output.run_details(found, ()))
     elif found.status is RunStatus.COMPLETED:
-        click.echo(msgspec.json.encode(output.payload(found.output)).decode())
+        output.line(output.payload(found.output))
     if found.status is RunStatus.COMPLETED:
         return
     failure = Failure.decode(found.error) if found.error else None

@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 import click
 
+from kagzi.core.printable import printable
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -127,4 +128,4 @@ def exit_code(error: KagziError) -> int:
 
 
 def _say(error: BaseException) -> None:
-    click.echo(f"Error: {error}", err=True)
+    click.echo(printable(f"Error: {error}"), err=True)

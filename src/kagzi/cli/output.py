@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +12,11 @@ import msgspec
 from kagzi.api import documents
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
+from kagzi.core.printable import printable, printable_json
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COLOURS = {
     "COMPLETED": "green",
     "FAILED": "red",
@@ -33,12 +32,12 @@ _COLOURS = {
 
 def document(value: object) -> None:
     """One JSON document."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    click.echo(printable_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def line(value: object) -> None:
     """One JSON document in a line of its own."""
-    click.echo(msgspec.json.encode(value).decode())
+    click.echo(printable_json(msgspec.json.encode(value).decode()))
 
 
 def note(text: str) -> None:
@@ -100,8 +99,8 @@ def listing(
 
 
 def clean(text: str) -> str:
-    """What others wrote must not move the cursor or repaint the screen."""
-    return _CONTROL.sub(lambda found: " " if found[0] in "\n\t" else repr(found[0])[1:-1], text)
+    """Returns text for a cell or a line of its own."""
+    return printable(text).replace("\n", " ").replace("\t", " ")
 
 
 moment = documents.moment
