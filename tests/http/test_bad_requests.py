@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import random
@@ -287,6 +288,40 @@ async def test_the_field_is_named(quick: Client, body: dict[str, Any], field: st
     assert problem["field"] == field, problem
     assert field.partition(".")[0] in problem["detail"]
     assert (await quick.get("/api/v1/runs"))["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ('{"workflow": "w", "workflow": "v"}', "workflow"),
+        ('{"workflow": "w", "\\u0077orkflow": "v"}', "workflow"),
+        ('{"workflow": "w", "retry": {"attempts": 1, "attempts": 9}}', "attempts"),
+        ('{"workflow": "w", "input": [{"cents": 1, "cents": 100}]}', "cents"),
+    ],
+)
+async def test_a_key_given_twice_is_refused(quick: Client, body: str, key: str) -> None:
+    json = {"content-type": "application/json"}
+    status, problem = await quick.problem("POST", "/api/v1/runs", content=body, headers=json)
+    assert (status, problem["field"], problem["detail"]) == (400, key, f"{key} is given twice")
+    assert (await quick.get("/api/v1/runs"))["runs"] == []
+
+
+async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(quick: Client) -> None:
+    """Otherwise what a proxy took for the rest of its body would be the next request here."""
+    url = quick.http.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(
+        b"POST /api/v1/runs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    )
+    async with asyncio.timeout(10):
+        said = await reader.read()
+    writer.close()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"AMBIGUOUS_LENGTH"' in said
+    assert b"connection: close" in said.lower()
+    assert said.count(b"HTTP/1.1") == 1
 
 
 def enum_parameters() -> list[tuple[str, str, str, list[str]]]:

@@ -93,8 +93,8 @@ _COMMANDS = """\
 
 `kagzi` and `python -m kagzi` are the same. Data goes to standard output, everything else to standard error. Tables are
 drawn on a terminal only; elsewhere a row is a line with tabs between its cells, and `--json` prints one JSON document
-whose keys do not change. Control and bidi characters that others wrote are written out, in logs and tables as Python does
-and in JSON as JSON does, so that they act on nobody's terminal. Colours heed `NO_COLOR` and `FORCE_COLOR`.
+whose keys do not change. Control and bidi characters that others wrote are written out, in logs and tables as Python
+does and in JSON as JSON does, so that they act on nobody's terminal. Colours heed `NO_COLOR` and `FORCE_COLOR`.
 [Settings](settings.md) say where runs live.
 
 | exit code | |

@@ -15,6 +15,7 @@ from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import as_json, engine_of, length, place_of, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
+from kagzi.core.repeated_keys import repeated_key
 from kagzi.core.run import Run
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
@@ -123,4 +124,6 @@ def read_input(text: str | None) -> bytes:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"--input is not JSON: {error}") from None
+    if (key := repeated_key(data)) is not None:
+        raise InvalidRequest(f"--input has the key {key[:100]!r} twice in one object; one of them has to go")
     return data

@@ -135,6 +135,14 @@ class Entrance:
         # Whoever is told that a busy server does not live would start it anew, and have all of them come again.
         if self._under_way > limits.REQUESTS + limits.STREAMS and request.scope["path"] not in self._probes:
             return LimitExceeded("too many requests are under way; trying again later is safe")
+        if "transfer-encoding" in request.headers and "content-length" in request.headers:
+            # Where a body ends is then a matter of opinion: what a proxy took for the rest of it may be a request here.
+            return Refused(
+                400,
+                "AMBIGUOUS_LENGTH",
+                "content-length and transfer-encoding are both given; send one of them",
+                headers={"connection": "close"},
+            )
         if sum(len(name) + len(value) for name, value in request.headers.raw) > limits.HEADER_BYTES:
             return Refused(431, "HEADERS_TOO_LARGE", f"the headers are larger than {limits.HEADER_BYTES:,} bytes")
         if len(request.scope["raw_path"]) + len(request.scope["query_string"]) > limits.TARGET_BYTES:

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Raw, Struct
 from starlette.requests import ClientDisconnect, Request
 
-from kagzi.core.limits import check_id, check_name, check_text
+from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_text
+from kagzi.core.repeated_keys import repeated_key
 from kagzi.errors import InvalidRequest, PayloadTooLarge
 from kagzi.http.limits import QUERY_PARAMETERS
 from kagzi.http.problems import BadField, Refused, naming
@@ -74,12 +75,19 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
         raise InvalidRequest("the body is not UTF-8") from None
     try:
         body = _convert(lambda: msgspec.json.decode(data or b"{}", type=kind), kind)
+        check_keys(data or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(_not_json(data, error)) from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
     check_fields(body)
     return body
+
+
+def check_keys(data: bytes) -> None:
+    """Refuses objects with a key given twice, those within the input included."""
+    if (key := repeated_key(data)) is not None:
+        raise BadField(key[:NAME_CHARACTERS], f"{key[:100]} is given twice")
 
 
 def check_content_type(request: Request) -> None:
