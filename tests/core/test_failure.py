@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +40,7 @@ from kagzi.errors import (
     Unavailable,
     WorkflowFailed,
 )
+from tests.sdk.values import Colour, Line, Model, Order, Person
 
 
 def stored(exc: BaseException) -> Failure:
@@ -119,13 +125,126 @@ def test_attributes_survive_without_the_constructor() -> None:
     again = rebuilt(error)
     assert isinstance(again, ApiError)
     assert (str(again), again.status, again.__notes__) == ("teapot", 418, ["while brewing"])
-    assert not hasattr(again, "response")  # an object has no JSON form
+    assert not hasattr(again, "response")  # an object has no JSON form; see below
     slotted = rebuilt(Slotted(7))
     assert isinstance(slotted, Slotted)
     assert slotted.code == 7
     os_error = rebuilt(FileNotFoundError(2, "gone", "a", None, "b"))
     assert isinstance(os_error, FileNotFoundError)
     assert (os_error.errno, os_error.filename, os_error.filename2) == (2, "a", "b")
+
+
+VALUES: list[Any] = [
+    Decimal("9.90"),
+    datetime(2026, 5, 4, 3, 2, 1, 7, tzinfo=UTC),
+    date(2026, 5, 4),
+    time(3, 2),
+    timedelta(days=3, microseconds=1),
+    uuid.UUID(int=7),
+    b"\xff\0",
+    Path("/tmp/x"),
+    1 << 80,
+    (1, "a"),
+    {1, 2},
+    frozenset({"a"}),
+    Colour.BLUE,
+    {"a": [Decimal("1"), (b"x",)], "b": {"c": {Decimal("2")}}},
+    {"$decimal": "no decimal"},
+    {"$dict": {"$bytes": "!"}},
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back_in_arguments_and_attributes_without_annotations(value: Any) -> None:
+    error = ValueError("x", value)
+    error.value = value  # type: ignore[attr-defined]
+    slotted = rebuilt(Slotted(value))
+    again = rebuilt(error)
+    assert (again.args[1], again.value, slotted.code) == (value, value, value)  # type: ignore[attr-defined]
+    assert type(again.value) is type(value)  # type: ignore[attr-defined]
+    group = ExceptionGroup("g", [error])
+    group.value = value  # type: ignore[attr-defined]
+    assert rebuilt(group).value == value  # type: ignore[attr-defined]
+
+
+class CardDeclined(Exception):
+    limits: dict[int, Decimal]
+
+    def __init__(
+        self, order: Order, *, person: Person | None = None, model: Model | None = None, tags: Any = ()
+    ) -> None:
+        super().__init__(f"declined: {order.id}")
+        self.order = order
+        self._person = person
+        self.model = model
+        self.tags = tags
+        self.limits = {7: Decimal("1.5")}
+
+
+ORDER = Order(uuid.UUID(int=7), [Line("a", Decimal("1.10"))], datetime(2026, 5, 4, tzinfo=UTC), Colour.BLUE)
+
+
+def test_annotations_of_the_class_and_its_constructor_say_what_attributes_are() -> None:
+    person, model = Person("ada", date(1815, 12, 10)), Model(when=ORDER.placed)
+    again = rebuilt(CardDeclined(ORDER, person=person, model=model, tags=Line("b", Decimal(2))))
+    assert isinstance(again, CardDeclined)
+    assert str(again) == f"declined: {ORDER.id}"
+    assert (again.order, again._person, again.model) == (ORDER, person, model)
+    assert again.limits == {7: Decimal("1.5")}
+    assert again.tags == {"sku": "b", "price": "2"}  # no annotation says what it is
+    twice = rebuilt(again)
+    assert isinstance(twice, CardDeclined)
+    assert (twice.order, twice.limits) == (ORDER, again.limits)
+
+
+@dataclass
+class BigOrder(Order):
+    size: int = 0
+
+
+def test_an_attribute_that_cannot_be_stored_says_so_when_it_is_asked_for() -> None:
+    error = ApiError("teapot", 418, response=object())
+    error.loop = error  # type: ignore[attr-defined]
+    error.limit = float("inf")  # type: ignore[attr-defined]
+    error.token = pydantic.SecretStr("hunter2")  # type: ignore[attr-defined]
+    error.large = "x" * 1_000_000  # type: ignore[attr-defined]
+    again = rebuilt(error)
+    assert again.status == 418  # type: ignore[attr-defined]
+    for name, why in [
+        ("response", "a object"),
+        ("loop", "ApiError"),
+        ("limit", "inf, and JSON has no such number"),
+        ("token", "a pydantic.types.SecretStr with a secret in it"),
+        ("large", "a builtins.str of 1,000,00. bytes"),
+    ]:
+        with pytest.raises(AttributeError) as caught:
+            getattr(again, name)
+        failure = stored(caught.value)
+        assert re.search(
+            f"no attribute '{name}'. The step raised it with one, .*{why}, which cannot be stored", str(failure)
+        )
+        assert str(failure.to_exception()) == failure.message
+    assert b"hunter2" not in Failure.from_exception(error).encode()
+    with pytest.raises(AttributeError) as caught:
+        _ = again.other  # type: ignore[attr-defined]
+    assert stored(caught.value).message == "'ApiError' object has no attribute 'other'"
+    big = stored(CardDeclined(BigOrder(ORDER.id, [], ORDER.placed, size=3)))
+    assert big.lost is not None
+    assert "BigOrder that comes back as a tests.sdk.values.Order without size" in big.lost["order"]
+
+
+def test_no_class_is_made_because_stored_data_names_it() -> None:
+    for data in (
+        {"$enum": ["tests.sdk.values.Order", "id"]},
+        {"$enum": ["os", "path"]},
+        {"$enum": ["tests.sdk.values.Colour", "GREEN"]},
+        {"$order": {}},
+        {"$decimal": "x"},
+        {"$int": "9" * 5000},
+        {"$set": [[1]]},
+    ):
+        again = Failure("builtins.ValueError", "x", args=(data,), attributes={"value": data}).to_exception()
+        assert (again.args, again.value) == ((data,), data)  # type: ignore[attr-defined]
 
 
 def test_no_constructor_of_the_user_runs_when_rebuilding(monkeypatch: pytest.MonkeyPatch) -> None:

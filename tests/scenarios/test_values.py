@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import pydantic
 import pytest
 
-from kagzi import InvalidRequest, Kagzi, NotSerializable, WorkflowFailed
+from kagzi import InvalidRequest, Kagzi, NonRetryable, NotSerializable, WorkflowFailed
 from tests.scenarios.conftest import Stage
 
 
@@ -25,6 +28,54 @@ class Shape:
 @dataclass
 class Circle(Shape):
     radius: float = 1.0
+
+
+class CardDeclined(NonRetryable):
+    def __init__(self, amount: Decimal, shape: Shape) -> None:
+        super().__init__(f"{amount} was declined")
+        self.amount = amount
+        self.shape = shape
+        self.at = {"seen": datetime(2026, 5, 4, tzinfo=UTC)}
+        self.client = object()
+
+
+def test_attributes_of_an_exception_reach_the_workflow(stage: Stage) -> None:
+    app = Kagzi("memory://")
+
+    @app.step
+    async def charge() -> None:
+        raise CardDeclined(Decimal("9.90"), Shape("card"))
+
+    @app.step
+    async def refund(amount: Decimal) -> str:
+        return f"refunded {amount + 1}"
+
+    @app.workflow
+    async def checkout(nap: float) -> tuple[str, str, int]:
+        try:
+            await charge()
+        except CardDeclined as declined:
+            await asyncio.sleep(nap)  # long enough to be parked: replay sees the same
+            return await refund(declined.amount), declined.shape.name, declined.at["seen"].year
+        return "", "", 0
+
+    @app.workflow
+    async def careless() -> None:
+        try:
+            await charge()
+        except CardDeclined as declined:
+            print(declined.client)
+
+    async def main() -> None:
+        assert await checkout.run(0.0) == ("refunded 10.90", "card", 2026)
+        assert await checkout.run(1.1) == ("refunded 10.90", "card", 2026)
+        with pytest.raises(
+            WorkflowFailed, match=r"no attribute 'client'\. The step raised it with one, a object, "
+        ) as no:
+            await careless.run()
+        assert isinstance(no.value.__cause__, AttributeError)
+
+    stage.run(app, main)
 
 
 def test_what_would_arrive_as_something_else_is_refused(stage: Stage) -> None:

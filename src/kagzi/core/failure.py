@@ -6,7 +6,7 @@ replay would take another branch. So the way out and the way back obey these rul
 
 - `from_exception` never raises, whatever the exception does in `__str__`, holds in its attributes or points
   to as its cause; everything is bounded, so that an error fits where a result fits.
-- `to_exception` imports nothing and calls no `__init__` or `__new__` written in Python: a class is looked up
+- `to_exception` imports nothing and calls no `__init__` or `__new__` of an exception: its class is looked up
   among the modules that are loaded already, which workflow code that names it in an `except` has loaded. A
   class that cannot be found or rebuilt becomes `StepFailed` with the failure attached.
 - Only an `Exception` comes back. A body that raises CancelledError, SystemExit or KeyboardInterrupt of its
@@ -17,20 +17,28 @@ replay would take another branch. So the way out and the way back obey these rul
 
 from __future__ import annotations
 
-import base64
 import linecache
-import math
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from enum import Enum, StrEnum
-from types import ModuleType, TracebackType
+from enum import StrEnum
+from types import TracebackType
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
 
+from kagzi.core.attributes import (
+    NotStorable,
+    attributes_of,
+    clean_text,
+    read_attribute,
+    revive,
+    slots_of,
+    store,
+    store_attribute,
+)
+from kagzi.core.classes import dotted_name, find_class
 from kagzi.errors import (
     InvalidRequest,
     KagziError,
@@ -54,8 +62,7 @@ DEPTH: Final = 16  # of causes and nested groups together
 NESTING: Final = 64  # of anything in a stored failure; those made here come nowhere near it
 MEMBERS: Final = 64  # of one exception group
 _FRAMES: Final = 60
-_VALUE_DEPTH: Final = 8
-_VALUE_ITEMS: Final = 1_000
+_LOST: Final = 50  # attributes of which is told that they are lost
 _ORIGIN: Final = "__kagzi_failure__"  # on a rebuilt exception: the failure it was rebuilt from
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: not one of the interpreter's own static types
 
@@ -103,6 +110,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     traceback: str = ""
     cause: Failure | None = None
     members: tuple[Failure, ...] = ()  # of an exception group
+    lost: dict[str, str] | None = None  # attributes that could not be stored, and what they were
 
     @classmethod
     def from_exception(cls, exc: BaseException, *, redact: Redact | None = None) -> Failure:
@@ -136,7 +144,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
             non_retryable = not kind.retryable or (
                 found is not None and issubclass(found, (NonRetryable, NonDeterminismError))
             )
-        message = _text(message)
+        message = clean_text(message)
         return cls(
             type=type if isinstance(type, str) else dotted_name(type),
             message=message,
@@ -199,7 +207,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         if self.args is None:
             args = (self.message,)
         else:
-            args = tuple([_revive(arg) for arg in self.args])
+            args = tuple([revive(arg) for arg in self.args])
         base = _builtin_base(cls)
         try:
             exc: BaseException = base.__new__(cls, *args)
@@ -214,8 +222,9 @@ class Failure(Struct, frozen=True, omit_defaults=True):
             return None
         state = exc.__dict__
         if self.attributes:
-            slots = _slots(cls)
-            for name, value in self.attributes.items():
+            slots = slots_of(cls)
+            for name, data in self.attributes.items():
+                value = read_attribute(cls, name, data)
                 if name in slots:
                     object.__setattr__(exc, name, value)
                 else:
@@ -240,8 +249,8 @@ class Failure(Struct, frozen=True, omit_defaults=True):
             group = ExceptionGroup.__new__(cls, self.message, members)
         except Exception:
             return None
-        if self.attributes:
-            group.__dict__.update(self.attributes)
+        for name, data in (self.attributes or {}).items():
+            group.__dict__[name] = read_attribute(cls, name, data)
         group.__dict__[_ORIGIN] = self
         return group
 
@@ -301,11 +310,6 @@ _DECODER = msgspec.json.Decoder(Failure)
 _UNRAISABLE = (StopIteration, StopAsyncIteration)
 
 
-def dotted_name(cls: type[Any]) -> str:
-    """`module.QualName`, the name a class has in storage and on the wire."""
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 class _Builder:
     """Turns one exception with all it points to into a Failure, within a common budget."""
 
@@ -321,7 +325,7 @@ class _Builder:
         self._budget -= sum(map(len, bases), len(name))
         message = self._spend(_message(exc, origin), MESSAGE_CHARACTERS)
         kind, non_retryable = classify(exc)
-        attributes = self._attributes(exc)
+        attributes, lost = self._attributes(exc)
         members: tuple[Failure, ...] = ()
         args: tuple[Any, ...] | None = None
         if isinstance(exc, BaseExceptionGroup):
@@ -339,6 +343,7 @@ class _Builder:
             traceback=self._traceback(exc, origin),
             cause=self._cause(exc, depth),
             members=members,
+            lost=lost or None,
         )
         if self._redact is not None:
             try:
@@ -391,11 +396,13 @@ class _Builder:
     def _args(self, exc: BaseException) -> tuple[Any, ...] | None:
         try:
             given: Any = exc.args
+            if why := _lost_attribute(exc):
+                given = (f"{exc}{why}",)
             if not given:
                 return ()
             if isinstance(exc, OSError) and exc.filename is not None:
                 given = OSError.__reduce__(exc)[1]  # the file names are not among its args
-            args = tuple([_storable(arg, 0) for arg in given])
+            args = tuple([store(arg) for arg in given])
             size = len(_ENCODER.encode(args))
         except Exception:
             return None
@@ -404,22 +411,30 @@ class _Builder:
         self._budget -= size
         return args
 
-    def _attributes(self, exc: BaseException) -> dict[str, Any]:
+    def _attributes(self, exc: BaseException) -> tuple[dict[str, Any], dict[str, str]]:
         attributes: dict[str, Any] = {}
-        room = min(VALUES_BYTES, self._budget)
-        for key, value in _state(exc):
-            try:
-                if key == "delay" and isinstance(value, timedelta) and isinstance(exc, RetryAfter):
-                    value = value.total_seconds()
-                value = _storable(value, 0)
-                room -= len(key) + len(_ENCODER.encode(value))
-            except Exception:
+        lost: dict[str, str] = {}
+        room = full = max(0, min(VALUES_BYTES, self._budget))
+        for key, value in attributes_of(exc):
+            if key == _ORIGIN or (key == "failure" and isinstance(exc, (StepFailed, WorkflowFailed))):
                 continue
-            if room < 0:
-                break
-            attributes[_text(key)] = value
-        self._budget -= max(0, min(VALUES_BYTES, self._budget) - room) if attributes else 0
-        return attributes
+            if key == "delay" and isinstance(value, timedelta) and isinstance(exc, RetryAfter):
+                value = value.total_seconds()
+            name = clean_text(key)
+            try:
+                stored = store_attribute(exc, key, value)
+                size = len(name) + len(_ENCODER.encode(stored))
+                if size > room:
+                    raise NotStorable(f"a {dotted_name(type(value))} of {size:,} bytes")
+            except Exception as problem:
+                if len(lost) < _LOST:
+                    why = str(problem) if isinstance(problem, NotStorable) else f"a {_dotted(type(value))}"
+                    lost[name[:200]] = self._spend(clean_text(why), 200)
+                continue
+            room -= size
+            attributes[name] = stored
+        self._budget -= full - room
+        return attributes, lost
 
     def _traceback(self, exc: BaseException, origin: object) -> str:
         limit = max(0, min(TRACEBACK_CHARACTERS, self._budget))
@@ -440,8 +455,8 @@ def _hidden(name: str) -> Failure:
 def _message(exc: BaseException, origin: object) -> str:
     try:
         if isinstance(exc, BaseExceptionGroup):
-            return _text(exc.message)
-        return _text(str(exc))
+            return clean_text(exc.message)
+        return clean_text(str(exc)) + _lost_attribute(exc)
     except Exception:
         # A rebuilt exception may lack what its __str__ reads; its stored message is the better answer then.
         if isinstance(origin, Failure):
@@ -449,18 +464,20 @@ def _message(exc: BaseException, origin: object) -> str:
         return f"(str() of this {type(exc).__name__} failed)"
 
 
-def _text(text: str) -> str:
-    """Text that every database and JSON reader takes: no NUL, no half surrogate pair."""
-    if "\0" in text:
-        text = text.replace("\0", "\\0")
-    if not text.isascii():
-        text = text.encode("utf-8", "backslashreplace").decode()
-    return text
+def _lost_attribute(exc: BaseException) -> str:
+    """Returns why a rebuilt exception lacks the attribute that somebody has asked it for, if this is about that."""
+    if not isinstance(exc, AttributeError) or not isinstance(exc.obj, BaseException):
+        return ""
+    origin = exc.obj.__dict__.get(_ORIGIN)
+    why = (origin.lost or {}).get(exc.name or "") if isinstance(origin, Failure) else None
+    if why is None:
+        return ""
+    return f". The step raised it with one, {why}, which cannot be stored; give exceptions attributes of plain data"
 
 
 def _plain(name: str) -> str:
     try:
-        return _text(name)[:1_000]
+        return clean_text(name)[:1_000]
     except Exception:
         return "builtins.Exception"
 
@@ -484,34 +501,9 @@ def _names(cls: type[BaseException]) -> tuple[str, tuple[str, ...]]:
 
 
 def _find(name: str) -> type[BaseException] | None:
-    """Returns the exception class of this dotted name, if its module is loaded.
-
-    The name may come from anybody who may report an error, so looking it up runs no code: no `__getattr__` of a
-    module, which may import others, and no property. Only what stands in a module or a class itself is found.
-    """
-    module_name, _, path = name.rpartition(".")
-    while module_name and module_name not in sys.modules:  # a class within a class: the module ends earlier
-        module_name, _, part = module_name.rpartition(".")
-        path = f"{part}.{path}"
-    found: object = sys.modules.get(module_name)
-    for part in path.split("."):
-        found = _contents(found).get(part)
-    if issubclass(type(found), type) and issubclass(found, BaseException):  # type: ignore[arg-type]
-        return found  # type: ignore[return-value]
-    return None
-
-
-def _contents(holder: object) -> Mapping[str, object]:
-    """Returns what a module or class holds. By the real type: `isinstance` would ask an object for its `__class__`."""
-    if issubclass(type(holder), type):
-        return _CLASS_CONTENTS(holder)
-    if issubclass(type(holder), ModuleType):
-        contents: dict[str, object] = object.__getattribute__(holder, "__dict__")
-        return contents
-    return {}
-
-
-_CLASS_CONTENTS: Callable[[Any], Mapping[str, object]] = type.__dict__["__dict__"].__get__
+    """Returns the exception class of this dotted name, if its module is loaded. Runs no code."""
+    found = find_class(name)
+    return found if found is not None and issubclass(found, BaseException) else None
 
 
 _BUILTIN_BASES: WeakKeyDictionary[type[BaseException], type[BaseException]] = WeakKeyDictionary()
@@ -528,77 +520,6 @@ def _builtin_base(cls: type[BaseException]) -> type[BaseException]:
                 found = candidate
         base = _BUILTIN_BASES[cls] = found
     return base
-
-
-_SLOTS: WeakKeyDictionary[type[BaseException], tuple[str, ...]] = WeakKeyDictionary()
-
-
-def _slots(cls: type[BaseException]) -> tuple[str, ...]:
-    slots = _SLOTS.get(cls)
-    if slots is None:
-        names: list[str] = []
-        for base in cls.__mro__:
-            own = base.__dict__.get("__slots__", ())
-            names.extend([own] if isinstance(own, str) else [name for name in own if isinstance(name, str)])
-        slots = _SLOTS[cls] = tuple(name for name in names if name not in ("__dict__", "__weakref__"))
-    return slots
-
-
-def _state(exc: BaseException) -> Iterator[tuple[str, Any]]:
-    for key, value in list(exc.__dict__.items()):
-        if key != _ORIGIN and isinstance(key, str):
-            yield key, value
-    for key in _slots(type(exc)):
-        try:
-            yield key, object.__getattribute__(exc, key)
-        except AttributeError:
-            pass
-
-
-class _NotStorable(Exception):
-    pass
-
-
-def _storable(value: Any, depth: int) -> Any:
-    """A copy of plain data, harmless in every database; raises for anything else."""
-    cls = type(value)
-    if cls is str:
-        return _text(value)
-    if cls is int or cls is bool or value is None:
-        if cls is int and not -(1 << 63) <= value < 1 << 63:
-            raise _NotStorable
-        return value
-    if depth > _VALUE_DEPTH:
-        raise _NotStorable
-    if isinstance(value, Enum):
-        return _storable(value.value, depth + 1)
-    if cls is float:
-        if not math.isfinite(value):
-            raise _NotStorable
-        return value
-    if cls is bytes:
-        return {"$bytes": base64.b64encode(value).decode()}
-    if cls is list or cls is tuple:
-        if len(value) > _VALUE_ITEMS:
-            raise _NotStorable
-        return [_storable(item, depth + 1) for item in value]
-    if cls is dict:
-        if len(value) > _VALUE_ITEMS or not all(type(key) is str for key in value):
-            raise _NotStorable
-        return {_text(key): _storable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, str):
-        return _text(str.__str__(value))
-    raise _NotStorable
-
-
-def _revive(value: Any) -> Any:
-    # Bytes come back only as a whole argument: that is what UnicodeDecodeError is made of.
-    if type(value) is dict and len(value) == 1 and type(value.get("$bytes")) is str:
-        try:
-            return base64.b64decode(value["$bytes"])
-        except ValueError:
-            return value
-    return value
 
 
 def classify(exc: BaseException) -> tuple[ErrorKind, bool]:
@@ -666,5 +587,5 @@ def _format_traceback(tb: TracebackType | None, limit: int, *, theirs: bool) -> 
         source = linecache.getline(filename, number).strip()
         if source:
             lines.append(f"    {source[:200]}")
-    text = _text("\n".join(lines))
-    return text if len(text) <= limit else "…" + text[len(text) - limit + 1 :]
+    shown = clean_text("\n".join(lines))
+    return shown if len(shown) <= limit else "…" + shown[len(shown) - limit + 1 :]

@@ -11,8 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from kagzi.core.classes import dotted_name
 from kagzi.core.duration import LONGEST, Duration, format_span, parse_duration
-from kagzi.core.failure import ExceptionClass, Failure, classify, dotted_name
+from kagzi.core.failure import ExceptionClass, Failure, classify
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest, RetryAfter
