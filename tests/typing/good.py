@@ -127,10 +127,6 @@ async def main() -> None:
         assert_type(run, Handle[dict[str, str]])
         assert_type(run.id, str)
         assert_type(await run.result(timeout=60), dict[str, str])
-        assert_type(await app.find("order-42"), Handle[Any])
-        assert_type(await app.find("order-42", checkout), Handle[dict[str, str]])
-        record = await run.get()
-        assert_type((record.id, record.queue, record.workflow), tuple[str | None, str, str])
         assert_type(await (await with_context.start(order, retries=2)).result(), str)
         assert_type(await (await with_context_too.start()).result(), int)
         assert_type(await nothing.run(), None)
@@ -146,12 +142,54 @@ def main_sync() -> None:
 
 
 @app.workflow
-def in_order(order: Order) -> str:
+def in_order(ctx: Context, order: Order) -> str:
     payment = charge.call(order)
     assert_type(payment, str)
+    assert_type(reserve.call("a", qty=2), bool)
+    kagzi.sleep("1 day")
+    kagzi.sleep("wait a day", timedelta(days=1))
+    kagzi.sleep_until(kagzi.now() + timedelta(days=1))
+    ctx.sleep("wait a day", "1 day")
+    assert_type(send_receipt.call(order.id), int)
     return payment
 
 
 async def use_in_order(order: Order) -> None:
     run = await in_order.start(order)
     assert_type(await run.result(), str)
+    waited = await asyncio.gather(kagzi.sleep("1s"), charge(order))
+    assert_type(waited, tuple[None, str])
+
+
+@app.step
+def in_a_thread(order: Order) -> str:
+    kagzi.sleep("200ms")
+    return charge.call(order)
+
+
+class Shop:
+    def price(self, cents: int) -> str:
+        return str(cents)
+
+    async def close(self) -> None: ...
+
+
+shop = Shop()
+price = app.step(shop.price)
+close = app.workflow(shop.close)
+
+
+def outside(order: Order) -> None:
+    assert_type(charge.call(order), str)
+    assert_type(asyncio.run(reserve("a")), bool)
+    assert_type(price.call(3), str)
+    takes_bound(price)
+
+
+def takes_bound(step: Step[[int], str]) -> None:
+    assert_type(step.name, str)
+
+
+async def use_methods() -> None:
+    assert_type(await price(3), str)
+    assert_type(await close.run(), None)

@@ -18,13 +18,28 @@ ROOT = HERE.parents[1]
 
 GOOD, MISTAKES = HERE / "good.py", HERE / "mistakes.py"
 
+# Programs that people copy: those in the documents which import what they use.
+_FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
 # Line -> message of every error in a file.
 Found = dict[int, str]
 
 
-def mypy() -> dict[Path, Found]:
+def write_examples(directory: Path) -> list[Path]:
+    written = []
+    for page in PAGES:
+        for number, code in enumerate(_FENCE.findall(page.read_text())):
+            if "import Kagzi" in code:
+                written.append(directory / f"{page.stem.replace('-', '_')}_{number}.py")
+                written[-1].write_text(code)
+    return written
+
+
+def mypy(examples: list[Path]) -> dict[Path, Found]:
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary"]
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary", GOOD, MISTAKES],
+        [*command, GOOD, MISTAKES, *examples],
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -40,9 +55,10 @@ def mypy() -> dict[Path, Found]:
     return found
 
 
-def basedpyright() -> dict[Path, Found]:
+def basedpyright(examples: list[Path]) -> dict[Path, Found]:
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "-p", ROOT]
     done = subprocess.run(
-        [sys.executable, "-m", "basedpyright", "--outputjson", "--level", "error", "-p", ROOT, GOOD, MISTAKES],
+        [*command, GOOD, MISTAKES, *examples],
         cwd=ROOT,
         env=_environment(),
         capture_output=True,
@@ -65,9 +81,11 @@ def _environment() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("check", [mypy, basedpyright])
 def test_right_programs_get_exact_types_and_mistakes_are_reported_where_they_are(
-    check: Callable[[], dict[Path, Found]],
+    check: Callable[[list[Path]], dict[Path, Found]], tmp_path: Path
 ) -> None:
-    found = check()
+    examples = write_examples(tmp_path)
+    assert len(examples) > 10
+    found = check(examples)
     assert found.keys() == {MISTAKES}, found
     marked = {number for number, line in enumerate(MISTAKES.read_text().splitlines(), 1) if "# error:" in line}
     assert marked

@@ -26,14 +26,6 @@ _DESCRIPTION: Final = (
 )
 _ID: Final = {"type": "string", "format": "uuid"}
 _NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS}
-_PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
-    "run_id": {
-        "schema": _NAME,
-        "description": "A run id, or the `id` that the run was started with. A UUID of version 7 is a run id.",
-    },
-    "worker_id": {"schema": _ID},
-    "namespace": {"schema": _NAME},
-}
 _HEADERS: Final[dict[str, tuple[str, str]]] = {
     "start_run": ("Idempotency-Key", "The id of the run, if the body has none: repeating a start finds the first run."),
     "stream_events": ("Last-Event-ID", "Of the last event that was received: go on after it."),
@@ -126,7 +118,7 @@ def _operation(
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True} | _PATH_PARAMETERS[name]
+        {"name": name, "in": "path", "required": True, "schema": _ID if name.endswith("_id") else _NAME}
         for name in _PARAMETER.findall(route.path)
     ]
 

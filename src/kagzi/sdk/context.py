@@ -10,11 +10,11 @@ import asyncio
 import logging
 import sys
 from asyncio import _get_running_loop
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from random import Random
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from uuid import UUID
 
 from msgspec import Struct
@@ -25,9 +25,10 @@ from kagzi.core.instant import SECOND, Instant, Span, from_datetime, to_datetime
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest
 from kagzi.ids import fresh_random, seeded_random
+from kagzi.sdk import plainly
 from kagzi.sdk.definitions import Call, run_step
 from kagzi.sdk.replay.execution import Execution
-from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
 from kagzi.sdk.replay.threaded import in_turn
 from kagzi.sdk.replay.unawaited import Made
@@ -68,14 +69,27 @@ def current() -> RunInfo:
 
 def attempt() -> int:
     """In a step body: which attempt this is, from 1. Outside of Kagzi it is the first and only one."""
+    if _execution() is not None:
+        raise InvalidRequest(f"kagzi.attempt() is for steps, and was called in a workflow (at {place_of_call()})")
     step = current_step.get(None)
     return 1 if step is None else step.attempt
 
 
 def cancelled() -> bool:
-    """In a `def` step: whether its result is no longer wanted. Look at it now and then in long loops, and return."""
+    """In a step: whether its result is no longer wanted. Look at it now and then in the long loops of a `def` step, and
+    return; an `async def` step gets a CancelledError besides."""
+    if _execution() is not None:
+        raise InvalidRequest(
+            "kagzi.cancelled() is for steps: in a workflow a cancellation is a CancelledError where it waits "
+            f"(at {place_of_call()})"
+        )
     step = current_step.get(None)
-    return step is not None and step.cancelled is not None and step.cancelled.is_set()
+    if step is None:
+        return False
+    if step.cancelled is not None:
+        return step.cancelled.is_set()
+    task = asyncio.current_task() if _get_running_loop() is not None else None
+    return task is not None and task.cancelling() > 0
 
 
 def now() -> datetime:
@@ -109,28 +123,36 @@ def uuid4() -> UUID:
     return UUID(int=random().getrandbits(128), version=4)
 
 
+class Pause(Coroutine[object, None, None]):
+    """What a sleep gives to await; in `def` code it is None. A class of its own, because type checkers take a coroutine
+    that nobody awaits for a mistake, which it is not in `def` code (and in a workflow that should await it, it is found
+    when it runs)."""
+
+
 @overload
-def sleep(duration: Duration, /) -> Call[None]: ...
+def sleep(duration: Duration, /) -> Pause: ...
 @overload
-def sleep(name: str, duration: Duration, /) -> Call[None]: ...
-def sleep(first: Duration, second: Duration | None = None, /) -> Call[None]:
+def sleep(name: str, duration: Duration, /) -> Pause: ...
+def sleep(first: Duration, second: Duration | None = None, /) -> Pause:
     """Sleep durably, for a second or a year: `kagzi.sleep("1 day")`, or `kagzi.sleep("wait-a-day", "1 day")`.
 
     A run that sleeps for longer than a moment holds no worker, no connection and no memory. The name is for people.
+    Outside of a workflow, in a step too, it is an ordinary sleep. `async def` code awaits it; in `def` code it returns
+    when it is over.
     """
     name, duration = ("sleep", first) if second is None else (str(first), second)
     span = parse_duration(duration, "duration")
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
-        return _sleep_plainly(span)
+        return _sleep_outside(span)
     return _sleeping("kagzi.sleep", loop, _sleep, name, span, sys._getframe(1))
 
 
 @overload
-def sleep_until(moment: datetime, /) -> Call[None]: ...
+def sleep_until(moment: datetime, /) -> Pause: ...
 @overload
-def sleep_until(name: str, moment: datetime, /) -> Call[None]: ...
-def sleep_until(first: str | datetime, second: datetime | None = None, /) -> Call[None]:
+def sleep_until(name: str, moment: datetime, /) -> Pause: ...
+def sleep_until(first: str | datetime, second: datetime | None = None, /) -> Pause:
     """Sleep durably until a moment, given as an aware datetime. A moment that has passed returns at once."""
     name, moment = ("sleep", first) if second is None else (str(first), second)
     if not isinstance(moment, datetime):
@@ -141,17 +163,13 @@ def sleep_until(first: str | datetime, second: datetime | None = None, /) -> Cal
         raise InvalidRequest(f"sleep_until: {error}") from None
     loop = _get_running_loop()
     if not isinstance(loop, WorkflowLoop):
-        return _sleep_plainly(max(0, due_at - _now()))
+        return _sleep_outside(max(0, due_at - _now()))
     return _sleeping("kagzi.sleep_until", loop, _sleep_to, name, due_at, sys._getframe(1))
 
 
-def _sleep_plainly(span: Span) -> Call[None]:
+def _sleep_outside(span: Span) -> Pause:
     refuse_beside_workflow("kagzi.sleep()")
-    return _sleep_on_loop(span)
-
-
-async def _sleep_on_loop(span: Span) -> None:
-    await asyncio.sleep(span / SECOND)
+    return cast("Pause", plainly.sleep(span))
 
 
 def _sleeping(
@@ -161,11 +179,11 @@ def _sleeping(
     name: str,
     time: int,
     caller: FrameType,
-) -> Call[None]:
+) -> Pause:
     if loop.unawaited.dropped:
         loop.unawaited.refuse_dropped()
     call = Made()
-    return in_turn(loop.unawaited.add(sleep(loop, call, name, time), call, what, caller))
+    return cast("Pause", in_turn(loop.unawaited.add(sleep(loop, call, name, time), call, what, caller)))
 
 
 # A task of one of these is named after the function, and so is what is recorded of it.
@@ -218,8 +236,8 @@ class Context:
         def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
             """Run `fn` as a step of this name."""
 
-        def sleep(self, name: str, duration: Duration) -> Call[None]: ...
-        def sleep_until(self, name: str, moment: datetime) -> Call[None]: ...
+        def sleep(self, name: str, duration: Duration) -> Pause: ...
+        def sleep_until(self, name: str, moment: datetime) -> Pause: ...
 
     else:
         # The same functions, so that their caller is the workflow's code: errors name its line.

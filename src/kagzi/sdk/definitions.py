@@ -16,7 +16,6 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
-from contextvars import ContextVar
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -46,8 +45,9 @@ from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.payload import Codec
+from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.loop import place_of_call
-from kagzi.sdk.replay.threaded import Threads, in_turn, run_in_thread
+from kagzi.sdk.replay.threaded import Threads, current_bridge, in_turn, run_in_thread
 from kagzi.sdk.signature import Signature, signature_of
 
 if TYPE_CHECKING:
@@ -127,10 +127,15 @@ class Step(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         execution = current(self.name)
         if execution is None:
-            if _in_plain_workflow.get():
-                return _call_plainly(self.fn, args, kwargs)
-            plain: Call[R] = self.fn(*args, **kwargs)
-            return plain
+            plain: Any
+            match called_from():
+                case "async def workflow":
+                    plain = await_function(self.fn, args, kwargs)
+                case "def workflow":
+                    plain = result_of(self.name, self.fn, args, kwargs)
+                case _:
+                    plain = call_function(self.fn, args, kwargs)
+            return cast("Call[R]", plain)
         return in_turn(
             execution.call_step(
                 name=self._id,
@@ -144,7 +149,10 @@ class Step(Generic[P, R]):
         )
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """In a `def` workflow: run the step and wait for it. The same as calling it, with the type of its result."""
+        """The result of the step, for `def` workflows and other code that cannot await: the same as calling it there,
+        with the type of the result."""
+        if _outside_workflows(self.name):
+            return cast("R", result_of(self.name, self.fn, args, kwargs))
         result: Any = self(*args, **kwargs)
         return cast("R", result)
 
@@ -184,7 +192,7 @@ class Workflow(Generic[P, R]):
     """A workflow: `.start(...)` makes a run of it; called inside another workflow it is part of that one.
 
     `fn` is the function itself, for tests that need no durability: `await checkout.fn(order)` calls the functions of
-    its steps, `def` ones too.
+    its steps, `def` and `async def` alike.
     """
 
     fn: Callable[..., Coroutine[Any, Any, R]]
@@ -210,7 +218,7 @@ class Workflow(Generic[P, R]):
     ) -> None:
         functools.update_wrapper(self, fn)
         self._threaded = not inspect.iscoroutinefunction(fn)
-        self.fn = fn if self._threaded else _plain_workflow(fn)
+        self.fn = as_plain_workflow(fn)
         self._fn = fn
         self.name = check_name(name, "workflow name")
         self.version = check_name(version, "workflow version")
@@ -240,16 +248,27 @@ class Workflow(Generic[P, R]):
         """Inside a workflow: do what this one does, as part of the same run."""
         execution = current(self.name)
         if execution is None:
-            if _in_plain_workflow.get():
+            kind = called_from()
+            if kind in ("async def workflow", "def workflow"):
                 self._refuse_run_options(self.queue)
-                context = self.signature.context_class
-                return self.fn(*args, **kwargs) if context is None else self.fn(context("", self.name), *args, **kwargs)
+                if (context := self.signature.context_class) is not None:
+                    args = (context("", self.name), *args)  # type: ignore[assignment]
+                if kind == "async def workflow":
+                    return await_function(self.fn, args, kwargs)
+                return cast("Call[R]", result_of(self.name, self.fn, args, kwargs))
             raise InvalidRequest(
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
         self._refuse_run_options(execution.queue)
         return in_turn(execution.call_inline(self.name, self._call, execution, args, kwargs))
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """In a `def` workflow: the result of this one as part of the same run. The same as calling it there, with the
+        type of the result."""
+        _outside_workflows(self.name)
+        result: Any = self(*args, **kwargs)
+        return cast("R", result)
 
     def options(
         self,
@@ -526,7 +545,9 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
         raise InvalidRequest(f"run_step({name!r}) needs a function and then its arguments, not {fn!r:.100}")
     execution = current(name)
     if execution is None:
-        return _call_plainly(body, args, kwargs)
+        if cannot_await():
+            return cast("Call[Any]", result_of(name, body, args, kwargs))
+        return await_function(body, args, kwargs)
     if step is not None:
         signature = step.signature
     else:
@@ -550,30 +571,17 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
 # For `def` workflows of all apps in this process; a thread that has done its run waits here for the next.
 _threads = Threads()
 
-# Set while a workflow function is called as the plain coroutine function it is (`workflow.fn`). It awaits every step,
-# so there, and only there, calling a `def` step gives something to await. A body sees steps as functions again.
-_in_plain_workflow: ContextVar[bool] = ContextVar("kagzi_in_plain_workflow", default=False)
 
-
-def _plain_workflow(fn: Callable[..., Coroutine[Any, Any, R]]) -> Callable[..., Coroutine[Any, Any, R]]:
-    @functools.wraps(fn)
-    async def plain(*args: Any, **kwargs: Any) -> R:
-        token = _in_plain_workflow.set(True)
-        try:
-            return await fn(*args, **kwargs)
-        finally:
-            _in_plain_workflow.reset(token)
-
-    return plain
-
-
-async def _call_plainly(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    token = _in_plain_workflow.set(False)
-    try:
-        result = fn(*args, **kwargs)
-        return await result if inspect.isawaitable(result) else result
-    finally:
-        _in_plain_workflow.reset(token)
+def _outside_workflows(name: str) -> bool:
+    """Whether `.call` was called outside of workflows. Refuses it in an `async def` one."""
+    outside = current(name) is None
+    awaits = called_from() == "async def workflow" if outside else current_bridge() is None
+    if awaits:
+        raise InvalidRequest(
+            f"{name}.call(...) is for `def` workflows; in an `async def` one write `await {name}(...)` "
+            f"(at {place_of_call()})"
+        )
+    return outside
 
 
 def _check_function(fn: Any, what: str, name: str | None) -> str:

@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, ItemsView, Iterable, KeysView, Set, ValuesView
 from contextvars import Context, copy_context
 from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
-from typing import Any, Final, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest, NonDeterminismError
+from kagzi.sdk import plainly
 from kagzi.sdk.definitions import Call, Step
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
@@ -93,7 +95,7 @@ def parallel(*calls: Awaitable[Any], on_error: OnError = "fail_fast", name: str 
     """
     _check_choice(on_error, "on_error", ("fail_fast", "collect_all"))
     group = _Group("parallel", name, _as_branches("parallel", calls, _scope(name)))
-    return in_turn(group.parallel(fail_fast=on_error == "fail_fast"))
+    return _given("kagzi.parallel", group.parallel(fail_fast=on_error == "fail_fast"))
 
 
 def race(*calls: Awaitable[T], first: First = "done", name: str = "race") -> Call[T]:
@@ -106,7 +108,7 @@ def race(*calls: Awaitable[T], first: First = "done", name: str = "race") -> Cal
     if not calls:
         raise InvalidRequest("race() needs at least one call: kagzi.race(quick(x), slow(x))")
     group = _Group("race", name, _as_branches("race", calls, _scope(name)))
-    return in_turn(group.race(success=first == "success"))
+    return cast("Call[T]", _given("kagzi.race", group.race(success=first == "success")))
 
 
 @overload
@@ -151,7 +153,15 @@ def map(
     check_name(name, "name")
     listed = _in_order(items)
     group = _Group("map", name, _item_branches(fn, listed, key, name), limit)
-    return in_turn(_listed(group, fail_fast=on_error == "fail_fast"))
+    return _given("kagzi.map", _listed(group, fail_fast=on_error == "fail_fast"))
+
+
+def _given(what: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a call of a group gives: something to await; in `def` code, the result."""
+    loop = _get_running_loop()
+    if isinstance(loop, WorkflowLoop):
+        return in_turn(loop.unawaited.watch(coroutine, what, sys._getframe(2)))
+    return plainly.run(what, coroutine) if plainly.cannot_await() else coroutine
 
 
 async def _listed(group: _Group, *, fail_fast: bool) -> list[Any]:

@@ -30,7 +30,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from random import Random
@@ -48,7 +48,6 @@ from kagzi.core.step import CANCEL, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
-from kagzi.sdk.replay.unawaited import Made, Unawaited
 
 logger = logging.getLogger("kagzi.workflow")
 
@@ -436,11 +435,7 @@ class Execution:
         unawaited = self.loop.unawaited
         if unawaited.dropped:
             unawaited.refuse_dropped()
-        coroutine = begin(*args)
-        call = Made()
-        inline: Any = _inline(unawaited, call, coroutine)
-        inline.__name__ = getattr(coroutine, "__name__", name)  # what a task of it is named by
-        return unawaited.add(inline, call, name, sys._getframe(2))
+        return unawaited.watch(begin(*args), name, sys._getframe(2))
 
     async def _await(self, call: StepCall) -> Any:
         self.loop.unawaited.strike(call)
@@ -749,7 +744,7 @@ class Execution:
             )
             self.outcome = Outcome(None, failure, keep_seq)
         elif (error := main.exception()) is not None:
-            self.outcome = Outcome(None, Failure.from_exception(_mistake_in(error)), keep_seq)
+            self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
             _forget_tracebacks(main, error)
         else:
             try:
@@ -770,35 +765,11 @@ class Execution:
         self.evict()
 
 
-async def _inline(unawaited: Unawaited, call: Made, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    unawaited.strike(call)
-    return await coroutine
-
-
 def _raise_in(call: StepCall, error: Exception) -> None:
     # The traceback will refer to this very call stack, so nothing on it may refer to the exception.
     future, call.future = call.future, None
     assert future is not None
     future.set_exception(error)
-
-
-def _mistake_in(error: BaseException) -> BaseException:
-    """The NonDeterminismError that task groups, of a library perhaps, have made a group of, if nothing else is in it;
-    with the way through the user's code that led to the group. Any other error as it is."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    leaves = list(_leaves(error))
-    if not all(isinstance(leaf, NonDeterminismError) for leaf in leaves):
-        return error
-    return leaves[0].with_traceback(error.__traceback__)
-
-
-def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
-    for member in group.exceptions:
-        if isinstance(member, BaseExceptionGroup):
-            yield from _leaves(member)
-        else:
-            yield member
 
 
 def _forget_tracebacks(main: WorkflowTask, error: BaseException | None) -> None:

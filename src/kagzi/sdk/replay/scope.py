@@ -11,10 +11,10 @@ from kagzi.core.step import escape, numbered
 
 
 class Scope:
-    __slots__ = ("_counts", "_label", "_occurrence", "parent", "prefix")
+    __slots__ = ("_counts", "_label", "_occurrence", "_parent", "prefix")
 
     def __init__(self, parent: Scope | None, label: str) -> None:
-        self.parent = parent
+        self._parent = parent
         self._counts: dict[str, int] | None = None
         self._name(label)
 
@@ -44,20 +44,20 @@ class Scope:
         asyncio.create_task(..., name=...) of Python 3.11 creates the task first and names it right after; the
         occurrence taken for the default name is then given back.
         """
-        if self._counts is not None or self.parent is None:
+        if self._counts is not None or self._parent is None:
             return
-        counts = self.parent._counts
+        counts = self._parent._counts
         if counts is not None and counts.get(self._label) == self._occurrence:
             counts[self._label] -= 1
         self._name(label)
 
     def _name(self, label: str) -> None:
-        if self.parent is None:
+        if self._parent is None:
             self._label, self._occurrence, self.prefix = "", 1, ""
             return
         self._label = escape(label) + "/"
-        self.parent.identity(self._label)
-        assert self.parent._counts is not None
-        self._occurrence = self.parent._counts[self._label]
+        self._parent.identity(self._label)
+        assert self._parent._counts is not None
+        self._occurrence = self._parent._counts[self._label]
         own = numbered(self._label[:-1], self._occurrence)
-        self.prefix = f"{self.parent.prefix}{own}/"
+        self.prefix = f"{self._parent.prefix}{own}/"

@@ -68,6 +68,13 @@ class Unawaited:
         self._calls[made] = (what, caller.f_code, caller.f_lasti)
         return coroutine
 
+    def watch(self, coroutine: Coroutine[Any, Any, Any], what: str, caller: FrameType) -> Coroutine[Any, Any, Any]:
+        """Note a call whose coroutine does not strike itself off: gives one to await in its place."""
+        call = Made()
+        watched: Any = _begin(self, call, coroutine)
+        watched.__name__ = getattr(coroutine, "__name__", what)  # what a task of it is named by
+        return self.add(watched, call, what, caller)
+
     def strike(self, holder: Holder) -> None:
         """The call is being awaited."""
         self._calls.pop(holder.made, None)
@@ -117,6 +124,11 @@ class Unawaited:
         for call, task in self.dropped:
             if task is None or not _cut_short(task):
                 raise _error(call)
+
+
+async def _begin(unawaited: Unawaited, call: Made, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    unawaited.strike(call)
+    return await coroutine
 
 
 def unstarted(holder: Any) -> list[Any]:
