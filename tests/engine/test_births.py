@@ -39,6 +39,7 @@ def test_a_run_started_beside_a_waiting_poll_is_its_answer_and_nobody_claims_it(
             assert claim.run_id == start.run_id
             assert claim.token == "00000001" + poll.token[8:]
             assert polled.now == claim.started_at
+            assert polled.waited == SECOND // 2
             assert calls["claim"] == 0
             found = await engine.workflows.get("default", start.run_id)
             assert found.status is RunStatus.RUNNING

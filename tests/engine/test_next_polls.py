@@ -83,7 +83,10 @@ def test_a_run_started_between_two_polls_is_the_answer_to_the_second() -> None:
             assert claim.run_id == start.run_id
             assert polled.now == claim.started_at
             assert calls["claim"] == 0
+            assert polled.waited == 0
             assert await engine.workers.poll(adopting(2)) == polled  # its answer was lost
+            await asyncio.sleep(2)
+            assert (await engine.workers.poll(adopting(2))).waited == -2 * SECOND  # they were born before this one came
 
     run(main)
 

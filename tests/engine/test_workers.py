@@ -208,6 +208,23 @@ def test_a_delayed_run_of_another_process_is_claimed_on_time_too() -> None:
     run(main)
 
 
+def test_two_queues_due_in_the_same_millisecond_are_both_met() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            queues = ("shop", "mail")
+            workers = zip(queues, (WORKER, OTHER_WORKER), strict=True)
+            polls = [new_poll(queues=(queue,), worker_id=worker) for queue, worker in workers]
+            polling = [asyncio.create_task(engine.workers.poll(poll)) for poll in polls]
+            await asyncio.sleep(0.3)
+            for late, queue in enumerate(queues):
+                await engine.workflows.start(new_start(engine, task_queue=queue, delay=2_345_678 + 100 * late))
+            for polled in await asyncio.gather(*polling):
+                assert len(polled.claims) == 1
+            assert asyncio.get_running_loop().time() < 2.66
+
+    run(main)
+
+
 def test_many_due_times_of_a_queue_are_met_one_by_one_though_nobody_here_knew_them() -> None:
     async def main() -> None:
         async with new_engine() as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]

@@ -258,7 +258,7 @@ OURS: dict[str, str] = {
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "
         "6 number int64, 7 token string, 8 wait_us int64, 9 ending int32"
     ),
-    "PollTasksResponse": "1 now_us int64, 2 claims *Claim",
+    "PollTasksResponse": "1 now_us int64, 2 claims *Claim, 3 waited_us int64",
     "Claim": (
         "1 run_id string, 2 token string, 3 workflow_type string, 4 version string, 5 task_queue string, "
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi import Kagzi
 from kagzi.api.engine import Engine
@@ -15,6 +16,7 @@ from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply
 from kagzi.api.workers import Poll, Polled, Registered
 from kagzi.core.instant import SECOND
+from kagzi.core.step import Step
 from kagzi.ids import RandomIds
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from tests.engine.support import run
@@ -27,6 +29,7 @@ class Claims:
 
     def __init__(self) -> None:
         self.now = 0
+        self.history: tuple[Step, ...] = ()  # of every run
         self.polled_at: list[float] = []
         self.unsettled: list[Reply[ChunkAnswer]] = []
         self._runs: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
@@ -37,7 +40,8 @@ class Claims:
     async def poll(self, _: Poll) -> Polled:
         self.polled_at.append(asyncio.get_running_loop().time())
         runs = await self._runs.get()
-        return Polled(now=self.now, claims=tuple(new_claim(run_id, 60 * SECOND) for run_id in runs))
+        claims = [replace(new_claim(run_id, 60 * SECOND), history=self.history) for run_id in runs]
+        return Polled(now=self.now, claims=tuple(claims))
 
     def give(self, *runs: str) -> None:
         self._runs.put_nowait(runs)

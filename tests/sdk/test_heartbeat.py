@@ -12,6 +12,7 @@ from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import Unavailable
 from kagzi.ids import RandomIds
+from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
 from kagzi.sdk.worker.worker import Heart, Worker, WorkerSettings
 from tests.engine.support import run
@@ -113,7 +114,7 @@ def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
         hurried: list[Span] = []
         worker._heart = cast("Heart", SimpleNamespace(hurry=lambda: hurried.append(worker.heartbeat_interval())))
         for number, lease in enumerate((30, 3, 3, 30)):
-            worker._hold(new_claim(f"run-{number}", lease * SECOND), 0, 0)
+            worker._hold(new_claim(f"run-{number}", lease * SECOND), Bounds(0, 0), 0)
         assert hurried == [1 * SECOND]
 
     run(main)

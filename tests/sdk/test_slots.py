@@ -11,8 +11,9 @@ import pytest
 from kagzi import Kagzi
 from kagzi.api.operations import Answer, BirthLease, Chunk, ChunkAnswer, HandBackRun, Write
 from kagzi.api.workers import Poll, Polled
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, Instant
 from kagzi.core.limits import CLAIMS
+from kagzi.core.step import BEGIN, Step, StepKind, StepStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
@@ -183,6 +184,22 @@ def test_but_not_for_more_than_it_has_slots() -> None:
     play(2, scene)
 
 
+def begun(at: Instant) -> Step:
+    return Step(
+        step_id=BEGIN,
+        attempt=1,
+        kind=StepKind.SIGNAL,
+        status=StepStatus.COMPLETED,
+        completed_seq=1,
+        started_at=at,
+        finished_at=at,
+        retry_at=None,
+        input_hash=0,
+        output=None,
+        error=None,
+    )
+
+
 def test_a_run_whose_wait_is_over_keeps_its_slot() -> None:
     """Else the worker would ask for more than it has a place for, and give it back."""
     app = Kagzi("memory://")
@@ -198,6 +215,7 @@ def test_a_run_whose_wait_is_over_keeps_its_slot() -> None:
 
     async def scene(service: Asked, _: Worker) -> None:
         service.now = SECOND  # the run began at 0, so it has slept
+        service.history = (begun(at=0),)
         service.give("one")
         await until(lambda: len(service.unsettled), 1)
         assert service.asked == [1]

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from kagzi.api.operations import CancelStep, Chunk, Operation
-from kagzi.core.instant import SECOND
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.step import Step
 from kagzi.engine.wakeups import Wakeups
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import Timer, WorkflowLoop
 from kagzi.sdk.signature import Signature
 from kagzi.sdk.worker.attempt import Attempt
-from kagzi.sdk.worker.leases import LeaseClock
+from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
+from kagzi.sdk.worker.worker import Worker
 from kagzi.store.protocol import Horizon
 from kagzi.store.sqlite import batch, claims
 from kagzi.store.sqlite.statements import SQL
@@ -182,7 +184,40 @@ def trust_every_lease(patch: Patch) -> None:
 
 
 def count_leases_from_their_arrival(patch: Patch) -> None:
-    patch.setattr(LeaseClock, "given_at", lambda _self, _sent, _now, received: received)
+    hold = Worker._hold
+
+    def fresh(self: Worker, claim: Claim, bounds: Bounds, _: Span) -> Attempt:
+        return hold(self, claim, bounds, self.monotonic())
+
+    patch.setattr(Worker, "_hold", fresh)
+
+
+def count_renewed_leases_from_the_answer(patch: Patch) -> None:
+    renewed = Worker.renewed
+
+    def fresh(self: Worker, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
+        renewed(self, sent, at, answer)
+        for run_id, token in sent.held:
+            attempt = self._held.get(run_id)
+            if attempt is not None and attempt.token == token and run_id not in answer.lost:
+                attempt.leased_at = self.monotonic()
+
+    patch.setattr(Worker, "renewed", fresh)
+
+
+def count_time_from_the_arrival_of_the_claim(patch: Patch) -> None:
+    def naive(_self: EngineClock, _sent: Span, now: Instant, received: Span, _waited: Span = 0) -> Bounds:
+        return Bounds(now - received, now - received)
+
+    patch.setattr(EngineClock, "heard", naive)
+
+
+def fire_timers_by_the_latest_time(patch: Patch) -> None:
+    patch.setattr(Attempt, "passed", Attempt.now)
+
+
+def count_first_timers_from_the_start_of_the_run(patch: Patch) -> None:
+    patch.setattr(Execution, "_set_off", lambda self: self.loop.drain())
 
 
 def drain_by_failing_steps(patch: Patch) -> None:
@@ -235,6 +270,10 @@ MUTANTS: list[Callable[[Patch], None]] = [
     record_after_the_end,
     trust_every_lease,
     count_leases_from_their_arrival,
+    count_renewed_leases_from_the_answer,
+    count_time_from_the_arrival_of_the_claim,
+    fire_timers_by_the_latest_time,
+    count_first_timers_from_the_start_of_the_run,
     drain_by_failing_steps,
     restart_sleeps_on_replay,
     values_are_not_rebuilt,

@@ -87,6 +87,9 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Polled(Struct, frozen=True, kw_only=True):
     now: Instant  # the database's time at the claim
     claims: tuple[Claim, ...]
+    # When the poll came, the database's time was at most `now` less this: what it waited for these runs. Less than 0 if
+    # they were born before it came.
+    waited: Span = 0
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

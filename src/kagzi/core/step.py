@@ -6,8 +6,9 @@ unambiguously. Identity never contains a global position: adding, removing or re
 
 Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired,
 which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. That somebody asked for the run to be
-cancelled is a row, too (kind SIGNAL, `@cancel`), once its workflow has been told. Rows set aside by a retry of the run
-end in `~` and their generation.
+cancelled is a row, too (kind SIGNAL, `@cancel`), once its workflow has been told. A run whose first timers were set
+before its first step ended has a row of when that was (kind SIGNAL, `@begin`). Rows set aside by a retry of the run end
+in `~` and their generation.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 from kagzi.core.instant import Instant
 
+BEGIN: Final = "@begin"
 CANCEL: Final = "@cancel"
 
 

@@ -17,7 +17,7 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
-from kagzi.core.step import Step, in_order
+from kagzi.core.step import BEGIN, Step, StepKind, in_order
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import (
@@ -138,7 +138,8 @@ class Workflows:
         steps = await self._store.get_steps(namespace, run_id)
         if not steps:
             await self.get(namespace, run_id)
-        return in_order(steps)
+        # When the first timers were set is a note of the run's own, and no step.
+        return in_order([step for step in steps if step.step_id != BEGIN or step.kind is not StepKind.SIGNAL])
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         check_name(namespace, "namespace")

@@ -329,7 +329,8 @@ class RemoteWorkers:
         # Once: the worker repeats its polls itself.
         answer = await self._call("PollTasks", request, worker_pb2.PollTasksResponse, seconds, patience=0.0)
         claims = [await self._claim(claim, poll.namespace) for claim in answer.claims]
-        return Polled(now=answer.now_us, claims=tuple(claim for claim in claims if claim is not None))
+        found = tuple(claim for claim in claims if claim is not None)
+        return Polled(now=answer.now_us, claims=found, waited=answer.waited_us)
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
         try:

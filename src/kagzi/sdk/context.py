@@ -196,7 +196,7 @@ async def _sleep(loop: WorkflowLoop, call: Made, name: str, span: Span) -> None:
 
 async def _sleep_to(loop: WorkflowLoop, call: Made, name: str, due_at: Instant) -> None:
     loop.unawaited.strike(call)
-    await _sleep_until(loop, name, due_at)
+    await _sleep_until(loop, name, due_at - loop.late)
 
 
 async def _sleep_until(loop: WorkflowLoop, name: str, due_at: Instant) -> None:

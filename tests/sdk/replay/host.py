@@ -89,6 +89,10 @@ class ObservedExecution(Execution):
         if seq == len(self.marks):
             self.marks.append(len(self.trace))
 
+    def _set_off(self) -> None:
+        super()._set_off()
+        self.mark(self._seq)
+
     def _replay(self, event: Step) -> None:
         assert event.completed_seq is not None
         self.mark(event.completed_seq)
@@ -112,6 +116,7 @@ class Host:
         run_id: str = "0190-run",
         strict: bool = False,
         most_events: int = 3_000,
+        doubts: bool = False,
     ) -> None:
         self.workflow = workflow
         self.rows: Rows = {} if rows is None else rows
@@ -119,9 +124,11 @@ class Host:
         self.crash_after = crash_after
         self.on_event = on_event
         self.most_events = most_events
+        self.doubts = doubts
         self.events = 0
         self.clock = now
         self.pending: list[Operation] = []
+        self.unhurried: list[Operation] = []  # wait for others that are pending
         self.in_flight: list[Operation] = []
         self.cancel_after = cancel_after
         self.cancel_requested = False
@@ -137,6 +144,7 @@ class Host:
         self.evicting = False
         self.last_seq = 0
         self.last_time = START
+        self.ahead = self.behind = 0  # how far from the truth the bounds of the time are
 
     # Effects.
 
@@ -152,7 +160,8 @@ class Host:
             demand(operation.finished_at >= self.last_time, f"time falls with event {operation}")
             self.last_time = operation.finished_at
             self.execution.mark(self.last_seq)
-        self.pending.append(operation)
+        self.pending += (*self.unhurried, operation)
+        self.unhurried.clear()
 
     def start_body(self, call: StepCall) -> None:
         key = (call.step_id, call.attempt)
@@ -179,8 +188,15 @@ class Host:
         self.cancelled.append(call)
         del self.bodies[call]
 
+    def submit_unhurried(self, operation: Operation) -> None:
+        self.submit(operation)
+        self.unhurried.append(self.pending.pop())
+
     def now(self) -> int:
-        return self.clock
+        return self.clock + self.ahead
+
+    def passed(self) -> int:
+        return self.clock - self.behind
 
     def jitter(self) -> float:
         return 0.5
@@ -205,7 +221,9 @@ class Host:
             self.evict(execution)
 
     def begin(self) -> ObservedExecution:
-        self.pending, self.in_flight, self.bodies, self.cancelled = [], [], {}, []
+        if self.doubts:
+            self.ahead, self.behind = (self.random.choice((0, 1_000, 3_000_000)) for _ in range(2))
+        self.pending, self.unhurried, self.in_flight, self.bodies, self.cancelled = [], [], [], {}, []
         history = sorted(self.rows.values(), key=lambda row: (row.completed_seq is None, row.completed_seq or 0))
         events = [row for row in history if row.completed_seq is not None]
         self.last_seq = len(events)
@@ -256,7 +274,7 @@ class Host:
         elif self.pending:
             choices.append(self.send)
         due = execution.next_due()
-        if due is not None and (due <= self.clock or not choices or chance.random() < 0.5):
+        if due is not None and (due <= self.passed() or not choices or chance.random() < 0.5):
             choices += [lambda: self.pass_time(execution, due)] * 2
         demand(choices, "the run is stuck")
         if self.bodies and chance.random() < 0.15:
@@ -315,7 +333,7 @@ class Host:
         execution.durable(count)
 
     def pass_time(self, execution: Execution, due: int) -> None:
-        self.clock = max(self.clock, due) + self.random.randrange(0, 1000)
+        self.clock = max(self.clock, due + self.behind) + self.random.randrange(0, 1000)
         execution.tick()
 
     def parked(self, execution: Execution) -> bool:
@@ -331,8 +349,8 @@ class Host:
         return True
 
     def commit_all(self) -> None:
-        self.store(self.in_flight + self.pending)
-        self.in_flight, self.pending = [], []
+        self.store(self.in_flight + self.unhurried + self.pending)
+        self.in_flight, self.unhurried, self.pending = [], [], []
 
     def store(self, operations: list[Operation]) -> None:
         store(self.rows, operations)

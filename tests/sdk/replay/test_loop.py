@@ -318,3 +318,26 @@ def test_errors_nobody_saw_are_logged_once(caplog: pytest.LogCaptureFixture) -> 
         finish(workflow, seed)
         gc.collect()
         assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [("unseen",)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("cancelled", range(5))
+def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set_live_and_replayed(cancelled: int) -> None:
+    async def naps() -> list[int]:
+        woke: list[int] = []
+
+        async def nap(number: int) -> None:
+            await asyncio.sleep(5)
+            woke.append(number)
+
+        tasks = [asyncio.create_task(nap(number)) for number in range(5)]
+        await asyncio.sleep(1)
+        tasks[cancelled].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return woke
+
+    in_order = ("completed", str([number for number in range(5) if number != cancelled]).encode())
+    live, host = finish(naps)
+    assert live == in_order
+    replayed, again = finish(naps, rows=dict(host.rows))
+    assert replayed == in_order
+    assert again.events == 0

@@ -136,7 +136,7 @@ def ticks_are_no_events(patch: Patch) -> None:
         now = max(self._effects.now(), self.loop.now)
         if self.loop.first_due(now) is not None:
             self.loop.now = now
-            self.loop.fire_due()
+            self.loop.fire_due(now)
             self.loop.drain()
         self._settle()
 
@@ -150,7 +150,7 @@ def derive_ticks_from_timestamps(patch: Patch) -> None:
         assert event.finished_at is not None
         while (due := self.loop.next_due()) is not None and due <= event.finished_at:
             self.loop.now = max(self.loop.now, due)
-            self.loop.fire_due()
+            self.loop.fire_due(self.loop.now)
             self.loop.drain()
         if event.kind is not StepKind.SLEEP:
             replay(self, event)
@@ -182,7 +182,7 @@ def a_tick_with_nothing_due_is_recorded(patch: Patch) -> None:
     tick = Execution.tick
 
     def always(self: Execution) -> None:
-        if self.loop.next_due() is not None and self.loop.first_due(self._effects.now()) is None:
+        if self.loop.next_due() is not None and self.loop.first_due(self._effects.passed()) is None:
             now = self._next_event()
             self._submit(
                 CompleteStep(

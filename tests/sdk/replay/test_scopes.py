@@ -80,7 +80,7 @@ async def _await(call: Coroutine[Any, Any, Any]) -> Any:
         (named_by_task, ["charge/charge", "first/charge", "second#2/charge", "second/charge"]),
         (named_in_a_group, ["a%2Fb%231/charge", "charge/charge"]),
         (nested, ["charge/charge", "outer/charge#2/charge", "outer/charge/charge"]),
-        (slept, ["@sleep", "@sleep#2", "charge/charge", "sleep/@sleep"]),
+        (slept, ["@begin", "@sleep", "@sleep#2", "charge/charge", "sleep/@sleep"]),
         (renamed, ["charge#3/charge", "charge/charge", "last/charge", "middle/charge"]),
         (made_here_and_awaited_there, ["charge", "charge#2"]),
     ],

@@ -19,12 +19,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from kagzi.api.operations import BirthLease, StartRun
-from kagzi.api.workers import Claim, Poll
-from kagzi.core.instant import Instant, Span
+from kagzi.api.workers import Claim, Poll, Polled
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.interruption import seen_through
 
 _FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
+
+
+class Born(Struct, frozen=True):
+    """Runs that were born for a poll."""
+
+    now: Instant  # the database's time when the first of them was
+    since: float  # by the loop's clock, when a place was first kept for one: the database was asked later than that
+    claims: tuple[Claim, ...]
+
+    def polled(self, came: float) -> Polled:
+        """The answer to the poll, which came at this time of the loop."""
+        return Polled(now=self.now, claims=self.claims, waited=round((self.since - came) * SECOND))
 
 
 class Births:
@@ -40,6 +54,8 @@ class Births:
         self._reserved = 0
         self._claims: dict[str, Claim] = {}
         self._now: Instant = 0
+        self._since = 0.0
+        self._loop = asyncio.get_running_loop()
         self._arrived = arrived
         self._settled: asyncio.Future[None] | None = None
 
@@ -49,6 +65,8 @@ class Births:
         types = self._types
         if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
             return None
+        if self._reserved == 0 and not self._claims:
+            self._since = self._loop.time()
         self._reserved += 1
         length = self._lease if start.lease_length is None else start.lease_length
         return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self.number)
@@ -67,13 +85,13 @@ class Births:
         """Refuses further runs."""
         self._room = 0
 
-    async def collect(self) -> tuple[Instant, tuple[Claim, ...]]:
-        """Closes, and returns the time and the runs once none is being stored any more. A caller that is cancelled
-        meanwhile waits for that, too: so nothing is born for a worker after it has left."""
+    async def collect(self) -> Born:
+        """Closes, and returns the runs once none is being stored any more. A caller that is cancelled meanwhile waits
+        for that, too: so nothing is born for a worker after it has left."""
         self.close()
         if self._reserved:
             await seen_through(self._all_settled())
-        return self._now, tuple(self._claims.values())
+        return Born(self._now, self._since, tuple(self._claims.values()))
 
     def _refuses(self) -> bool:
         """Whether a run that comes now would have to wait for another poll: this one is about to be answered."""
@@ -82,7 +100,7 @@ class Births:
     async def _all_settled(self) -> None:
         while self._reserved:
             if self._settled is None:
-                self._settled = asyncio.get_running_loop().create_future()
+                self._settled = self._loop.create_future()
             await asyncio.shield(self._settled)  # a repeated poll waits for the same
 
     def _settle(self) -> None:

@@ -39,5 +39,5 @@ class HandBacks:
             await asyncio.wait(list(self._under_way))
 
     async def _collect(self, births: NextBirths) -> None:
-        _, claims = await births.collect()
+        claims = (await births.collect()).claims
         self.give(claims)

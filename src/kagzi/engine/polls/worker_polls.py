@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.adopters import Adopters
-from kagzi.engine.polls.births import Births, NextBirths
+from kagzi.engine.polls.births import Births, Born, NextBirths
 from kagzi.engine.polls.hand_backs import HandBacks
 from kagzi.engine.settings import EngineSettings
 from kagzi.interruption import seen_through
@@ -72,7 +72,7 @@ class WorkerPolls:
         self._under_way = 0
         self._polled_at = self._loop.time()
         self._births: Births | None = None  # of the poll that waits
-        self._handed_out: Polled | None = None  # runs born before the latest poll came, which are its answer
+        self._handed_out: Born | None = None  # runs born before the latest poll came, which are its answer
         self._next: _NextOffer | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._none_under_way: asyncio.Future[None] | None = None
@@ -85,14 +85,13 @@ class WorkerPolls:
         return not self._under_way and self._polled_at < moment
 
     async def answer(self, poll: Poll) -> Polled:
-        deadline = self._loop.time() + poll.wait / SECOND
-        self._polled_at = self._loop.time()
+        came = self._polled_at = self._loop.time()
         number = 0 if self._latest is None else self._latest.number
         if poll.number < number:
             return self._nothing()  # a straggler; the worker has long gone on
         if poll.number == number:
             if self._handed_out is not None:
-                return self._handed_out
+                return self._handed_out.polled(came)
             self._dirty = True  # a repeat: what it claimed the first time is in the database
         else:
             self._latest = poll
@@ -101,7 +100,7 @@ class WorkerPolls:
             self._release()  # a poll that still waits has been given up
         self._under_way += 1
         try:
-            polled = await self._take_born(poll) or await self._look(poll, deadline)
+            polled = await self._take_born(poll, came) or await self._look(poll, came)
         finally:
             self._end_poll()
         if self._adopts(poll):
@@ -145,10 +144,11 @@ class WorkerPolls:
 
     # The life of a poll.
 
-    async def _look(self, poll: Poll, deadline: float) -> Polled:
+    async def _look(self, poll: Poll, came: float) -> Polled:
+        deadline = came + poll.wait / SECOND
         while not self.left:
             if self._dirty:
-                polled = await self._claim(poll)
+                polled = await self._claim(poll, came)
                 if polled is None or polled.claims:
                     return polled or self._nothing()
             seconds = deadline - self._loop.time()
@@ -157,12 +157,12 @@ class WorkerPolls:
             if self._next is not None and self._next.births.number > poll.number and self._next.births.any:
                 return self._nothing()  # so that the worker comes for them
             if not self._dirty:
-                polled = await self._wait_for_births(poll, seconds)
+                polled = await self._wait_for_births(poll, seconds, came)
                 if polled is not None:
                     return polled
         return self._nothing()
 
-    async def _claim(self, poll: Poll) -> Polled | None:
+    async def _claim(self, poll: Poll, came: float) -> Polled | None:
         """Claims what is due now. Returns None if the worker has no slot left, because runs were born in them."""
         limit = min(poll.limit, self._around.settings.claim_limit)
         worker = self._around.adopters.attached(poll.namespace, poll.worker_id)
@@ -172,6 +172,7 @@ class WorkerPolls:
             if limit <= 0:
                 return None
             self._dirty = False
+            waited = round((self._loop.time() - came) * SECOND)
             try:
                 # To its end: a repeat of this poll, or the worker's leaving, has to find what it has claimed.
                 polled = await seen_through(self._around.claim(replace(poll, limit=limit)))
@@ -181,12 +182,12 @@ class WorkerPolls:
             if len(polled.claims) >= limit:
                 self.wake()  # there may be more, also for another poll of this worker that waits
             self._around.claimed(self.queues, polled, poll.worker_id)
-            return polled
+            return replace(polled, waited=waited)
         finally:
             if worker is not None:
                 worker.claimed()
 
-    async def _wait_for_births(self, poll: Poll, seconds: float) -> Polled | None:
+    async def _wait_for_births(self, poll: Poll, seconds: float, came: float) -> Polled | None:
         """Waits until there may be something to claim, or returns runs that were born for this poll."""
         if not self._adopts(poll):
             await self._wait(seconds)
@@ -200,8 +201,8 @@ class WorkerPolls:
             await self._wait(seconds)
         finally:
             withdraw()
-            now, claims = await births.collect()
-        return Polled(now=now, claims=claims) if claims else None
+            born = await births.collect()
+        return born.polled(came) if born.claims else None
 
     async def _wait(self, seconds: float) -> None:
         """Returns when the polls are woken or released, or the time is over."""
@@ -245,7 +246,7 @@ class WorkerPolls:
             offer = self._next = _NextOffer(births, withdraw, timer)
         offer.births.widen(room, around.settings.claim_limit)
 
-    async def _take_born(self, poll: Poll) -> Polled | None:
+    async def _take_born(self, poll: Poll, came: float) -> Polled | None:
         """Returns what was born for this poll before it came."""
         offer = self._next
         if offer is None or poll.number < offer.births.number:
@@ -255,22 +256,22 @@ class WorkerPolls:
             return None
         offer.end()
         try:
-            now, claims = await offer.births.collect()
+            born = await offer.births.collect()
         except asyncio.CancelledError:
             if self._under_way == 1:  # else the poll was repeated, and they are for the repeat
                 self.give_up_next()
             raise
         if self._handed_out is not None and self._latest is not None and self._latest.number == poll.number:
-            return self._handed_out  # to the same poll, which was repeated
+            return self._handed_out.polled(came)  # to the same poll, which was repeated
         if self._next is not offer:
             return None  # it was given up meanwhile: what is handed back nobody may drive under this token
         self._next = None
-        if not claims:
+        if not born.claims:
             return None
         # It may have less room than it had: runs that waited in its memory have taken their slots back.
-        self._around.hand_backs.give(claims[poll.limit :])
-        self._handed_out = Polled(now=now, claims=claims[: poll.limit])
-        return self._handed_out
+        self._around.hand_backs.give(born.claims[poll.limit :])
+        self._handed_out = replace(born, claims=born.claims[: poll.limit])
+        return self._handed_out.polled(came)
 
     def _adopts(self, poll: Poll) -> bool:
         """Whether runs may be born for the polls of this worker. One in this process adopts them itself."""

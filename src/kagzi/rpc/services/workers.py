@@ -96,7 +96,8 @@ class WorkerService(UnaryCalls):
         poll = replace(poll, wait=self._host.wait_span(poll.wait, call))
         # Should the worker go away meanwhile, it repeats its poll, or its next heartbeat gives these runs back.
         polled = await self._host.unless_closing(lambda: self._workers.poll(poll))
-        return pb.PollTasksResponse(now_us=polled.now, claims=claims_to_wire(polled.claims, self._kept))
+        claims = claims_to_wire(polled.claims, self._kept)
+        return pb.PollTasksResponse(now_us=polled.now, claims=claims, waited_us=polled.waited)
 
     async def GetHistory(self, request: pb.GetHistoryRequest, call: Call) -> pb.GetHistoryResponse:  # noqa: ARG002
         namespace = namespace_of(request.namespace)

@@ -10,8 +10,11 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 4.  A body starts only when every operation submitted before its request is durable.
 5.  The end of the run is submitted last, and nothing after it.
 6.  A tick is an event: it is recorded with its time and fires every timer due by then, in the order of due time, then
-    creation. A tick with nothing due is not recorded.
-7.  The workflow's time is that of the last event delivered, and at first the recorded start of the run.
+    creation. A tick with nothing due is not recorded. Two times are known of it, and the engine's lies between: events
+    are stamped with the later one, timers fire by the earlier one, so that none fires before its time. If that makes a
+    difference it is recorded, too.
+7.  The workflow's time is that of the last event delivered, and at first the recorded start of the run. But it begins
+    somewhat after that, and so do timers it sets at first; how much later is recorded if there are any.
 8.  Replay starts no bodies. When the last recorded event is delivered, the steps still wanted are started.
 9.  Cancelling a step needs no record: it follows from its cause. The late result is dropped.
 10. After a cancellation new bodies wait until the cancelled ones have ended: a refund must not run beside the charge.
@@ -44,7 +47,7 @@ from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
-from kagzi.core.step import CANCEL, Step, StepKind, StepStatus, step_name
+from kagzi.core.step import BEGIN, CANCEL, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
@@ -67,8 +70,16 @@ class Effects(Protocol):
         """The body's result is no longer wanted: cancel it, and report its end by `body_ended`."""
         ...
 
+    def submit_unhurried(self, operation: Operation) -> None:
+        """The same, but it may wait until another one is handed over."""
+        ...
+
     def now(self) -> Instant:
-        """The engine's time: that of the claim plus what has passed since."""
+        """The engine's time, at the latest that it can be."""
+        ...
+
+    def passed(self) -> Instant:
+        """The engine's time, at the earliest that it can be: what is due by then is surely due."""
         ...
 
     def jitter(self) -> float: ...
@@ -196,7 +207,7 @@ class Execution:
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         with self.loop:
-            self.loop.drain()
+            self._set_off()
             while self._events and not self._main.done():
                 self._replay(self._events.popleft())
         self.replaying = False
@@ -208,6 +219,27 @@ class Execution:
         if cancel:
             self._deliver_cancel()
         self._settle()
+
+    def _set_off(self) -> None:
+        """Run the workflow function until it waits for the first time."""
+        loop, zero, main = self.loop, self.loop.now, self._main
+        assert main is not None
+        first = self._events[0] if self._events else None
+        noted = first is not None and first.step_id == BEGIN and first.kind is StepKind.SIGNAL
+        if first is None:
+            loop.late = max(0, self._effects.now() - zero)
+        elif noted:
+            self._events.popleft()
+            loop.late = (first.finished_at or zero) - zero
+        loop.drain()
+        late, loop.late = loop.late, 0
+        if noted:
+            self._next_event(zero + late)
+        elif first is None and loop.next_due() is not None and not main.done():
+            # Only now, when bodies have been asked for: none of them has to wait until this is durable.
+            self._next_event(zero + late)
+            self._submitted += 1
+            self._effects.submit_unhurried(self._marked(BEGIN, StepKind.SIGNAL, zero))
 
     def cancel(self) -> None:
         """Somebody has asked for the run to end: the workflow function gets a CancelledError where it waits."""
@@ -297,12 +329,14 @@ class Execution:
         """Time has passed: fire timers that are due, start attempts whose time has come."""
         if self.loop.evicting:
             return
-        now = max(self._effects.now(), self.loop.now)
-        timer = self.loop.first_due(now)
+        passed = self._effects.passed()
+        timer = self.loop.first_due(passed)
         if timer is not None:
-            self._next_event(now)
-            self._mark(timer.step_id, StepKind.SLEEP, timer.created_at)
-            self.loop.fire_due()
+            now = self._next_event()
+            self.loop.fire_due(passed)
+            due = self.loop.next_due()
+            early = now - passed if due is not None and due <= now else 0
+            self._mark(timer.step_id, StepKind.SLEEP, timer.created_at, early)
             self.loop.drain()
         self._settle()
 
@@ -506,7 +540,7 @@ class Execution:
         self._seq = event.completed_seq
         self.loop.now = event.finished_at
         if event.kind is StepKind.SLEEP:
-            self.loop.fire_due()
+            self.loop.fire_due(event.finished_at - int(event.output or 0))
         elif event.kind is StepKind.SIGNAL and event.step_id == CANCEL:
             self._tell_cancelled()
         else:
@@ -551,20 +585,22 @@ class Execution:
         self.cancelled = True
         self._main.cancel()
 
-    def _mark(self, step_id: str, kind: StepKind, since: Instant) -> None:
+    def _mark(self, step_id: str, kind: StepKind, since: Instant, early: Span = 0) -> None:
         """Record an event that is no step of its own."""
+        self._submit(self._marked(step_id, kind, since, early))
+
+    def _marked(self, step_id: str, kind: StepKind, since: Instant, early: Span = 0) -> CompleteStep:
         # Code that was changed under the run can come to the name of an older tick once more, and a sleep may be called
         # `cancel`. Both are kept: a row that is taken is not written again, and the event would be lost.
         attempt = self._ticks[step_id] = self._ticks.get(step_id, 0) + 1
-        self._submit(
-            CompleteStep(
-                step_id=step_id,
-                attempt=attempt,
-                kind=kind,
-                completed_seq=self._seq,
-                started_at=since,
-                finished_at=self.loop.now,
-            )
+        return CompleteStep(
+            step_id=step_id,
+            attempt=attempt,
+            kind=kind,
+            completed_seq=self._seq,
+            started_at=since,
+            finished_at=self.loop.now,
+            output=b"%d" % early if early else None,
         )
 
     def _see(self, call: StepCall, event: Step) -> None:
@@ -710,8 +746,8 @@ class Execution:
         wanted = self._wanted
         retrying = self._retrying
         if retrying:
-            now = self._effects.now()
-            while retrying and retrying[0][0] <= now:
+            passed = self._effects.passed()
+            while retrying and retrying[0][0] <= passed:
                 wanted.append(heappop(retrying)[2])
         while wanted:
             call = wanted[0]

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from msgspec import Struct
 
-from kagzi.core.instant import NEVER, SECOND, Instant
+from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.scope import Scope
 from kagzi.sdk.replay.unawaited import Unawaited, unstarted
@@ -153,6 +153,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
         self.execution = execution
         self.now = now
+        self.late: Span = 0  # how much later than `now` timers that are set now begin to run
         self.root = Scope(None, "")
         self.evicting = False
         self.unawaited = Unawaited(self)
@@ -232,9 +233,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         due_at = self.next_due()
         return self._timers[0] if due_at is not None and due_at <= now else None
 
-    def fire_due(self) -> None:
-        """Make all timers that are due by the loop's time ready, in the order of (due time, creation)."""
-        while (timer := self.first_due(self.now)) is not None:
+    def fire_due(self, by: Instant) -> None:
+        """Make all timers that are due by then ready, in the order of (due time, creation)."""
+        while (timer := self.first_due(by)) is not None:
             heappop(self._timers)
             self._ready.append(timer)
 
@@ -331,7 +332,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self.refuse()
         self._created += 1
         step_id = self.current_scope().identity("@" + name)
-        due_at = when * SECOND
+        due_at = when * SECOND + self.late
         timer = Timer(
             callback,
             args,

@@ -32,6 +32,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
 from kagzi.errors import InvalidRequest, KagziError, VersionMismatch
 from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.worker.engine_clock import Bounds
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.worker import Worker
@@ -49,7 +50,7 @@ RECHECK: Span = 300 * SECOND
 class Attempt:
     trace: RunSpan | None = None  # of a `TracedAttempt`
 
-    def __init__(self, worker: Worker, claim: Claim, now: Instant, leased_at: Span) -> None:
+    def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
         self.run_id = claim.run_id
         self.token = claim.token
         self.workflow = claim.workflow_type
@@ -62,9 +63,12 @@ class Attempt:
         self._worker = worker
         self._monotonic = worker.monotonic
         self._safe_span = claim.lease * 5 // 6
-        self._clock_offset = now - worker.monotonic()
+        self._ahead = bounds.high
+        # Timers that others have set were stamped by other clocks; those that are all set here count by one.
+        self._surely_ahead = bounds.low if claim.history else bounds.high
         self._outbox: list[Operation] = []
         self.submit = self._outbox.append
+        self._unhurried = 0  # of these, the first so many wait for another that goes along
         self._in_flight = 0
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
         self._unstorable = False  # what it did was refused, so the run fails
@@ -73,6 +77,10 @@ class Attempt:
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution, beside `submit`.
+
+    def submit_unhurried(self, operation: Operation) -> None:
+        self._outbox.append(operation)
+        self._unhurried = len(self._outbox)
 
     def start_body(self, call: StepCall) -> None:
         worker = self._worker
@@ -91,7 +99,10 @@ class Attempt:
         self._worker.bodies.cancel(call)
 
     def now(self) -> Instant:
-        return self._clock_offset + self._monotonic()
+        return self._ahead + self._monotonic()
+
+    def passed(self) -> Instant:
+        return self._surely_ahead + self._monotonic()
 
     def jitter(self) -> float:
         return self._worker.ids.jitter()
@@ -140,7 +151,7 @@ class Attempt:
     ) -> None:
         self.execution = execution
         execution.begin(workflow, encode_result, cancel=self.cancelling)
-        if execution.idle and (due := execution.next_due()) is not None and due <= self.now():
+        if execution.idle and (due := execution.next_due()) is not None and due <= self.passed():
             # It has slept, and was claimed because that is over. Were it to wait for that once more, it would lend its
             # slot, and the worker ask for a run that it has no place for when this one goes on.
             execution.tick()
@@ -220,7 +231,7 @@ class Attempt:
             self._wait(execution)
         else:
             self._watch_timers(execution)
-        if self._outbox:
+        if len(self._outbox) > self._unhurried:
             self._flush()
 
     def _final_operation(self, execution: Execution) -> Operation:
@@ -242,13 +253,14 @@ class Attempt:
 
     def _wait(self, execution: Execution) -> None:
         due = execution.next_due()
-        now = self.now()
-        if due is not None and due - now <= SHORT_WAIT and self._worker.slots.lend(self):
+        if due is not None and due - self.passed() <= SHORT_WAIT and self._worker.slots.lend(self):
             self._set_timer(due, self._due)
             return
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
-        self._end(ParkRun(available_at=due if due is not None else now + RECHECK, inbox_seq=self.claim.inbox_seq))
+        self._end(
+            ParkRun(available_at=due if due is not None else self.now() + RECHECK, inbox_seq=self.claim.inbox_seq)
+        )
 
     def _watch_timers(self, execution: Execution) -> None:
         """Timers fire beside running bodies too: a timeout around a step, a sleep beside one, a retry."""
@@ -261,7 +273,7 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = due
-        self._timer = self._worker.loop.call_later(max(due - self.now(), 0) / SECOND, callback)
+        self._timer = self._worker.loop.call_later(max(due - self.passed(), 0) / SECOND, callback)
 
     def _ring(self) -> None:
         self._timer = None
@@ -298,6 +310,7 @@ class Attempt:
             return
         operations = tuple(self._outbox)
         self._outbox.clear()
+        self._unhurried = 0
         self._in_flight = len(operations)
         chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
         self._worker.commit(chunk).then(self._committed)

@@ -16,9 +16,10 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Claim
 from kagzi.core.failure import Failure
-from kagzi.core.instant import Instant, Span
+from kagzi.core.instant import Span
 from kagzi.sdk.replay.execution import Execution, StepCall
 from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.tracing import RunSpan
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ _ENDS: Final[dict[type[Operation], str]] = {
 class TracedAttempt(Attempt):
     trace: RunSpan
 
-    def __init__(self, worker: Worker, claim: Claim, now: Instant, leased_at: Span, tracer: Tracer) -> None:
-        super().__init__(worker, claim, now, leased_at)
+    def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span, tracer: Tracer) -> None:
+        super().__init__(worker, claim, bounds, leased_at)
         self._reason: str | None = None  # why the run was let go of before its time
         self.trace = RunSpan(
             tracer,

@@ -43,9 +43,9 @@ from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
+from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
 from kagzi.sdk.worker.headstart import Headstart
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
-from kagzi.sdk.worker.leases import LeaseClock
 from kagzi.sdk.worker.refusals import Refusals
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.suspects import Suspects
@@ -126,14 +126,14 @@ class Worker:
         self.loop: asyncio.AbstractEventLoop
         self._engine = engine
         self.commit = engine.workers.commit
-        self._attempt: Callable[[Worker, Claim, Instant, Span], Attempt] = Attempt
+        self._attempt: Callable[[Worker, Claim, Bounds, Span], Attempt] = Attempt
         self._registry = registry
         self._namespace = namespace
         self._types = registry.workflow_types()
         self._make_heart = heart
         self._heart: Heart | None = None
         self._held: dict[str, Attempt] = {}
-        self._lease_clock = LeaseClock()
+        self._engine_clock = EngineClock()
         self._reserved_at: dict[str, Span] = {}  # by the token of the lease
         self._confirming: set[asyncio.Task[None]] = set()
         self._heard = 0
@@ -330,9 +330,11 @@ class Worker:
             self._log.info("polling works again after %d failures", failures)
         self._refusals.answered()
         self._backlog = len(polled.claims) >= poll.limit
-        leased_at = self._lease_clock.given_at(sent, polled.now, self.monotonic())
         room = max(0, self.slots.room)
-        attempts = [self._hold(claim, polled.now, leased_at) for claim in polled.claims]
+        attempts = []
+        if polled.claims:
+            bounds = self._engine_clock.heard(sent, polled.now, self.monotonic(), polled.waited)
+            attempts = [self._hold(claim, bounds, polled.now - bounds.high) for claim in polled.claims]
         # Only now: a heartbeat that has heard of this poll and does not list its runs gives them away.
         self._heard = poll.number
         if len(attempts) > room:
@@ -346,13 +348,13 @@ class Worker:
             elif len(self._held) == len(attempts):
                 await self._headstart.of(attempts)
 
-    def _hold(self, claim: Claim, now: Instant, leased_at: Span) -> Attempt:
+    def _hold(self, claim: Claim, bounds: Bounds, leased_at: Span) -> Attempt:
         old = self._held.pop(claim.run_id, None)
         if old is not None:
             # Our own lease ran out and we claimed the run again before we noticed.
             old.abandon("it was claimed again")
         self.slots.take()
-        attempt = self._held[claim.run_id] = self._attempt(self, claim, now, leased_at)
+        attempt = self._held[claim.run_id] = self._attempt(self, claim, bounds, leased_at)
         if claim.lease // 3 < self._pace and self._heart is not None:
             self._pace = claim.lease // 3
             self._heart.hurry()
@@ -484,9 +486,8 @@ class Worker:
 
     def adopt(self, claim: Claim, now: Instant) -> None:
         self.slots.reserved -= 1
-        received = self.monotonic()
-        sent = self._reserved_at.pop(claim.token, received)
-        self._begin_all([self._hold(claim, now, self._lease_clock.given_at(sent, now, received))])
+        bounds = self._engine_clock.heard(self._reserved_at.pop(claim.token), now, self.monotonic())
+        self._begin_all([self._hold(claim, bounds, now - bounds.high)])
 
     def decline(self, lease: BirthLease) -> None:
         self._reserved_at.pop(lease.token, None)
@@ -528,7 +529,8 @@ class Worker:
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
         self._refusals.answered()
-        self._lease_clock.heard(at, answer.now)
+        if answer.now:
+            self._engine_clock.heard(at, answer.now, self.monotonic())
         lost = set(answer.lost)
         for run_id, token in sent.held:
             attempt = self._held.get(run_id)

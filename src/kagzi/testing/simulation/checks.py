@@ -37,7 +37,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
-from kagzi.core.instant import Instant
+from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import CANCEL, StepKind, StepStatus, step_name
 from kagzi.store.sqlite.store import SqliteStore
@@ -102,6 +102,8 @@ class RunRow(Struct):
     tokens: list[str] = []  # every token the run was claimed under, oldest first
 
 
+# Delayed both ways, between processes that are paused or blocked.
+_LONGEST_CALL = 60 * SECOND
 # No run of the workload needs nearly as many claims.
 MOST_EXECUTIONS = 60
 
@@ -295,14 +297,21 @@ class Checker:
                 self._check_step(new, step, now)
 
     def _check_step(self, run: RunRow, step: StepRow, now: Instant) -> None:
-        if step.finished_at is not None and step.finished_at > now:
+        # A worker stamps the latest time that it can be, as far as it knows: it errs by what its calls take.
+        if step.finished_at is not None and step.finished_at > now + _LONGEST_CALL:
             raise self._wrong(run.run_id, f"has {step.step_id} ending in the future")  # (7)
+        if step.finished_at is not None and step.finished_at < step.started_at:
+            raise self._wrong(run.run_id, f"has {step.step_id} ending before it began")
         if step.kind is not StepKind.FUNCTION:
             return
         name = step_name(step.step_id)
         if step.attempt > ATTEMPTS[name]:
             raise self._wrong(run.run_id, f"has attempt {step.attempt} of {name}")  # (5)
-        ended = self._world.ledger.ended.get((run.run_id, step.step_id, step.attempt), set())
+        body = (run.run_id, step.step_id, step.attempt)
+        ended = self._world.ledger.ended.get(body, set())
+        ended_at = self._world.ledger.ended_at.get(body)
+        if step.status is StepStatus.COMPLETED and (step.finished_at or 0) < (ended_at or 0):
+            raise self._wrong(run.run_id, f"has {step.step_id} ending before its body did")
         if step.status is StepStatus.COMPLETED and "returned" not in ended:
             raise self._wrong(run.run_id, f"has a result of {step.step_id}, whose body never returned")
         if step.status is StepStatus.FAILED and "raised" not in ended:

@@ -130,7 +130,7 @@ class _Replay(Execution):
     def _replay(self, event: Step) -> None:
         if event.kind is StepKind.SLEEP:
             assert event.finished_at is not None
-            if self.loop.first_due(event.finished_at) is None:
+            if self.loop.first_due(event.finished_at - int(event.output or 0)) is None:
                 self.unasked.append(event.step_id)
         elif event.kind is not StepKind.SIGNAL and event.step_id not in self._waiting:
             self.unasked.append(event.step_id)
@@ -153,7 +153,13 @@ class _Reader:
     def cancel_body(self, call: StepCall) -> None:
         """There is none."""
 
+    def submit_unhurried(self, operation: Operation) -> None:
+        self.operations.append(operation)
+
     def now(self) -> Instant:
+        return 0
+
+    def passed(self) -> Instant:
         return 0
 
     def jitter(self) -> float:

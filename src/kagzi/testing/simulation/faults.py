@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from kagzi.core.instant import SECOND, Span
 from kagzi.engine.settings import EngineSettings
+from kagzi.testing.simulation.process import Process
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
@@ -31,11 +32,14 @@ class Fault(StrEnum):
     DROP = "call dropped"
     LOSE = "answer lost"
     DELAY = "call delayed"
+    SLOW_ANSWER = "answer delayed"
+    SLOW_HEARTBEAT = "heartbeat or its answer slow"
+    BLOCK = "event loop blocked while heartbeats went on"
     LATE = "call took effect after its caller gave up"
     REPEAT = "call arrived twice"
     NOTIFICATION_LOST = "notification lost"
     NOTIFICATIONS_DEAD = "no notifications at all"
-    SKEW = "clock of one process set forward"
+    SKEW = "clock of one process set"
     DRAIN = "worker drained and replaced"
     LEAVE = "process stopped in order"
     TINY_LEASE = "lease of one second"
@@ -52,6 +56,7 @@ class Weather(Struct, frozen=True, kw_only=True):
     drop: float = 0.0
     lose: float = 0.0
     delay: float = 0.0
+    slow_heartbeats: float = 0.0
     late: float = 0.0
     repeat: float = 0.0
     lost_notifications: float = 0.0
@@ -67,6 +72,7 @@ _TROUBLES = (
     Fault.CRASH,
     Fault.PAUSE,
     Fault.HICCUP,
+    Fault.BLOCK,
     Fault.PARTITION,
     Fault.SKEW,
     Fault.DRAIN,
@@ -83,6 +89,7 @@ def draw_weather(random: Random) -> Weather:
         drop=rate(0.06),
         lose=rate(0.06),
         delay=rate(0.1),
+        slow_heartbeats=rate(0.5),
         late=rate(0.03),
         repeat=rate(0.1),
         lost_notifications=rate(0.5),
@@ -118,6 +125,7 @@ class Nemesis:
             Fault.CRASH: self._crash,
             Fault.PAUSE: self._pause,
             Fault.HICCUP: self._hiccup,
+            Fault.BLOCK: self._block,
             Fault.PARTITION: self._partition,
             Fault.SKEW: self._skew,
             Fault.DRAIN: self._drain,
@@ -148,18 +156,21 @@ class Nemesis:
 
     def _pause(self) -> None:
         lease = self._world.settings.lease / SECOND
-        self._stop(Fault.PAUSE, lease * self._random.uniform(1.1, 3.0))
+        self._stop(Fault.PAUSE, lease * self._random.uniform(1.1, 3.0), Process.pause)
 
     def _hiccup(self) -> None:
-        self._stop(Fault.HICCUP, self._random.uniform(0.01, 0.9))
+        self._stop(Fault.HICCUP, self._random.uniform(0.01, 0.9), Process.pause)
 
-    def _stop(self, fault: Fault, seconds: float) -> None:
+    def _block(self) -> None:
+        self._stop(Fault.BLOCK, self._random.uniform(0.3, 6.0), Process.block)
+
+    def _stop(self, fault: Fault, seconds: float, stop: Callable[[Process], None]) -> None:
         world, node = self._world, self._random.choice(self._world.nodes)
         process = node.process
         if not process.alive or process.loop.paused:
             return
         world.happened(fault, f"{process.name} for {seconds:.3f} s")
-        process.pause()
+        stop(process)
         world.host.call_later(seconds, self._go_on, process, process.lives)
 
     def _go_on(self, process: object, life: int) -> None:
@@ -184,7 +195,7 @@ class Nemesis:
 
     def _skew(self) -> None:
         world, node = self._world, self._random.choice(self._world.nodes)
-        seconds = self._random.choice((1, 60, 3600))
+        seconds = self._random.choice((-3600, -60, -1, 1, 60, 3600))
         world.happened(Fault.SKEW, f"{node.process.name} by {seconds} s")
         node.process.clock.skew += seconds * SECOND
 

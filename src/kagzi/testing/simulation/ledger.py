@@ -7,10 +7,10 @@ looked at, never believed alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus, step_name
 from kagzi.sdk.worker.bodies import CANCEL_GRACE, current_step
@@ -73,6 +73,8 @@ class Ledger:
         self._seen: set[tuple[str, str, int, str]] = set()
         self._active: dict[tuple[str, str], list[Visit]] = {}  # by (run, token)
         self.ended: dict[Body, set[str]] = {}
+        self.ended_at: dict[Body, Instant] = {}  # by the engine's clock, for the first time
+        self._waits: dict[tuple[str, str, int], Instant] = {}
         self.bodies = 0
 
     def enter(self, process: Process, position: int) -> Visit:
@@ -107,9 +109,26 @@ class Ledger:
         active = self._active.get((visit.run_id, visit.token), [])
         if visit in active:
             active.remove(visit)
-        self.ended.setdefault((visit.run_id, visit.step_id, visit.attempt), set()).add(how)
+        body = (visit.run_id, visit.step_id, visit.attempt)
+        self.ended.setdefault(body, set()).add(how)
+        self.ended_at.setdefault(body, world.clock.now())
         if world.host.time() - visit.begun_at > world.settings.lease / SECOND:
             world.happened(Fault.SLOW_STEP)
+
+    def begin_wait(self, process: Process, run_id: str, kind: str, number: int) -> Callable[[int], None]:
+        """A workflow begins to wait; a replay is counted from when it did so first."""
+        clock = self._world.clock
+        since = self._waits.setdefault((run_id, kind, number), clock.now())
+
+        def over(milliseconds: int) -> None:
+            took = clock.now() - since
+            if took < milliseconds * SECOND // 1000:
+                raise self._world.violation(
+                    f"run {run_id} waited for {kind} {number} of {milliseconds} ms and went on after {took / 1000:g} ms"
+                    f" [{process.name}]"
+                )
+
+        return over
 
     def crash(self, visit: Visit) -> None:
         self._world.happened(Fault.POISON, f"{visit.process.name} {visit.run_id}")
@@ -147,6 +166,11 @@ class Ledger:
             before = run.steps.get((visit.step_id, visit.attempt - 1))
             if before is None or before.status is not StepStatus.FAILED:
                 raise self._wrong(visit, f"is attempt {visit.attempt}, and the failure before it is not durable")
+            ended_at = self.ended_at.get((visit.run_id, visit.step_id, visit.attempt - 1))
+            if ended_at is not None and before.retry_at is not None and before.finished_at is not None:
+                early = ended_at + before.retry_at - before.finished_at - self._world.clock.now()
+                if early > 0:
+                    raise self._wrong(visit, f"began {early / 1000:g} ms before its time")
 
     def _check_gone(self, visit: Visit) -> None:
         """A body may begin without its lease for two reasons only."""

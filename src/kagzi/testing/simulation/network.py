@@ -42,6 +42,7 @@ T = TypeVar("T")
 
 # Only these may be repeated by the network, late and unasked; the others are reads, or duties that repeat themselves.
 _REPEATABLE = frozenset({"apply", "claim", "heartbeats", "register"})
+_HEARTBEATS = frozenset({"heartbeat", "heartbeats"})
 
 
 class Network:
@@ -52,18 +53,21 @@ class Network:
         self._host = world.host
         self._ears: dict[str, tuple[ProcessLoop, Callable[..., None], Callable[..., None], Callable[..., None]]] = {}
 
-    def latency(self) -> float:
+    def latency(self, method: str = "", *, answer: bool = False) -> float:
         chance = self._random.random()
         weather = self._world.weather
         if chance < weather.delay:
-            self._world.happened(Fault.DELAY)
+            self._world.happened(Fault.SLOW_ANSWER if answer else Fault.DELAY)
             return self._random.uniform(0.05, 4.0)
+        if method in _HEARTBEATS and self._random.random() < weather.slow_heartbeats:
+            self._world.happened(Fault.SLOW_HEARTBEAT)
+            return self._random.uniform(0.1, 0.9) * self._world.settings.lease / SECOND
         return 0.0002 + 0.003 * chance * chance
 
     # Calls to the store.
 
     def ask(self, process: Process, method: str, args: tuple[Any, ...]) -> asyncio.Future[Any]:
-        loop = process.loop
+        loop = _running(process)
         future: asyncio.Future[Any] = loop.create_future()
         if not loop.alive:
             return future  # nobody will ever answer
@@ -76,7 +80,7 @@ class Network:
             self._refuse(loop, future, f"{method} got no answer in time")
             self._host.call_later(self._random.uniform(0.5, 6.0), self._arrive, loop, None, method, args)
         else:
-            self._host.call_later(self.latency(), self._arrive, loop, future, method, args)
+            self._host.call_later(self.latency(method), self._arrive, loop, future, method, args)
             if method in _REPEATABLE and self._random.random() < weather.repeat / 2:
                 self._world.happened(Fault.REPEAT, f"{process.name} {method}")
                 # Sometimes so late that the lease under which it was made is long gone.
@@ -101,7 +105,7 @@ class Network:
             answer = run_at_once(getattr(self._store, method)(*args))
         except KagziError as error:
             if future is not None:
-                self._host.call_later(self.latency(), self._deliver, loop, future, None, error)
+                self._host.call_later(self.latency(method, answer=True), self._deliver, loop, future, None, error)
             return
         if future is None:
             return
@@ -109,7 +113,7 @@ class Network:
             self._world.happened(Fault.LOSE, f"{process.name} {method}")
             self._refuse(loop, future, f"the connection broke during {method}")
             return
-        self._host.call_later(self.latency(), self._deliver, loop, future, answer, None)
+        self._host.call_later(self.latency(method, answer=True), self._deliver, loop, future, answer, None)
 
     def _refuse(self, loop: ProcessLoop, future: asyncio.Future[Any], why: str) -> None:
         seconds = self._random.choice((0.001, 0.05, 0.5, 2.0))
@@ -412,7 +416,7 @@ class Link:
             await asyncio.sleep(self._random.uniform(0.02, 0.6))
 
     def _once(self, method: str, call: Call[T]) -> asyncio.Future[T]:
-        loop = self._process.loop
+        loop = _running(self._process)
         future: asyncio.Future[T] = loop.create_future()
         if not loop.alive:
             return future
@@ -425,7 +429,8 @@ class Link:
         if self._random.random() < weather.drop:
             self._world.happened(Fault.DROP, f"{self._process.name} {method}")
             return future
-        self._host.call_later(self._world.network.latency(), self._arrive, self._node, loop, future, method, call)
+        seconds = self._world.network.latency(method)
+        self._host.call_later(seconds, self._arrive, self._node, loop, future, method, call)
         if method != "deregister" and self._random.random() < weather.repeat:
             self._world.happened(Fault.REPEAT, f"{self._process.name} {method}")
             after = self._random.uniform(0.0, 6.0)
@@ -452,10 +457,19 @@ class Link:
         if self._random.random() < self._world.weather.lose:
             self._world.happened(Fault.LOSE, f"{loop.process.name} {method}")
             return
-        self._host.call_later(self._world.network.latency(), self._deliver, loop, future, answer, error)
+        seconds = self._world.network.latency(method, answer=True)
+        self._host.call_later(seconds, self._deliver, loop, future, answer, error)
 
     def _deliver(self, loop: ProcessLoop, future: asyncio.Future[T], answer: T | None, error: Exception | None) -> None:
         loop.call_soon(_settle, future, answer, error)
+
+
+def _running(process: Process) -> ProcessLoop:
+    """The loop of the process that makes a call: its own, or the one beside it."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ProcessLoop)
+    assert loop.process is process
+    return loop
 
 
 def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None) -> None:

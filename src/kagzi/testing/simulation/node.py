@@ -15,7 +15,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.ids import RandomIds
 from kagzi.sdk.handle import Handle
-from kagzi.sdk.worker.heartbeat import HeartbeatTask
+from kagzi.sdk.worker.heartbeat import Held, Pace, beat
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.testing.faulty import FaultyEngine
 from kagzi.testing.simulation import workload
@@ -25,6 +25,40 @@ from kagzi.testing.simulation.process import Process
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
+
+
+class _Heart:
+    """Heartbeats beside the loop of a process, as `HeartbeatThread` sends them."""
+
+    def __init__(self, process: Process, engine: Engine, held: Held) -> None:
+        self._process = process
+        self._engine = engine.sibling()
+        self._held = held
+        self._pace = Pace()
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._process.spawn_beside(self._run())
+
+    async def stop(self) -> None:
+        self._pace.stop()
+        if self._beating is not None:
+            self._beating.cancel()
+
+    def hurry(self) -> None:
+        self._pace.hurry()
+
+    async def _run(self) -> None:
+        while not self._pace.stopped:
+            try:
+                await self._engine.open()
+                break
+            except KagziError:
+                await asyncio.sleep(0.1)
+        self._beating = asyncio.ensure_future(beat(self._engine, self._held, self._pace))
+        await asyncio.wait([self._beating])
+        if not self._beating.cancelled():
+            self._beating.result()
 
 
 class Node:
@@ -46,6 +80,7 @@ class Node:
         self._queues = random.choice((("default", "other"), ("other", "default")))
 
     def start(self) -> None:
+        self.process.clock.origin = self._random.randrange(10**12)  # hosts count from when they were booted
         self.leaving = False
         self.worker = None
         self.waiting = 0
@@ -87,7 +122,7 @@ class Node:
                     adopt=self._adopts,
                     strict=True,
                 ),
-                heart=HeartbeatTask,
+                heart=lambda engine, held: _Heart(self.process, engine, held),
             )
 
         self._make_worker = make

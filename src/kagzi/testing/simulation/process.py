@@ -171,17 +171,19 @@ ProcessLoop.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]
 
 
 class SkewedClock:
-    """A process's own idea of the time of day. Lengths it measures as everybody does."""
+    """A process's own idea of the time of day, and its own count of the time since some moment. Lengths it measures as
+    everybody does."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self.skew: Span = 0
+        self.origin: Span = 0
 
     def now(self) -> Instant:
         return self._clock.now() + self.skew
 
     def monotonic(self) -> Span:
-        return self._clock.monotonic()
+        return self._clock.monotonic() + self.origin
 
 
 class Process:
@@ -197,6 +199,7 @@ class Process:
         self.resumed_at: float = -1.0
         self.loop = ProcessLoop(host, self)  # type: ignore[abstract]
         self.loop.alive = False
+        self.beside = self.loop  # the loop of the thread that sends heartbeats
         self._host = host
         self._on_trouble = on_trouble
         self._graves: list[ProcessLoop] = []
@@ -209,16 +212,21 @@ class Process:
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.lives += 1
         self.loop = ProcessLoop(self._host, self)  # type: ignore[abstract]
-        self._graves.append(self.loop)
+        self.beside = ProcessLoop(self._host, self)  # type: ignore[abstract]
+        self._graves += (self.loop, self.beside)
         self.spawn(main())
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Begin a task in this process."""
-        self._spawned.append(coroutine)
-        self.loop.call_soon(self._begin, coroutine)
+        self._begin(self.loop, coroutine)
 
-    def _begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        self.loop.create_task(coroutine).add_done_callback(self._ended)
+    def spawn_beside(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Begin a task that goes on while the loop of this process is blocked."""
+        self._begin(self.beside, coroutine)
+
+    def _begin(self, loop: ProcessLoop, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._spawned.append(coroutine)
+        loop.call_soon(lambda: loop.create_task(coroutine).add_done_callback(self._ended))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -227,13 +235,21 @@ class Process:
     def crash(self) -> None:
         """kill -9. Called from within the process itself, the caller should raise `Crash` next."""
         self.loop.kill()
+        self.beside.kill()
 
     def pause(self) -> None:
+        """SIGSTOP: nothing of it goes on."""
+        self.loop.pause()
+        self.beside.pause()
+
+    def block(self) -> None:
+        """A body keeps the event loop to itself. What runs beside it goes on."""
         self.loop.pause()
 
     def resume(self) -> None:
         self.resumed_at = self._host.time()
         self.loop.resume()
+        self.beside.resume()
 
     def bury(self) -> None:
         for loop in self._graves:

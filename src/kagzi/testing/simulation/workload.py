@@ -186,6 +186,16 @@ def position() -> int:
     return seen
 
 
+def _begin_wait(node: Node) -> Callable[[int], None]:
+    """The workflow begins to wait here; it calls what is returned with how many milliseconds that should have taken."""
+    execution = asyncio.get_running_loop().execution  # type: ignore[attr-defined]
+    loop = getattr(execution._effects, "loop", None)
+    if not isinstance(loop, ProcessLoop):
+        return lambda _: None  # the history is replayed when all is over
+    over: Callable[[int], None] = loop.process.world.ledger.begin_wait(loop.process, execution.run_id, node[0], node[1])
+    return over
+
+
 class Interpreter:
     def __init__(self) -> None:
         self._trace: list[Any] = []
@@ -222,10 +232,12 @@ class Interpreter:
 
     async def sleep(self, node: Node) -> Any:
         before = from_datetime(kagzi.now())
+        wait = _begin_wait(node)
         if node[1] % 2:
             await asyncio.sleep(node[2] / 1000)
         else:
             await kagzi.sleep(f"nap {node[1]}", node[2] / 1000)
+        wait(node[2])
         after = from_datetime(kagzi.now())
         self._trace.append([before, after])
         return ["slept", node[1], after - before >= node[2] * (SECOND // 1000)]
@@ -287,10 +299,12 @@ class Interpreter:
         return return_value
 
     async def timeout(self, node: Node) -> Any:
+        wait = _begin_wait(node)
         try:
             async with asyncio.timeout(node[2] / 1000):
                 return ["in time", await self.run(node[3])]
         except TimeoutError:
+            wait(node[2])
             return ["late", node[1]]
 
     async def race(self, node: Node) -> Any:
