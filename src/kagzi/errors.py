@@ -59,7 +59,7 @@ class PayloadTooLarge(InvalidRequest):
 
 
 class NotSerializable(InvalidRequest):
-    """A value cannot be written as JSON. Return plain data, a dataclass, or give the app a codec."""
+    """A value cannot be written as JSON, or would come back as something else. Use plain data or a dataclass."""
 
     code = "NOT_SERIALIZABLE"
 

@@ -13,7 +13,9 @@ import pytest
 
 from kagzi import Kagzi, WorkflowFailed
 from kagzi._proto.v1 import workflow_pb2 as pb
+from kagzi.api.engine import Engine
 from kagzi.api.operations import Chunk, CompleteStep, FailRun, FailStep, Operation, ParkRun
+from kagzi.connect import connect
 from kagzi.core.failure import FAILURE_BYTES
 from kagzi.core.instant import NEVER, SECOND
 from kagzi.engine.local import LocalEngine
@@ -36,8 +38,9 @@ POISON = [DEEP, CAUSES, VALUES, *DELAYS, b"\xff", b"", b'{"type":"\\ud800"}', b'
 
 
 class Ports:
-    def __init__(self, engine: LocalEngine, field: Client, http: HttpClient, url: str) -> None:
+    def __init__(self, engine: LocalEngine, remote: Engine, field: Client, http: HttpClient, url: str) -> None:
         self.engine = engine
+        self.remote = remote
         self.field = field
         self.http = http
         self.url = url
@@ -80,7 +83,10 @@ async def ports(url: str) -> AsyncIterator[Ports]:
         HttpClient(port.url) as http,
     ):
         await field.register("w")
-        yield Ports(engine, field, http, url)
+        remote = connect(f"grpc://{server.target}")
+        await remote.open()
+        yield Ports(engine, remote, field, http, url)
+        await remote.close()
 
 
 @asynccontextmanager
@@ -176,8 +182,9 @@ async def test_a_policy_that_cannot_be_read_is_refused_and_a_stored_one_is_passe
 
 
 async def _refused(ports: Ports, handle: str, operation: Operation, reason: str) -> None:
+    """In this process and over the wire, where workers of ours send their chunks."""
     run_id, _, token = handle.partition(".")
-    with pytest.raises(InvalidRequest, match=reason):
-        await ports.engine.workers.commit(
-            Chunk(namespace="default", run_id=run_id, token=token, operations=(operation,))
-        )
+    chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=(operation,))
+    for engine in (ports.engine, ports.remote):
+        with pytest.raises(InvalidRequest, match=reason):
+            await engine.workers.commit(chunk)

@@ -293,6 +293,16 @@ def test_what_the_annotation_makes_of_a_value_is_meant(annotation: Any, value: A
     signature.encode_result(value)
 
 
+def test_secrets_are_found_in_values_that_contain_themselves() -> None:
+    endless: list[Any] = []
+    endless += [endless, endless]
+    signature = Signature(function(Any), name="charge")
+    assert signature.settle_input((endless,), {})[1] == 0  # recorded by its repr, and passed as it is
+    endless.append({"a": LOGIN})
+    with pytest.raises(NotSerializable, match=r"\$\[2\]\.a\.password is a pydantic.types.SecretStr"):
+        signature.settle_input((endless,), {})
+
+
 def test_what_cannot_be_compared_is_not_refused() -> None:
     private = Excluding(kept=1)
     private._private = 7

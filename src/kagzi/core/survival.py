@@ -67,19 +67,29 @@ def loss(value: Any, copy: Any, path: str = "$") -> Loss | None:
     )
 
 
-def secrets(value: Any, path: str = "$") -> Iterator[tuple[str, Any]]:
+def secrets(value: Any) -> Iterator[tuple[str, Any]]:
     """Yields the secrets in a value with their places. In data only: what other objects hold is not written."""
-    if is_secret(value):
-        yield path, value
-    elif (names := field_names(value)) is not None:
+    seen: set[int] = set()  # data may contain itself, until somebody has tried to write it
+    ahead = [("$", value)]
+    while ahead:
+        path, part = ahead.pop()
+        if is_secret(part):
+            yield path, part
+        elif id(part) not in seen:
+            seen.add(id(part))
+            ahead.extend(reversed(list(_parts(part, path))))
+
+
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if (names := field_names(value)) is not None:
         for name in names:
-            yield from secrets(getattr(value, name, None), f"{path}.{name}")
+            yield f"{path}.{name}", getattr(value, name, None)
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from secrets(item, f"{path}.{key}")
+            yield f"{path}.{key}", item
     elif isinstance(value, _ITEMS):
         for index, item in enumerate(value):
-            yield from secrets(item, f"{path}[{index}]")
+            yield f"{path}[{index}]", item
 
 
 def is_secret(value: Any) -> bool:
