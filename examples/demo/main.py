@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -109,12 +111,13 @@ class Demo:
         bodies = Counter(line.split("\t")[0] for line in self.ledger.read_text().splitlines())
         twice = ", ".join(sorted(name for name, count in bodies.items() if count > 1))
         print(f"\nResult: {receipt}\n")
-        print(
+        told = (
             f"What just happened: process {self.killed} was killed with SIGKILL while it was packing. Process "
             f"{self.workers[1].pid} replayed the recorded steps without running them again (the card was charged "
             f"{bodies['charge_card']} time), ran the step that was cut off once more ({twice}), slept, and finished "
             f"the order. Nothing was running but Python and one SQLite file."
         )
+        print(textwrap.fill(told, min(100, shutil.get_terminal_size().columns)))
 
 
 class Teller(logging.Handler):

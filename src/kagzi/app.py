@@ -40,10 +40,12 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
+from kagzi.sdk.unserved import Unserved
+from kagzi.sdk.worker.ctrl_c import ctrl_c_calls
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
-from kagzi.settings import Loaded, Settings, load
+from kagzi.settings import Loaded, Settings, load, mask_url
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -105,6 +107,7 @@ class Kagzi(Registrar):
         self._opening: Opening | None = None
         self._owns_engine = True
         self._tracer: Tracer | None = None
+        self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
 
     @property
     def settings(self) -> Settings:
@@ -188,6 +191,11 @@ class Kagzi(Registrar):
     def _engine_here(self) -> Engine:
         return self.engine
 
+    def _place_of(self, namespace: str) -> str:
+        """Where runs live, for people."""
+        url = default_url(self.settings, make=False) if self.url is None else self.url
+        return f"namespace {namespace} of {mask_url(url)}"
+
     # Starting and finding runs.
 
     async def start_run(
@@ -236,6 +244,7 @@ class Kagzi(Registrar):
             workflow.signature.decode_result,
             self._read_payload,
             self._ids.run_id,
+            self._unserved,
             already_exists=already_exists,
             end=end,
         )
@@ -260,7 +269,15 @@ class Kagzi(Registrar):
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
         self._engine_here()  # an app that is not open says so here
         decode_result = self._read_payload if workflow is None else workflow.signature.decode_result
-        return Handle(self._engine_here, self.namespace, run_id, decode_result, self._read_payload, self._ids.run_id)
+        return Handle(
+            self._engine_here,
+            self.namespace,
+            run_id,
+            decode_result,
+            self._read_payload,
+            self._ids.run_id,
+            self._unserved,
+        )
 
     def _read_payload(self, data: bytes) -> Any:
         """Any payload of this app as plain data."""
@@ -356,6 +373,8 @@ class Kagzi(Registrar):
             def on_signal(number: int) -> None:
                 nonlocal signals
                 signals += 1
+                for worker in workers:
+                    worker.shortcut = f"{'Ctrl-C' if number == signal.SIGINT else signal.Signals(number).name} again"
                 stop.set()
                 if signals == 2:
                     logger.warning("%s again: stopping now", signal.Signals(number).name)
@@ -389,8 +408,13 @@ class Kagzi(Registrar):
             handler.addFilter(silent)
         try:
             with fewer_collections():
-                async with worker:
+                await worker.start()
+                try:
                     yield worker
+                finally:
+                    with ctrl_c_calls(worker.hurry) as shortcut:
+                        worker.shortcut = worker.shortcut or shortcut
+                        await worker.stop()
         finally:
             for handler in handlers:
                 handler.removeFilter(silent)

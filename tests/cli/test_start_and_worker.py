@@ -84,7 +84,7 @@ def test_a_worker_drains_on_sigterm(shop: Shell) -> None:
     read_until(waiting, "is stored")
     until(lambda: (shop.directory / "begun-7").exists())
     worker.send_signal(signal.SIGTERM)
-    read_until(worker, "drains: 1 runs in hand")
+    read_until(worker, "drains: 1 step still runs; up to 25s; SIGTERM again hands it back")
     assert worker.poll() is None
     (shop.directory / "go-7").touch()
     _, err = worker.communicate(timeout=60)
@@ -130,6 +130,7 @@ def test_inputs(shop: Shell) -> None:
 
 
 def test_runs_that_are_not_there(shop: Shell) -> None:
+    shop("migrate")
     for name in ("order-1", "01a1e143-ba83-701c-b5bf-b67ae6d578b3", "01a1e143"):
         done = shop("runs", "show", name)
         assert done.code == 3, done
@@ -216,6 +217,7 @@ def test_a_worker_on_another_database_is_noticed(shop: Shell) -> None:
 
 
 def test_who_sees_nothing_is_told_where(shop: Shell) -> None:
+    shop("migrate", "--url", "sqlite:///empty.db")
     for what in ("runs", "workers"):
         none = shop(what, "list", "--url", "sqlite:///empty.db", "-n", "shop")
         assert (none.code, none.out, none.err) == (0, "", f"no {what} in namespace shop of sqlite:///empty.db\n")

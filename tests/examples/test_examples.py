@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def run(script: Path, directory: Path, timeout: float = 60) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")}
+    environment["COLUMNS"] = "80"
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
         cwd=directory,
@@ -90,7 +91,10 @@ async def test_saga() -> None:
 def test_the_demo_survives_kill_9_within_thirty_seconds(tmp_path: Path) -> None:
     told = run(EXAMPLES / "demo" / "main.py", tmp_path, timeout=90)
     assert "kill -9" in told
-    assert "the card was charged 1 time" in told
-    assert "ran the step that was cut off once more (pack)" in told
+    closing = told[told.index("What just happened") :]
+    assert max(map(len, closing.splitlines())) <= 80, "it is no wider than the terminal"
+    closing = " ".join(closing.split())
+    assert "the card was charged 1 time" in closing
+    assert "ran the step that was cut off once more (pack)" in closing
     moments = [float(moment) for moment in re.findall(r"^ *([\d.]+) s ", told, re.MULTILINE)]
     assert moments[-1] < 30

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import asyncpg
 import pytest
 
-from kagzi import Kagzi
+from kagzi import Kagzi, RunStatus
 from kagzi.core.worker import WorkerEvent, WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Unavailable
@@ -166,3 +169,85 @@ async def test_an_engine_that_does_not_hear_it_does_not_hold_up_a_stop(
     async with asyncio.timeout(20):
         await stopping
     assert await site.events() == [STARTED, STOPPED]
+
+
+class Told(logging.Handler):
+    """Hears what a worker that stops waits for, and does something about it."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self._then = then
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "drains" in record.getMessage():
+            self.lines.append(record.getMessage())
+            self._then()
+
+
+@pytest.fixture
+def told() -> Iterator[Callable[[Callable[[], None]], Told]]:
+    log = logging.getLogger("kagzi.worker")
+    handlers: list[Told] = []
+
+    def make(then: Callable[[], None]) -> Told:
+        handlers.append(Told(then))
+        log.addHandler(handlers[-1])
+        return handlers[-1]
+
+    yield make
+    for handler in handlers:
+        log.removeHandler(handler)
+
+
+async def test_leaving_says_what_is_waited_for(site: Site, told: Callable[[Callable[[], None]], Told]) -> None:
+    heard = told(site.go_on.set)
+    worker = await site.start_worker(busy=True)
+    await site.stop_worker()
+    assert heard.lines == [f"worker {worker.worker_id} drains: 1 step still runs; up to 25s; Ctrl-C hands it back"]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["Ctrl-C twice", "Ctrl-C while the block is left"])
+def test_ctrl_c_hands_back_what_a_worker_waits_for(
+    tmp_path: Path, told: Callable[[Callable[[], None]], Told], before: bool
+) -> None:
+    app = Kagzi(f"sqlite:///{tmp_path / 'kagzi.db'}")
+    entered = asyncio.Event()
+    went_on = False
+
+    @app.step
+    async def hold() -> None:
+        entered.set()
+        await asyncio.sleep(600)
+
+    @app.workflow(name="order")
+    async def order() -> None:
+        await hold()
+
+    heard = told(lambda: signal.raise_signal(signal.SIGINT))
+    ids: list[str] = []
+
+    async def main() -> None:
+        nonlocal went_on
+        async with app:
+            async with app.worker(grace="10m") as worker:
+                ids.extend([worker.worker_id, (await order.start()).id])
+                await entered.wait()
+                if before:
+                    asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+                    await asyncio.sleep(600)
+            await asyncio.sleep(0)
+            went_on = True
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert not went_on
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    press = "Ctrl-C again" if before else "Ctrl-C"
+    assert heard.lines == [f"worker {ids[0]} drains: 1 step still runs; up to 10m; {press} hands it back"]
+
+    async def look() -> RunStatus:
+        async with app:
+            return await app.handle(ids[1]).status()
+
+    assert asyncio.run(look()) is RunStatus.PENDING

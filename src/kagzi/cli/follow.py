@@ -6,7 +6,6 @@ import asyncio
 import re
 import sys
 
-from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
@@ -16,8 +15,8 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import StepStatus
-from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
+from kagzi.errors import InvalidRequest, NotFound, Unavailable
+from kagzi.sdk.unserved import why_nobody_comes
 
 _LOOK = SECOND
 _AGAIN_SECONDS = 1.0
@@ -58,22 +57,11 @@ async def note_if_nobody_comes(
     engine: ManagedEngine, place: str, namespace: str, queue: str, workflow_type: str, version: str
 ) -> None:
     """Say so if no worker is there for such a run: its worker may look at another database."""
-    wanted = WorkerFilter(namespace=namespace, task_queue=queue, status=WorkerStatus.ONLINE)
-    try:
-        page = await engine.admin.list_workers(wanted, page_size=100)
-    except (PermissionDenied, Unavailable):
-        return
-    if not page.items:
-        output.note(f"no worker serves queue {queue} in {place} now; the run waits for one")
-    elif page.next is None and not any(_executes(worker, workflow_type, version) for worker in page.items):
-        output.note(
-            f"no worker of queue {queue} in {place} has workflow {workflow_type}, version {version}, now; "
-            "the run waits for one"
-        )
-
-
-def _executes(worker: Worker, workflow_type: str, version: str) -> bool:
-    return any(offered.name == workflow_type and offered.version in (None, version) for offered in worker.types)
+    why = await why_nobody_comes(
+        engine, place, namespace=namespace, queue=queue, workflow=workflow_type, version=version
+    )
+    if why is not None:
+        output.note(why)
 
 
 async def _tell(engine: Engine, found: Run, seen: set[tuple[str, int, StepStatus]]) -> None:

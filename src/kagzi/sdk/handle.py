@@ -15,6 +15,7 @@ from kagzi.core.report import places
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.errors import Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.sdk.records import Cancellation, RunRecord, StepRecord, run_record, step_record
+from kagzi.sdk.unserved import PATIENCE, Unserved
 
 R = TypeVar("R", covariant=True)
 
@@ -30,7 +31,7 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 class Handle(Generic[R]):
     """A run that was started or found. `already_exists` says that a run with this id was there before the start."""
 
-    __slots__ = ("_decode", "_end", "_engine", "_new_id", "_read", "already_exists", "id", "namespace")
+    __slots__ = ("_decode", "_end", "_engine", "_new_id", "_read", "_unserved", "already_exists", "id", "namespace")
 
     def __init__(
         self,
@@ -40,12 +41,14 @@ class Handle(Generic[R]):
         decode: Callable[[bytes], R],
         read: Callable[[bytes], Any],
         new_id: Callable[[], str],
+        unserved: Unserved,
         *,
         already_exists: bool = False,
         end: Run | None = None,
     ) -> None:
         self._engine = engine  # of the app, which refuses a use in a foreign event loop, or after its end
         self._new_id = new_id
+        self._unserved = unserved
         self._decode = decode  # the result, to its type
         self._read = read  # any payload of the run, to plain data
         self._end = end  # the finished run, once it is known
@@ -122,15 +125,18 @@ class Handle(Generic[R]):
     async def _repeat(self, *, keep_steps: bool) -> Handle[R]:
         request = RepeatRun(namespace=self.namespace, run_id=self._new_id(), of_run_id=self.id, keep_steps=keep_steps)
         started = await self._engine().workflows.repeat(request)
-        return Handle(self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id)
+        return Handle(
+            self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id, self._unserved
+        )
 
     async def _wait(self) -> Run:
         if self._end is not None:
             return self._end
         delay = 0.05
+        length = PATIENCE
         while True:
             try:
-                run = await self._engine().workflows.wait(self.namespace, self.id, _WAIT)
+                run = await self._engine().workflows.wait(self.namespace, self.id, length)
             except Unavailable:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 2.0)
@@ -138,6 +144,8 @@ class Handle(Generic[R]):
             delay = 0.05
             if run.status.finished:
                 return run
+            await self._unserved.look(run)
+            length = _WAIT
 
     def _outcome(self, run: Run) -> R:
         if run.status is RunStatus.COMPLETED:

@@ -98,6 +98,11 @@ class Bodies:
             body.cancelled.set()
             body.future.cancel()  # if no thread has taken it yet, it never runs
 
+    @property
+    def running(self) -> int:
+        """How many there are, those that were cancelled and have not ended among them."""
+        return len(self._alive)
+
     def close(self) -> None:
         if self._sweeper is not None:
             self._sweeper.cancel()

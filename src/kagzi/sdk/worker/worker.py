@@ -121,6 +121,7 @@ class Worker:
         self.monotonic = clock.monotonic
         self.settings = settings
         self.draining = False
+        self.shortcut = ""  # what to press to have `hurry` called, for people
         self.slots = Slots(settings.concurrency, self._slot_freed)
         self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads)
         self.loop: asyncio.AbstractEventLoop
@@ -182,17 +183,17 @@ class Worker:
         """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
         is_news = not self.draining  # to the engine: an operator who asks for it asks there
         self.draining = True
+        grace = self.settings.grace if grace is None else grace
+        self._tell_waited_for(grace)
         if self._leaving is not None:
             await self._leaving
         await self._take_nothing_new()
         telling: asyncio.Task[None] | None = None
-        if self._held:
-            self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
-            if is_news:
-                # Beside the draining, which waits for nobody.
-                telling = self.loop.create_task(self._say(self._engine.workers.drain, _TELL_SECONDS))
+        if self._held and is_news:
+            # Beside the draining, which waits for nobody.
+            telling = self.loop.create_task(self._say(self._engine.workers.drain, _TELL_SECONDS))
         self.loop.call_soon(self._each_held, Attempt.drain)
-        if not await self._idle_within(self.settings.grace if grace is None else grace, unless=self._hurry):
+        if not await self._idle_within(grace, unless=self._hurry):
             self.loop.call_soon(self._each_held, Attempt.hand_back)
             if not await self._idle_within(_HAND_BACK):
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
@@ -204,6 +205,16 @@ class Worker:
         if self._heart is not None:
             await self._heart.stop()
         self._log.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+
+    def _tell_waited_for(self, grace: Span) -> None:
+        """Say what this takes its time for. Loudly where that may be long, since somebody may have pressed Ctrl-C and
+        sees nothing happen."""
+        if steps := self.bodies.running:
+            still, them = ("1 step still runs", "it") if steps == 1 else (f"{steps} steps still run", "them")
+            cut_short = f"; {self.shortcut} hands {them} back" if self.shortcut else ""
+            self._log.warning("worker %s drains: %s; up to %s%s", self.worker_id, still, format_span(grace), cut_short)
+        elif self._held:
+            self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
 
     async def _say(self, words: Callable[[str], Awaitable[None]], seconds: float) -> None:
         """What the engine had better know, and can do without."""
