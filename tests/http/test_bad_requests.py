@@ -396,6 +396,7 @@ async def test_the_parameter_is_named(quick: Client, query: str, field: str) -> 
         ("POST", "/api/v1/workers/zz/drain", "worker_id"),
         ("GET", f"/api/v1/namespaces/{'x' * 256}", "namespace"),
         ("GET", "/api/v1/events?run_id=xx", "run_id"),
+        ("GET", "/api/v1/runs?status=null", "status"),
         ("GET", "/api/v1/workers?page=abc", "page"),
         ("GET", "/api/v1/namespaces?page=abc", "page"),
     ],

@@ -8,6 +8,7 @@ from typing import Final
 from kagzi.errors import InvalidRequest, PayloadTooLarge
 
 NAME_CHARACTERS = 255
+REASON_CHARACTERS = 2000
 PAYLOAD_BYTES = 2 * 1024 * 1024
 PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100

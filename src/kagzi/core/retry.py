@@ -19,7 +19,7 @@ from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest, RetryAfter
 
 UNLIMITED: Final = -1
-_MOST_ATTEMPTS: Final = 1_000_000_000
+MOST_ATTEMPTS: Final = 1_000_000_000
 _MOST_CLASSES: Final = 100
 
 ErrorClass: TypeAlias = type[BaseException] | str
@@ -57,7 +57,7 @@ class Retry:
         attempts: object = self.attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int):
             raise InvalidRequest(f"retry attempts must be a whole number, not {attempts!r:.100}")
-        if attempts != UNLIMITED and not 1 <= attempts <= _MOST_ATTEMPTS:
+        if attempts != UNLIMITED and not 1 <= attempts <= MOST_ATTEMPTS:
             raise InvalidRequest(
                 f"retry attempts must be at least 1 (the first try counts) or -1 for no end, not {attempts!r:.100}"
             )

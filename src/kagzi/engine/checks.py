@@ -21,7 +21,15 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.failure import check_failure
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
-from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_new_run_id, check_payload, check_text
+from kagzi.core.limits import (
+    NAME_CHARACTERS,
+    REASON_CHARACTERS,
+    check_id,
+    check_name,
+    check_new_run_id,
+    check_payload,
+    check_text,
+)
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.worker import WorkflowType
@@ -33,7 +41,6 @@ _TYPES: Final = 10_000
 _LABELS: Final = 64
 _CONCURRENCY: Final = 10_000
 _STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
-_REASON_CHARACTERS: Final = 2000
 _POLICY_BYTES: Final = 64 * 1024
 _SHORT_POLICY: Final = 1024
 SHORTEST_LEASE: Final = SECOND // 10
@@ -79,8 +86,8 @@ def check_instant(value: object, field: str) -> Instant:
 def check_reason(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"reason must be text, not {type(value).__name__}")
-    if len(value) > _REASON_CHARACTERS:
-        raise InvalidRequest(f"reason has {len(value):,} characters; at most {_REASON_CHARACTERS:,} are allowed")
+    if len(value) > REASON_CHARACTERS:
+        raise InvalidRequest(f"reason has {len(value):,} characters; at most {REASON_CHARACTERS:,} are allowed")
     check_text(value, "reason")
     return value
 

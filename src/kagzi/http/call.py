@@ -11,16 +11,14 @@ from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.closing import Closing
-from kagzi.core.limits import NAME_CHARACTERS
 from kagzi.http.checkups import Checkups
+from kagzi.http.fields import Name
 from kagzi.ids import IdSource
 from kagzi.metrics.exposition import Measured
 
 Q = TypeVar("Q")
 B = TypeVar("B")
 T = TypeVar("T")
-
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)]
 
 
 class Namespaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kagzi.core.limits import NAME_CHARACTERS
 from kagzi.http.events import QueueEvent, ResyncEvent, RunEvent
+from kagzi.http.fields import TEXT
 from kagzi.http.problems import MEDIA_TYPE, Problem
 from kagzi.version import __version__
 
@@ -25,7 +26,15 @@ _DESCRIPTION: Final = (
     "that was wrong if it was one."
 )
 _ID: Final = {"type": "string", "format": "uuid"}
-_NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS}
+_NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS, **TEXT}
+_GIVEN: Final = {"not": {"type": "null"}}
+# Fields of bodies that do not go together if they hold this.
+_NOT_BOTH: Final[dict[str, tuple[dict[str, Any], ...]]] = {
+    "StartBody": (
+        {"delay": _GIVEN, "start_at": _GIVEN},
+        {"input": {"not": {"const": []}}, "input_base64": _GIVEN},
+    )
+}
 _HEADERS: Final[dict[str, tuple[str, str]]] = {
     "start_run": ("Idempotency-Key", "The id of the run, if the body has none: repeating a start finds the first run."),
     "stream_events": ("Last-Event-ID", "Of the last event that was received: go on after it."),
@@ -36,6 +45,8 @@ def document(routes: Sequence[Route]) -> bytes:
     kinds = _kinds(routes)
     references, components = msgspec.json.schema_components(kinds, ref_template=_REFERENCE)
     schemas = dict(zip(kinds, references, strict=True))
+    for name, pairs in _NOT_BOTH.items():
+        components[name]["allOf"] = [{"not": {"required": list(pair), "properties": pair}} for pair in pairs]
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.about is not None:
@@ -54,7 +65,9 @@ def document(routes: Sequence[Route]) -> bytes:
             "tags": [{"name": name} for name in dict.fromkeys(route.about for route in routes if route.about)],
             "paths": paths,
             "components": {
-                "schemas": {name: schema for name, schema in components.items() if name not in _queries(routes)},
+                "schemas": {
+                    name: _with_integers(schema) for name, schema in components.items() if name not in _queries(routes)
+                },
                 "securitySchemes": {
                     "key": {
                         "type": "http",
@@ -71,6 +84,19 @@ def document(routes: Sequence[Route]) -> bytes:
             },
         }
     )
+
+
+def _with_integers(schema: Any) -> Any:
+    """Returns the schema with numbers that must be whole called integers, which in JSON may be written 3.0 as well."""
+    if isinstance(schema, list):
+        return [_with_integers(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {key: _with_integers(part) for key, part in schema.items()}
+    if parts.get("type") == "number" and parts.get("multipleOf") == 1:
+        del parts["multipleOf"]
+        parts["type"] = "integer"
+    return parts
 
 
 def _kinds(routes: Iterable[Route]) -> list[type[Struct]]:

@@ -57,7 +57,13 @@ def read_query(request: Request, kind: type[T]) -> T:
             raise BadField(name, f"{name[:100]} is given twice")
         check_field(value, name)
         given[name] = value
-    return _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
+    query = _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
+    for name, value in given.items():
+        # The word `null` is text like any other here; taken for nothing it would widen what was asked for.
+        if getattr(query, name) is None:
+            choices = _choices(kind, name)
+            raise BadField(name, f"{name}: Invalid value {value!r:.60}; there are {', '.join(choices)}")
+    return query
 
 
 def named_namespace(request: Request) -> str | None:

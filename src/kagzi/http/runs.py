@@ -24,25 +24,27 @@ from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, St
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, UUID7, check_name, check_new_run_id
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, REASON_CHARACTERS, check_name, check_new_run_id
 from kagzi.core.page import page_of
-from kagzi.core.retry import Retry
+from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
 from kagzi.errors import Conflict, NotFound
-from kagzi.http.call import Call, Name, Namespaced, Reply
+from kagzi.http.call import Call, Namespaced, Reply
+from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Timeout, When, whole
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
 from kagzi.http.problems import BadField, naming
 from kagzi.http.reading import read_json
 
 DEFAULT_QUEUE: Final = "default"
 _TOKEN: Final = 1000
-_NEW_RUN_ID: Final = {"format": "uuid", "pattern": f"^{UUID7}$"}
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?$"
+_ATTEMPTS: Final = whole(
+    "The first try counts; -1 is without end.",
+    UNLIMITED,
+    MOST_ATTEMPTS,
+    anyOf=[{"const": UNLIMITED}, {"minimum": 1, "maximum": MOST_ATTEMPTS}],
+)
 
-Length = Annotated[
-    float | str,
-    Meta(description="A length of time: seconds, or text such as `250ms`, `30s`, `1h30m`.", examples=["30s", 90]),
-]
-When = Annotated[str, Meta(description="RFC 3339 with a time zone.", extra_json_schema={"format": "date-time"})]
 Token = Annotated[str, Meta(max_length=_TOKEN, description="`next` or `prev` of another page of the same listing.")]
 PageSize = Annotated[int, Meta(ge=1, le=PAGE_SIZE, description="How many a page may hold.")]
 
@@ -95,7 +97,9 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
 class RunQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     wait: Annotated[
         str | None,
-        Meta(description="Answer when the run has finished, or after this long (at most `60s`)."),
+        Meta(
+            description="Answer when the run has finished, or after this long (at most `60s`).", extra_json_schema=WAIT
+        ),
     ] = None
 
 
@@ -154,9 +158,9 @@ class OnConflict(StrEnum):
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the run, and steps without a policy of their own, are tried again."""
 
-    attempts: Annotated[int, Meta(description="The first try counts; -1 is without end.")] = 5
+    attempts: Annotated[float, _ATTEMPTS] = 5
     first: Length = "1s"
-    factor: float = 2.0
+    factor: Annotated[float, Meta(gt=0, le=1e6)] = 2.0
     cap: Length = "1m"
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.25
     give_up_on: Annotated[tuple[Name, ...], Meta(max_length=100, description="Dotted names of classes.")] = ()
@@ -169,7 +173,11 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="The arguments: an array by position, an object by name, anything else as the only one."),
     ] = msgspec.field(default_factory=lambda: Raw(b"[]"))
     input_base64: Annotated[
-        str | None, Meta(description="Instead of `input`: bytes that a codec of the workers can read.")
+        str | None,
+        Meta(
+            description="Instead of `input`: bytes that a codec of the workers can read.",
+            extra_json_schema={"contentEncoding": "base64", "pattern": _BASE64},
+        ),
     ] = None
     id: Annotated[
         Name | None,
@@ -177,10 +185,10 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None
     queue: Name = DEFAULT_QUEUE
     version: Name = "1"
-    priority: Annotated[int, Meta(ge=0, le=PRIORITY_LIMIT, description="A level is worth a minute of waiting.")] = 0
+    priority: Annotated[float, whole("A level is worth a minute of waiting.", 0, PRIORITY_LIMIT)] = 0
     delay: Length | None = None
     start_at: When | None = None
-    timeout: Annotated[Length | None, Meta(description="The run is over this long after it was started.")] = None
+    timeout: Timeout | None = None
     deadline: When | None = None
     retry: RetryBody | None = None
     on_conflict: Annotated[OnConflict, Meta(description="If there is a run with this id: return it, or fail.")] = (
@@ -188,7 +196,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     run_id: Annotated[
         str | None,
-        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=_NEW_RUN_ID),
+        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
     ] = None
 
 
@@ -214,7 +222,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             version=body.version,
             input=_input(body),
             external_id=external_id,
-            priority=body.priority,
+            priority=int(body.priority),
             delay=0 if body.delay is None else _length(body.delay, "delay"),
             start_at=_moment(body.start_at, "start_at"),
             timeout=_timeout(body.timeout),
@@ -238,7 +246,7 @@ def _started(started: Started) -> Reply:
 
 
 def _new_id(call: Call[Namespaced, StartBody] | Call[Namespaced, RepeatBody], given: str | None) -> str:
-    if not given:
+    if given is None:
         return call.host.ids.run_id()
     with naming("run_id"):
         return check_new_run_id(given, "run_id")
@@ -265,7 +273,7 @@ def _input(body: StartBody) -> bytes:
 def _policy(retry: RetryBody) -> bytes:
     with naming("retry"):
         return Retry(
-            attempts=retry.attempts,
+            attempts=int(retry.attempts),
             first=retry.first,
             factor=retry.factor,
             cap=retry.cap,
@@ -297,7 +305,7 @@ async def cancel(call: Call[Namespaced, CancelBody]) -> Ending:
 
 
 class TerminateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    reason: str = ""
+    reason: Annotated[str, Meta(max_length=REASON_CHARACTERS, extra_json_schema=TEXT)] = ""
 
 
 async def terminate(call: Call[Namespaced, TerminateBody]) -> Ending:
@@ -315,7 +323,7 @@ class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         str | None,
         Meta(
             description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.",
-            extra_json_schema=_NEW_RUN_ID,
+            extra_json_schema=NEW_RUN_ID,
         ),
     ] = None
 

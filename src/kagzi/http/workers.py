@@ -14,7 +14,8 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import Conflict
-from kagzi.http.call import Call, Name, Namespaced
+from kagzi.http.call import Call, Namespaced
+from kagzi.http.fields import Name
 from kagzi.http.limits import NAMES
 from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
