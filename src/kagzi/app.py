@@ -27,6 +27,7 @@ from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
+from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
@@ -72,6 +73,7 @@ class Kagzi(Registrar):
     process a worker.
     """
 
+    @names_its_options
     def __init__(
         self,
         url: str | None = None,
@@ -289,6 +291,7 @@ class Kagzi(Registrar):
         workflow = self.find_workflow(run.workflow_type, run.version)
         return self.handle(run.run_id) if workflow is None else self.handle(run.run_id, workflow)
 
+    @names_its_options
     async def runs(
         self,
         *,
@@ -325,6 +328,7 @@ class Kagzi(Registrar):
 
     # Workers.
 
+    @names_its_options
     @contextlib.asynccontextmanager
     async def worker(
         self,
@@ -343,6 +347,7 @@ class Kagzi(Registrar):
         async with self._hosted(self._make_worker(settings)) as worker:
             yield worker
 
+    @names_its_options
     def run_worker(
         self,
         *,

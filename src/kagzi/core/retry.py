@@ -16,6 +16,7 @@ from kagzi.core.duration import LONGEST, Duration, format_span, parse_duration
 from kagzi.core.failure import ExceptionClass, Failure, classify
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
+from kagzi.core.options import names_its_options
 from kagzi.errors import InvalidRequest, RetryAfter
 
 UNLIMITED: Final = -1
@@ -80,6 +81,7 @@ class Retry:
         put(self, "cap_span", cap)
 
     @classmethod
+    @names_its_options
     def fixed(
         cls,
         delay: Duration,
@@ -94,6 +96,7 @@ class Retry:
         return cls(attempts, delay, 1.0, delay, jitter, retry_on, give_up_on, when)
 
     @classmethod
+    @names_its_options
     def exponential(
         cls,
         first: Duration = "1s",
@@ -249,4 +252,5 @@ def _allowed(when: Predicate, error: Failure | BaseException) -> bool:
         return True
 
 
+Retry.__init__ = names_its_options(Retry.__init__)  # type: ignore[method-assign]
 Retry.none = Retry(attempts=1)

@@ -38,6 +38,7 @@ from msgspec import Struct
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
+from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
@@ -156,6 +157,7 @@ class Step(Generic[P, R]):
         result: Any = self(*args, **kwargs)
         return cast("R", result)
 
+    @names_its_options
     def options(
         self,
         *,
@@ -270,6 +272,7 @@ class Workflow(Generic[P, R]):
         result: Any = self(*args, **kwargs)
         return cast("R", result)
 
+    @names_its_options
     def options(
         self,
         *,
@@ -430,6 +433,7 @@ class Registrar:
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> StepDecorator: ...
+    @names_its_options
     def step(
         self,
         fn: Callable[..., Any] | None = None,
@@ -459,7 +463,7 @@ class Registrar:
             self._register(self._steps, given, step, f"step {given!r}")
             return step
 
-        return decorate if fn is None else decorate(fn, 3)
+        return decorate if fn is None else decorate(fn, 4)
 
     @overload
     def workflow(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
@@ -481,6 +485,7 @@ class Registrar:
         retry: Retry | None = None,
         timeout: Duration | None = None,
     ) -> WorkflowDecorator: ...
+    @names_its_options
     def workflow(
         self,
         fn: Callable[..., Any] | None = None,
@@ -518,7 +523,7 @@ class Registrar:
             self._register(self._workflows, (given, version), workflow, what)
             return workflow
 
-        return decorate if fn is None else decorate(fn, 3)
+        return decorate if fn is None else decorate(fn, 4)
 
     def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str) -> None:
         known = registry.get(key)

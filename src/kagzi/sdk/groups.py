@@ -23,6 +23,7 @@ from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from kagzi.core.limits import check_name
+from kagzi.core.options import names_its_options
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk import plainly
 from kagzi.sdk.definitions import Call, Step
@@ -86,6 +87,7 @@ def parallel(
 ) -> Call[tuple[T1, T2, T3, T4, T5]]: ...
 @overload
 def parallel(*calls: Awaitable[T], on_error: Literal["fail_fast"] = ..., name: str = ...) -> Call[tuple[T, ...]]: ...
+@names_its_options
 def parallel(*calls: Awaitable[Any], on_error: OnError = "fail_fast", name: str = "parallel") -> Any:
     """Do several things at once: `a, b = await kagzi.parallel(charge(order), reserve(sku))`.
 
@@ -98,6 +100,7 @@ def parallel(*calls: Awaitable[Any], on_error: OnError = "fail_fast", name: str 
     return _given("kagzi.parallel", group.parallel(fail_fast=on_error == "fail_fast"))
 
 
+@names_its_options
 def race(*calls: Awaitable[T], first: First = "done", name: str = "race") -> Call[T]:
     """Do several things at once until one has ended: `await kagzi.race(quick(x), slow(x))`.
 
@@ -131,6 +134,7 @@ def map(
     key: Callable[[Item], str] | None = ...,
     name: str = ...,
 ) -> Call[list[T]]: ...
+@names_its_options
 def map(
     fn: Callable[[Any], Awaitable[Any]],
     items: Collection[Any],
@@ -160,7 +164,7 @@ def _given(what: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
     """What a call of a group gives: something to await; in `def` code, the result."""
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop):
-        return in_turn(loop.unawaited.watch(coroutine, what, sys._getframe(2)))
+        return in_turn(loop.unawaited.watch(coroutine, what, sys._getframe(3)))
     return plainly.run(what, coroutine) if plainly.cannot_await() else coroutine
 
 

@@ -21,6 +21,7 @@ from typing import TypeVar
 from kagzi.app import DEFAULT_QUEUE, Kagzi
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
+from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.ids import RandomIds
@@ -41,6 +42,7 @@ _SETTINGS = EngineSettings(
 )
 
 
+@names_its_options
 def run_virtually(
     app: Kagzi,
     main: Callable[[], Awaitable[T]],
