@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 import kagzi
 from kagzi import Conflict, Kagzi, NotFound, Retry, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
+from kagzi.api.operations import CancelAnswer, CancelRun, Chunk, CompleteRun, Write
+from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.sqlite.store import SqliteStore
 from tests.scenarios.conftest import Stage, until
 
 RUNNING, SLEEPING, PENDING = RunStatus.RUNNING, RunStatus.SLEEPING, RunStatus.PENDING
@@ -59,6 +62,85 @@ async def becomes(run: kagzi.Handle[Any], status: RunStatus) -> None:
     async with asyncio.timeout(60):
         while await run.status() is not status:
             await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
+    """Whatever comes to its end is cancelled just before that is stored, once; what the caller is told."""
+    told: list[CancelAnswer] = []
+
+    def before_ends(store: type[Any]) -> None:
+        apply = store.apply
+
+        async def cancel_first(self: Any, writes: Sequence[Write], lease: int) -> list[Any]:
+            for write in writes:
+                if not told and isinstance(write, Chunk) and isinstance(write.operations[-1], CompleteRun):
+                    (answer,) = await apply(self, [CancelRun(namespace=write.namespace, run_id=write.run_id)], lease)
+                    told.append(answer)
+            return await apply(self, writes, lease)
+
+        monkeypatch.setattr(store, "apply", cancel_first)
+
+    before_ends(SqliteStore)
+    before_ends(PostgresStore)
+    return told
+
+
+@pytest.mark.parametrize("form", ["async", "def"])
+def test_a_run_that_has_returned_is_told_when_cancel_said_so(
+    stage: Stage, cancelled_at_the_end: list[CancelAnswer], form: str
+) -> None:
+    shop = Shop(stage)
+    if form == "async":
+
+        @shop.app.workflow
+        async def order() -> str:
+            try:
+                return await shop.charge(0)
+            except asyncio.CancelledError:
+                await shop.refund()
+                raise
+    else:
+
+        @shop.app.workflow
+        def order() -> str:
+            try:
+                return shop.charge.call(0)
+            except asyncio.CancelledError:
+                shop.refund.call()
+                raise
+
+    async def scenario() -> None:
+        run = await order.start()
+        assert await ended(run) is CANCELLED
+        assert [answer.effective for answer in cancelled_at_the_end] == [True]
+        assert shop.seen == ["charging", "charged", "refunded"]
+        steps = [(step.step_id, step.status) for step in await run.steps()]
+        assert steps == [
+            ("charge", StepStatus.COMPLETED),
+            ("@cancel", StepStatus.COMPLETED),
+            ("refund", StepStatus.COMPLETED),
+        ]
+
+    shop.run(scenario)
+
+
+def test_a_run_without_steps_that_has_returned_ends_cancelled(
+    stage: Stage, cancelled_at_the_end: list[CancelAnswer]
+) -> None:
+    shop = Shop(stage)
+
+    @shop.app.workflow
+    async def nothing() -> str:
+        return "done"
+
+    async def scenario() -> None:
+        run = await nothing.start()
+        assert await ended(run) is CANCELLED
+        assert await nothing.run() == "done"
+
+    shop.run(scenario)
+    assert [answer.effective for answer in cancelled_at_the_end] == [True]
 
 
 def test_a_running_step_is_cancelled_and_the_workflow_cleans_up(stage: Stage) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kagzi.api.operations import ParkRun
+from kagzi.api.operations import CompleteRun, ParkRun
 from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.worker.attempt import Attempt
 from kagzi.store.sqlite import batch, cancels
 from kagzi.testing.simulation.campaign import Campaign
 from tests.simulation.mutants import say_instead
@@ -45,6 +47,22 @@ def holders_park_past_it(patch: Patch) -> None:
     patch.setattr(batch, "_transition", always)
 
 
+def holders_complete_past_it(patch: Patch) -> None:
+    transition = batch._transition
+
+    def always(rows: Any, chunk: Any, operation: Any, lease: Any, now: int) -> bool:
+        if isinstance(operation, CompleteRun):
+            operation = replace(operation, inbox_seq=None)
+        return transition(rows, chunk, operation, lease, now)
+
+    patch.setattr(batch, "_transition", always)
+
+
+def workers_forget_to_tell_what_has_returned(patch: Patch) -> None:
+    """They claim it again, with the cancellation, and complete it."""
+    patch.setattr(Attempt, "_tell_late", lambda self, execution: self._end(self._final_operation(execution)))
+
+
 def workers_do_not_listen(patch: Patch) -> None:
     begin = Execution.begin
     patch.setattr(
@@ -77,6 +95,8 @@ BUGS: list[Callable[[Patch], None]] = [
     sleepers_are_not_woken,
     the_inbox_does_not_grow,
     holders_park_past_it,
+    holders_complete_past_it,
+    workers_forget_to_tell_what_has_returned,
     workers_do_not_listen,
     terminated_runs_keep_their_token,
     a_termination_undoes_an_end,

@@ -2,9 +2,11 @@
 
 A write is a `Chunk`, or something asked for outside of a lease: `StartRun`, `CancelRun`, `TerminateRun`, `RepeatRun`.
 A chunk holds operations of one run made under one lease, in their order;
-it is applied whole or, if the lease is gone, not at all (the one exception: a `ParkRun`, always last, may be declined
-because there is news, while everything before it stays). A chunk that arrives twice changes nothing the second time
-and gets the same answer, because a lease's token stays on the run until somebody else takes or clears it.
+it is applied whole or, if the lease is gone, not at all (the one exception: a `ParkRun` or `CompleteRun`, always last,
+may be declined because there is news, while everything before it stays). A chunk that arrives twice changes nothing the
+second time and gets the same answer, because a lease's token stays on the run until somebody else takes or clears it.
+Once the run is let go of, that is said of the chunk that did so; whatever else comes under its token is refused, and is
+no repeat that anybody waits for: its sender has had the answer before it sent the next one.
 
 Step operations share one shape: each becomes one row of `step_runs`, keyed by (run, step_id, attempt). They are
 msgspec structs rather than dataclasses because a busy worker makes tens of thousands of them a second.
@@ -111,9 +113,13 @@ class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=13):
 
 
 class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
+    """The workflow function has returned. Declined if the run's inbox has grown beyond `inbox_seq`: somebody was told
+    that the run will hear of its cancellation. None, from those who cannot tell it: whatever has arrived."""
+
     status = RunStatus.COMPLETED
 
     output: bytes
+    inbox_seq: Annotated[int, _INT4] | None = None
 
 
 class FailRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=15):
@@ -140,10 +146,16 @@ class Chunk(Struct, frozen=True, kw_only=True):
     operations: tuple[Operation, ...]
 
 
+def lets_go_as(chunk: Chunk, status: str) -> bool:
+    """Returns whether a run that was let go of and has this status can have been left so by this chunk."""
+    last = chunk.operations[-1] if chunk.operations else None
+    return isinstance(last, RunOperation) and last.status == status
+
+
 class ChunkAnswer(Enum):
     DONE = "done"
     LEASE_LOST = "lease lost"  # nothing of the chunk was applied
-    NEWS = "news"  # all but the ParkRun was applied; the run is still leased and its inbox has grown
+    NEWS = "news"  # all but its last operation was applied; the run is still leased and its inbox has grown
 
 
 class BirthLease(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,9 @@ from kagzi.core.instant import Instant
 
 BEGIN: Final = "@begin"
 CANCEL: Final = "@cancel"
+# What the row of a cancellation holds as its output if it came after the workflow had seen its last event and returned,
+# and before that end was stored: then it is delivered in the turn of that event.
+LATE: Final = b'"late"'
 
 
 class StepKind(StrEnum):

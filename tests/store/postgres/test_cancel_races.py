@@ -122,15 +122,17 @@ async def ring(bench: Bench, connection: asyncpg.Connection, postgres_database: 
 @pytest.mark.parametrize("first", ["cancel", "complete"])
 async def test_cancel_and_complete(ring: Ring, first: str) -> None:
     claim = await ring.bench.started_claim()
-    cancel, complete = ring.cancel(claim.run_id), ring.chunk(claim, CompleteRun(output=b"1"))
+    cancel, complete = ring.cancel(claim.run_id), ring.chunk(claim, CompleteRun(output=b"1", inbox_seq=0))
 
     if first == "cancel":
-        # It was told, and has ended before it heard of it. Whoever cancelled it was not promised more.
-        assert await ring.fight(cancel, complete) == ((True, RUNNING), ChunkAnswer.DONE)
+        # Whoever cancelled it was promised that it is told.
+        assert await ring.fight(cancel, complete) == ((True, RUNNING), ChunkAnswer.NEWS)
     else:
         assert await ring.fight(complete, cancel) == (ChunkAnswer.DONE, (False, COMPLETED))
 
-    assert (await ring.bench.run(claim.run_id)).status is COMPLETED
+    assert (await ring.bench.run(claim.run_id)).status is (RUNNING if first == "cancel" else COMPLETED)
+    if first == "cancel":
+        await ring.bench.done(claim, CompleteRun(output=b"1", inbox_seq=1))
     ring.bench.clock.advance(FAR)
     assert await ring.bench.store.end_cancelled_runs(10) == []
 

@@ -22,6 +22,8 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 12. A failed attempt is durable before the next one starts (rule 4 covers it: the attempt is an operation).
 13. That somebody asked for the run to be cancelled is an event like any other: it is delivered once, recorded, and
     cancels the task of the workflow function. What follows from that, cleaning up included, needs no record of its own.
+    One that came when the function had returned, and its end was not stored, is recorded as late: the next execution
+    delivers it in the turn of the event before it, so that the function hears of it where it waited last.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -41,13 +43,14 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry, next_attempt
-from kagzi.core.step import BEGIN, CANCEL, Step, StepKind, StepStatus, step_name
+from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
@@ -151,6 +154,7 @@ class Execution:
         self.workflow = workflow
         self.outcome: Outcome | None = None
         self.cancelled = False  # the workflow has been told to end
+        self.cancel_recorded = False  # that it was told, or will be when this is replayed
         self._live = False  # bodies may start
         self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
@@ -183,6 +187,8 @@ class Execution:
                 self._events.append(step)
                 if step.kind is StepKind.SLEEP or step.kind is StepKind.SIGNAL:
                     self._ticks[step.step_id] = max(step.attempt, self._ticks.get(step.step_id, 0))
+                    if step.kind is StepKind.SIGNAL and step.step_id == CANCEL:
+                        self.cancel_recorded = True
             elif step.status is StepStatus.FAILED:
                 last = self._attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
@@ -231,7 +237,7 @@ class Execution:
         elif noted:
             self._events.popleft()
             loop.late = (first.finished_at or zero) - zero
-        loop.drain()
+        self._drain()
         late, loop.late = loop.late, 0
         if noted:
             self._next_event(zero + late)
@@ -550,6 +556,19 @@ class Execution:
                 self._beside[event.step_id] = tuple(self._waiting)
                 return
             self._see(call, event)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Let the workflow go on after an event; if it was recorded that it was told too late, with that beside it."""
+        if self._events and _is_late_cancel(self._events[0]):
+            late = self._events.popleft()
+            assert late.completed_seq is not None
+            assert late.finished_at is not None
+            self._seq = late.completed_seq
+            self.loop.now = late.finished_at
+            if not self._events:
+                self.replaying = False  # what the code does about it, it has not done before
+            self._tell_cancelled()
         self.loop.drain()
 
     def _tell_replaced(self) -> None:
@@ -577,8 +596,15 @@ class Execution:
         assert self._main is not None
         if not self.cancelled and not self._main.done():
             self._mark(CANCEL, StepKind.SIGNAL, self._next_event())
+            self.cancel_recorded = True
             self._tell_cancelled()
             self.loop.drain()
+
+    def tell_late(self) -> None:
+        """The workflow function has returned, and before that was stored somebody was promised that it will be told to
+        end. Records that it is, for the next execution."""
+        self._submit(replace(self._marked(CANCEL, StepKind.SIGNAL, self._next_event()), output=LATE))
+        self.cancel_recorded = True
 
     def _tell_cancelled(self) -> None:
         assert self._main is not None
@@ -799,6 +825,10 @@ class Execution:
             if call.running:
                 self._effects.cancel_body(call)
         self.evict()
+
+
+def _is_late_cancel(event: Step) -> bool:
+    return event.kind is StepKind.SIGNAL and event.step_id == CANCEL and event.output == LATE
 
 
 def _raise_in(call: StepCall, error: Exception) -> None:

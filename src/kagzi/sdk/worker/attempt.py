@@ -223,7 +223,10 @@ class Attempt:
         if execution is None or self._last is not None:
             return
         if execution.outcome is not None:
-            self._end(self._final_operation(execution))
+            if self.cancelling and execution.outcome.output is not None and not execution.cancel_recorded:
+                self._tell_late(execution)
+            else:
+                self._end(self._final_operation(execution))
             return
         if self._worker.draining:
             self.drain()
@@ -241,7 +244,7 @@ class Attempt:
             return EndCancelledRun(error=cancelled())
         if outcome.failure is None:
             assert outcome.output is not None
-            return CompleteRun(output=outcome.output)
+            return CompleteRun(output=outcome.output, inbox_seq=self._seen(execution))
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
         delay = None
@@ -250,6 +253,16 @@ class Attempt:
         if delay is None:
             return FailRun(error=error)
         return RetryRun(available_at=self.now() + delay, keep_seq=outcome.keep_seq, error=error)
+
+    def _seen(self, execution: Execution) -> int | None:
+        """Returns how much of the run's inbox its workflow knows of; None if it has been told all there can be."""
+        return None if execution.cancel_recorded else self.claim.inbox_seq
+
+    def _tell_late(self, execution: Execution) -> None:
+        """The workflow function has returned, and somebody was promised before that it will be told to end. It is told
+        in the next execution, which replays what this one has recorded and has the cancellation with its last event."""
+        execution.tell_late()
+        self._end(HandBackRun())
 
     def _wait(self, execution: Execution) -> None:
         due = execution.next_due()
@@ -337,9 +350,11 @@ class Attempt:
         elif answer is ChunkAnswer.LEASE_LOST:
             self.abandon("its lease was lost")
         elif answer is ChunkAnswer.NEWS:
-            # Parking was declined because something arrived meanwhile. Claiming the run again brings the news along.
-            self._last = None
-            self._end(HandBackRun())
+            if isinstance(self._last, CompleteRun) and self.execution is not None:
+                self._tell_late(self.execution)
+            else:
+                # It was not parked, because something arrived meanwhile. Claiming the run again brings the news along.
+                self._end(HandBackRun())
 
     def _refused(self, error: Exception) -> None:
         if isinstance(error, VersionMismatch):

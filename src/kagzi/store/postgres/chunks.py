@@ -8,7 +8,7 @@ before it (the same run under another token, or after its transition) waits for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from kagzi.api.operations import (
     RetryRun,
     RunOperation,
     StepOperation,
+    lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
@@ -41,6 +42,7 @@ _RECORD_STEPS_AND_MOVE_RUNS = STATEMENTS["record_steps_and_move_runs"]
 _STORE_OUTPUTS = STATEMENTS["store_outputs"]
 _SET_STEPS_ASIDE = STATEMENTS["set_steps_aside"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
+_WHATEVER_HAS_ARRIVED: Final = 2**31 - 1
 
 
 async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> list[Answer]:
@@ -52,7 +54,7 @@ async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Ins
         round = Round()
         waiting = [index for index in waiting if not round.add(index, chunks[index])]
         await round.send(connection, now)
-        round.answer(answers)
+        round.answer(chunks, answers)
     return answers
 
 
@@ -83,6 +85,7 @@ class Round:
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], Leased] = {}
         self._granted: frozenset[int] = frozenset()
+        self._over: dict[int, str] = {}  # those that were let go of before, with their status
         self._news: frozenset[int] = frozenset()
 
     def add(self, index: int, chunk: Chunk) -> bool:
@@ -106,7 +109,7 @@ class Round:
             rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
             self._learn(rows[0])
             return
-        seen = optional([run.move.inbox_seq if type(run.move) is ParkRun else None for run in runs])
+        seen = unless_all([_seen(run.move) for run in runs], 0)
         arguments = (*leases, seen, *steps, now, *_move_columns(moves, for_all=len(moves) == len(runs)))
         after = _Afterwards(moves)
         if not after.needed:
@@ -118,18 +121,34 @@ class Round:
             await after.send(connection, frozenset(rows[0]["moved"] or ()))
         self._learn(rows[0])
 
-    def answer(self, answers: list[Answer]) -> None:
+    def answer(self, chunks: Sequence[Chunk], answers: list[Answer]) -> None:
         done, news = ChunkAnswer.DONE, ChunkAnswer.NEWS
         for place, run in enumerate(self._runs.values(), 1):
-            if place in self._granted:
+            if (status := self._over.get(place)) is not None:
+                for index in run.chunks:
+                    if lets_go_as(chunks[index], status):
+                        answers[index] = done
+            elif place in self._granted:
                 for index in run.chunks:
                     answers[index] = done
-                if place in self._news:
+                if place in self._news and run.move is not None:
                     answers[run.chunks[-1]] = news
 
     def _learn(self, row: asyncpg.Record) -> None:
         self._granted = frozenset(row["granted"] or ())
         self._news = frozenset(row["news"] or ())
+        if row["over"]:
+            self._over = dict(zip(row["over"], row["over_as"], strict=True))
+
+
+def _seen(move: RunOperation | None) -> int:
+    """Returns how much of the run's inbox this transition knows of. Nearly always that is 0, since nothing has arrived;
+    then, and where there is no transition, nothing need be sent."""
+    if move is None:
+        return 0
+    if isinstance(move, ParkRun | CompleteRun) and move.inbox_seq is not None:
+        return move.inbox_seq
+    return _WHATEVER_HAS_ARRIVED
 
 
 Move = tuple[int, Leased, RunOperation]

@@ -14,6 +14,7 @@ from kagzi.api.operations import (
     ParkRun,
     RunOperation,
     StepOperation,
+    lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
@@ -46,7 +47,7 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
             chunk.run_id,
             chunk.token,
             *columns,
-            park and park.inbox_seq,
+            move.inbox_seq if isinstance(move, ParkRun | CompleteRun) else None,
             now,
             move.status,
             park and park.available_at,
@@ -55,9 +56,10 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
         )
     if not rows:
         return ChunkAnswer.LEASE_LOST
-    if rows[0]["status"] == RunStatus.RUNNING and not rows[0]["quiet"]:
-        return ChunkAnswer.NEWS
-    return ChunkAnswer.DONE
+    status = rows[0]["status"]
+    if status != RunStatus.RUNNING:
+        return ChunkAnswer.DONE if lets_go_as(chunk, status) else ChunkAnswer.LEASE_LOST
+    return ChunkAnswer.DONE if rows[0]["quiet"] else ChunkAnswer.NEWS
 
 
 def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, RunOperation | None] | None:

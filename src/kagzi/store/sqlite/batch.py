@@ -35,6 +35,7 @@ from kagzi.api.operations import (
     StartStep,
     StepOperation,
     Write,
+    lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
@@ -272,7 +273,11 @@ def _apply_chunks(
                 answers[position] = ChunkAnswer.LEASE_LOST
                 continue
             if lease.status != "RUNNING":
-                continue  # applied before; the token is still ours, so nobody has touched the run since
+                # The token is still ours, so nobody has touched the run since it was let go of: by this chunk, or it
+                # comes too late.
+                if not lets_go_as(chunk, lease.status):
+                    answers[position] = ChunkAnswer.LEASE_LOST
+                continue
         plain = leases is None  # then each run has one chunk only
         for operation in chunk.operations:
             if (
@@ -310,7 +315,7 @@ def _apply_chunks(
 
 def _all_held(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> bool:
     """Whether all these runs are held under the tokens of their chunks, and nothing else need be known of them: as a
-    rule it is so, and counting them costs half of what reading them does."""
+    rule it is so, and counting them costs half of what reading them does. Nothing has arrived for them, either."""
     tokens: dict[str, dict[str, str]] = {}
     for _, chunk in chunks:
         if not chunk.operations or type(chunk.operations[-1]) in _RELEASES:
@@ -336,9 +341,12 @@ def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
 
 
 def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease | None, now: Instant) -> bool:
-    """Note what happens to the run; False if it is not parked because there is news. Without a lease it has ended."""
+    """Notes what happens to the run; False if it goes on because there is news. Without a lease there is none."""
     if lease is not None:
-        if type(operation) in _RELEASES:
+        if type(operation) is CompleteRun and operation.inbox_seq is not None:
+            if lease.inbox_seq > operation.inbox_seq:
+                return False
+        elif type(operation) in _RELEASES:
             return _release(rows, chunk, operation, lease, now)
         lease.status = operation.status._value_
     namespace, run_id, token = chunk.namespace, chunk.run_id, chunk.token

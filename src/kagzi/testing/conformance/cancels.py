@@ -22,7 +22,7 @@ from kagzi.api.operations import (
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.run import CANCEL_GRACE, RunStatus
-from kagzi.core.step import CANCEL, Step, StepKind
+from kagzi.core.step import CANCEL, LATE, Step, StepKind
 from kagzi.errors import Conflict, NotFound
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
 
@@ -105,6 +105,48 @@ class TestCancels:
         # Whoever has heard of it may park: cleaning up may include a sleep.
         await bench.done(again, ParkRun(available_at=bench.now() + SECOND, inbox_seq=again.inbox_seq))
         assert await bench.claims() == ()
+
+    @pytest.mark.parametrize("form", ["alone", "with a large output", "in a batch"])
+    async def test_a_cancelled_run_is_not_completed_by_who_has_not_heard_of_it(self, bench: Bench, form: str) -> None:
+        claim, other = await bench.started_claim(), await bench.started_claim()
+        await bench.answer(cancel(claim.run_id))
+        complete = CompleteRun(output=b"1" * (5000 if form == "with a large output" else 1), inbox_seq=claim.inbox_seq)
+        beside = [bench.chunk(other, bench.completed("step", 1))] if form == "in a batch" else []
+        chunks = [bench.chunk(claim, bench.completed("step", 1), complete), *beside]
+
+        for _ in range(2):  # repeated, too
+            answers = await bench.store.apply(chunks, LEASE)
+            assert answers == [ChunkAnswer.NEWS, *([ChunkAnswer.DONE] * len(beside))]
+
+        run, steps = await bench.state(claim.run_id)
+        assert (run.status, run.output) == (RunStatus.RUNNING, None)
+        assert [step.step_id for step in steps] == ["step"]
+        told = bench.completed(CANCEL, 2, kind=StepKind.SIGNAL, output=LATE)
+        await bench.done(claim, told, HandBackRun())
+        again = await bench.claim(claim.run_id)
+        assert [step.step_id for step in again.history] == ["step", CANCEL]
+        assert again.history[-1].output == LATE
+        # Whoever has heard of it may complete it: what it makes of that is its own business.
+        await bench.done(again, CompleteRun(output=b"2", inbox_seq=again.inbox_seq))
+        assert (await bench.run(claim.run_id)).output == b"2"
+
+    async def test_steps_of_a_cancelled_run_are_stored_beside_ends_of_others(self, bench: Bench) -> None:
+        claim, other = await bench.started_claim(), await bench.started_claim()
+        await bench.answer(cancel(claim.run_id))
+        chunks = [
+            bench.chunk(claim, bench.completed("step", 1)),
+            bench.chunk(other, CompleteRun(output=b"1", inbox_seq=other.inbox_seq)),
+        ]
+
+        assert await bench.store.apply(chunks, LEASE) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
+
+    async def test_who_cannot_tell_a_run_that_it_is_cancelled_completes_it(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        await bench.answer(cancel(claim.run_id))
+
+        await bench.done(claim, CompleteRun(output=b"1"))
+
+        assert (await bench.run(claim.run_id)).status is RunStatus.COMPLETED
 
     @pytest.mark.parametrize("alone", [True, False])
     async def test_a_cancelled_run_does_not_wait_for_its_next_try(self, bench: Bench, alone: bool) -> None:

@@ -153,7 +153,7 @@ class TestChunks:
             bench.chunk(claim, FailRun(error=b"no")),
         ]
 
-        assert await bench.store.apply(chunks, LEASE) == [DONE] * 3
+        assert await bench.store.apply(chunks, LEASE) == [DONE, LEASE_LOST, LEASE_LOST]
 
         run, steps = await bench.state(claim.run_id)
         assert (run.status, run.output, run.error) == (RunStatus.COMPLETED, b"1", None)
@@ -187,7 +187,7 @@ class TestChunks:
         assert isinstance(answers[1], Exception)
         assert answers[2:5] == [DONE, LEASE_LOST, NEWS]
         assert not isinstance(answers[5], Exception)
-        assert answers[6] is DONE
+        assert answers[6] is LEASE_LOST
         assert (await bench.run(good.run_id)).status is RunStatus.COMPLETED
         assert (await bench.run(parked.run_id)).status is RunStatus.RUNNING
         assert (await bench.run(start.run_id)).status is RunStatus.PENDING
@@ -282,9 +282,12 @@ class TestLeases:
 
         await bench.done(claim, *operations)
         assert await bench.state(claim.run_id) == before
-        # Also within one batch, and whatever else comes under that token.
-        repeats = [bench.chunk(claim, *operations), bench.chunk(claim, bench.completed("b", 2))]
-        assert await bench.store.apply(repeats, LEASE) == [DONE, DONE]
+        # Also within one batch. What did not let go of the run was not applied, and is not said to be.
+        late = [bench.chunk(claim, bench.completed("b", 2)), bench.chunk(claim)]
+        repeats = [bench.chunk(claim, *operations), *late]
+        assert await bench.store.apply(repeats, LEASE) == [DONE, LEASE_LOST, LEASE_LOST]
+        for chunk in late:
+            assert await bench.answer(chunk) is LEASE_LOST
         assert await bench.state(claim.run_id) == before
 
     @pytest.mark.parametrize("ending", ["park", "hand back", "retry"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,10 +34,11 @@ from kagzi.api.operations import (
     StepOperation,
     TerminateRun,
     Write,
+    lets_go_as,
 )
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import CANCEL, StepKind, StepStatus, step_name
 from kagzi.store.sqlite.store import SqliteStore
@@ -356,6 +357,10 @@ class Checker:
                 raise self._wrong(new.run_id, "was parked by a holder that had not heard of its cancellation")  # (12)
             case ParkRun(available_at=at) | RetryRun(available_at=at) | HandBackRun(available_at=at):
                 sound = new.available_at == at or new.status is RunStatus.RUNNING
+            case CompleteRun() if new.status is RunStatus.RUNNING:
+                sound = bool(old.cancel_requested)
+            case CompleteRun() if old.cancel_requested and not _was_told(new):
+                raise self._wrong(new.run_id, "completed, and was never told that it is cancelled")  # (12)
             case CompleteRun(output=output):
                 sound = new.output == output or len(output) > 1000
             case FailRun(error=error):
@@ -493,7 +498,11 @@ class Checker:
             run = self.runs.get(write.run_id)
             newest = run is not None and bool(run.tokens) and run.tokens[-1] == write.token
             if answer is ChunkAnswer.LEASE_LOST:
-                if run is not None and run.token == write.token:
+                if (
+                    run is not None
+                    and run.token == write.token
+                    and (run.status is RunStatus.RUNNING or lets_go_as(write, run.status))
+                ):
                     raise self._wrong(write.run_id, "refused a chunk of its holder")
                 self._world.operation("refused chunk")
             elif write.run_id in terminated:
@@ -501,6 +510,8 @@ class Checker:
             elif answer in (ChunkAnswer.DONE, ChunkAnswer.NEWS):
                 if run is None or not newest or run.token != write.token:
                     raise self._wrong(write.run_id, f"took a chunk under the token {write.token}")  # (2)
+                if answer is ChunkAnswer.NEWS and isinstance(write.operations[-1], CompleteRun):
+                    self._world.operation("declined completion")
                 self._check_recorded(run, write, news=answer is ChunkAnswer.NEWS)
 
     def _check_recorded(self, run: RunRow, chunk: Chunk, *, news: bool) -> None:
@@ -516,7 +527,7 @@ class Checker:
             ):
                 raise self._wrong(run.run_id, f"does not have what was acknowledged: {operation} is {step}")
         last = chunk.operations[-1]
-        if news and isinstance(last, ParkRun) and run.cancel_requested:
+        if news and isinstance(last, ParkRun | CompleteRun) and run.cancel_requested:
             return
         if isinstance(last, RunOperation) and run.status is not last.status:
             raise self._wrong(run.run_id, f"is {run.status} after {type(last).__name__} was acknowledged")
@@ -564,8 +575,21 @@ class WatchedStore:
     def __init__(self, world: World, store: SqliteStore) -> None:
         self._world = world
         self._store = store
+        self._apply = self._watched("apply")
+
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        for write in writes:
+            if self._world.is_cancelled_at_its_end(write):
+                await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)], lease)
+        answers: list[Answer] = await self._apply(writes, lease)
+        return answers
 
     def __getattr__(self, method: str) -> Any:
+        call = self._watched(method)
+        setattr(self, method, call)
+        return call
+
+    def _watched(self, method: str) -> Callable[..., Awaitable[Any]]:
         inner = getattr(self._store, method)
 
         async def call(*args: Any) -> Any:
@@ -573,12 +597,15 @@ class WatchedStore:
             self._world.transaction(method, args, answer)
             return answer
 
-        setattr(self, method, call)
         return call
 
 
 def _of_poll(token: str | None, poll: Poll) -> bool:
     return token is not None and token[8:] == poll.token[8:]
+
+
+def _was_told(run: RunRow) -> bool:
+    return any(step.kind is StepKind.SIGNAL and step.step_id == CANCEL for step in run.events.values())
 
 
 def _step(row: tuple[Any, ...]) -> StepRow:

@@ -22,6 +22,7 @@ _OPERATIONS = (
     "TerminateRun",
     "EndCancelledRun",
     "refused chunk",
+    "declined completion",
     "run given up after crashes",
 )
 _TRANSACTIONS = (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def judge_endings(world: World) -> None:
-    by_input = {_input(order): order for order in world.orders}
+    by_input = {input_of(order): order for order in world.orders}
     by_run = {order.run_id: order for order in world.orders}
     for order in world.orders:
         if order.run_id is not None and order.run_id not in world.checker.runs:
@@ -39,7 +39,7 @@ def judge_endings(world: World) -> None:
         _judge(world, run, row, by_run.get(run.run_id) or by_input[run.workflow_type, run.input])
 
 
-def _input(order: Order) -> tuple[str, bytes]:
+def input_of(order: Order) -> tuple[str, bytes]:
     workflow = getattr(workload, order.workflow)
     return order.workflow, workflow.signature.encode_arguments(order.args, {})
 
@@ -48,7 +48,8 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
     if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
         world.operation("run given up after crashes")
         return  # the checker has counted the crashes
-    if run.status is RunStatus.CANCELLED and (order.cancel is not None or order.terminate is not None):
+    asked = order.cancel is not None or order.terminate is not None or order.cancel_at_end
+    if run.status is RunStatus.CANCELLED and asked:
         _judge_cancelled(world, run, row)
         return
     if CANCEL in row.events:

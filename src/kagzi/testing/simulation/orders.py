@@ -30,6 +30,7 @@ class Order(Struct, kw_only=True):
     wait: bool = False
     cancel: float | None = None  # somebody asks for the run to end, so many seconds after its start
     grace: float = 30.0  # what it has to clean up then
+    cancel_at_end: bool = False  # somebody asks just before its end is stored
     terminate: float | None = None  # somebody ends it
     run_id: str | None = None  # once a start was acknowledged
 
@@ -47,6 +48,8 @@ def draw_endings(random: Random, orders: list[Order]) -> None:
             order.cancel, order.grace = after, random.choice((1.0, 5.0, 30.0))
         elif chance < 0.2:
             order.terminate = after
+        elif chance < 0.26:
+            order.cancel_at_end = True
 
 
 def _draw(random: Random, number: int, seconds: float) -> Order:

@@ -14,13 +14,14 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from kagzi.api.operations import Chunk, CompleteRun, Write
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.simulation.checks import Checker, Violation, WatchedStore
-from kagzi.testing.simulation.endings import judge_endings
+from kagzi.testing.simulation.endings import input_of, judge_endings
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
@@ -61,6 +62,7 @@ class World:
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
         self.orders = draw_orders(random, self.until)
         draw_endings(Random(f"kagzi endings {seed}"), self.orders)
+        self._by_input = {input_of(order): order for order in self.orders}
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
         self._living = list(self.nodes)
@@ -219,6 +221,16 @@ class World:
 
     def node_of(self, process: Process) -> Node:
         return self._nodes_by_process[process.name]
+
+    def is_cancelled_at_its_end(self, write: Write) -> bool:
+        """Whether somebody asks for this run to end just before this is stored, which would complete it."""
+        if not isinstance(write, Chunk) or not isinstance(write.operations[-1], CompleteRun):
+            return False
+        row = self.checker.runs.get(write.run_id)
+        if row is None or row.cancel_requested or row.input is None:
+            return False
+        order = self._by_input.get((row.workflow_type, row.input))
+        return order is not None and order.cancel_at_end
 
     def transaction(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """The store has committed something."""

@@ -39,14 +39,17 @@ WITH locked AS MATERIALIZED (
         output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 )
-SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news FROM locked;
+SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news,
+       array_agg(place::integer) FILTER (WHERE status <> 'RUNNING') AS over,
+       array_agg(status) FILTER (WHERE status <> 'RUNNING') AS over_as
+FROM locked;
 
 -- name: record_steps_and_move_runs
 -- The same, and move runs on: park, hand back, retry, complete, fail, end cancelled.
--- A run whose inbox has grown beyond what its ParkRun has seen keeps its lease. The token stays on the row, so that a
--- repeated batch is recognised.
+-- A run whose inbox has grown beyond what its ParkRun or CompleteRun has seen (if none is said: 0) keeps its lease. The
+-- token stays on the row, so that a repeated batch is recognised.
 WITH locked AS MATERIALIZED (
-    SELECT c.place, r.status, (c.seen IS NULL OR c.seen >= r.inbox_seq) AS quiet
+    SELECT c.place, r.status, coalesce(c.seen, 0) >= r.inbox_seq AS quiet
     FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::integer[]) WITH ORDINALITY
         AS c (namespace, run_id, token, seen, place)
     JOIN kagzi.workflow_runs AS r ON r.namespace = c.namespace AND r.run_id = c.run_id AND r.token = c.token
@@ -105,7 +108,9 @@ WITH locked AS MATERIALIZED (
 )
 SELECT array_agg(place::integer) AS granted,
        array_agg(place::integer) FILTER (WHERE status = 'RUNNING' AND quiet) AS moved,
-       array_agg(place::integer) FILTER (WHERE status = 'RUNNING' AND NOT quiet) AS news
+       array_agg(place::integer) FILTER (WHERE status = 'RUNNING' AND NOT quiet) AS news,
+       array_agg(place::integer) FILTER (WHERE status <> 'RUNNING') AS over,
+       array_agg(status) FILTER (WHERE status <> 'RUNNING') AS over_as
 FROM locked;
 
 -- name: store_outputs

@@ -24,11 +24,13 @@ VALUES (?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: count_held_runs
--- How many of these runs are held under these tokens. The runs to look for lead (CROSS JOIN), whatever the planner thinks.
+-- How many of these runs are held under these tokens, with nothing in their inbox. The runs to look for lead (CROSS JOIN),
+-- whatever the planner thinks.
 SELECT count(*)
 FROM json_each(?2) AS wanted
 CROSS JOIN workflow_runs AS r
-WHERE r.namespace = ?1 AND r.run_id = wanted.key AND r.token = wanted.value AND r.status = 'RUNNING';
+WHERE r.namespace = ?1 AND r.run_id = wanted.key AND r.token = wanted.value AND r.status = 'RUNNING'
+  AND r.inbox_seq = 0;
 
 -- name: read_leases
 -- Who holds these runs, all in one row: every row that Python fetches gives the interpreter away and has to wait for it.
