@@ -182,8 +182,10 @@ class Signature:
     def encode_result(self, value: Any) -> bytes:
         if not self._ready:
             self.resolve()
+        if type(value) in self._plain_results and self._codec is None:
+            return self.settle_result(value)[0]  # it comes back as it is
         data = self._write_result(value)
-        if self._typed_result and type(value) not in self._plain_results:
+        if self._typed_result:
             refuse_changed(value, self._read_typed(data), f"the result of {self.name}")
         return data if self._codec is None else self._codec.encode(data)
 
