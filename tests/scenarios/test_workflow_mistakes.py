@@ -295,3 +295,34 @@ async def test_run_options_of_a_workflow_within_a_workflow(home: str) -> None:
             await outer.run("id")
         with pytest.raises(WorkflowFailed, match=r"inner has queue='shop'"):
             await outer.options(queue="default").run("plain")
+
+
+async def test_a_workflow_that_spins_fails_and_the_others_go_on(
+    home: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kagzi.sdk.replay.loop._MOST_LOOKS", 20)
+    app = Kagzi(home)
+
+    @app.step
+    async def charge() -> str:
+        await asyncio.sleep(0.05)
+        return "paid"
+
+    @app.workflow
+    async def spinning() -> None:
+        charging = asyncio.create_task(charge())
+        while not charging.done():
+            await asyncio.sleep(0)
+
+    @app.workflow
+    async def order() -> str:
+        return await charge()
+
+    async with app, app.worker():
+        spins, others = await spinning.start(), [await order.start() for _ in range(3)]
+        with pytest.raises(
+            WorkflowFailed, match=r"NonDeterminismError: .* spins at .*test_workflow_mistakes.py:\d+ in"
+        ):
+            await spins.result(timeout=30)
+        assert [await run.result(timeout=30) for run in others] == ["paid"] * 3
+    assert f"workflow spinning ({spins.id}) spins at {__file__}:" in caplog.text

@@ -21,6 +21,8 @@ from tests.engine.support import run
 class Held:
     """Stands for the worker."""
 
+    worker_id = "w"
+
     def __init__(self) -> None:
         self.interval: Span = 10 * SECOND
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.sdk.replay.host import step
+from kagzi.core.instant import SECOND
+from tests.sdk.replay.host import START, Host, step
 from tests.sdk.replay.workflows import Workflow, failure, finish, result, value
 
 # What belongs in a step.
@@ -341,3 +342,88 @@ def test_timers_of_one_moment_fire_in_the_order_in_which_they_were_set_live_and_
     replayed, again = finish(naps, rows=dict(host.rows))
     assert replayed == in_order
     assert again.events == 0
+
+
+async def spins() -> None:
+    while True:
+        await asyncio.sleep(0)
+
+
+async def spins_beside_a_step() -> None:
+    await asyncio.gather(step("charge", value()), spins())
+
+
+async def spins_until_a_step_has_ended() -> None:
+    charging = asyncio.ensure_future(step("charge", value()))
+    while not charging.done():
+        await asyncio.sleep(0)
+
+
+async def spins_after_a_step() -> None:
+    await step("charge", value())
+    await spins()
+
+
+async def spins_whatever_is_raised() -> None:
+    while True:
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            pass
+
+
+async def hands_callbacks_around() -> None:
+    loop = asyncio.get_running_loop()
+
+    def again() -> None:
+        loop.call_soon(again)
+
+    again()
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("workflow", "place"),
+    [
+        (spins, "in spins"),
+        (spins_beside_a_step, "in spins"),
+        (spins_until_a_step_has_ended, "in spins_until_a_step_has_ended"),
+        (spins_after_a_step, "in spins"),
+        (spins_whatever_is_raised, "in spins_whatever_is_raised"),
+        (hands_callbacks_around, "an unknown place"),
+    ],
+)
+def test_a_workflow_that_spins_fails_and_says_where(
+    workflow: Workflow, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kagzi.sdk.replay.loop._MOST_LOOKS", 5)
+
+    found = failure(workflow)
+
+    assert found.type == "kagzi.errors.NonDeterminismError"
+    assert "workflow program (0190-run) spins at " in found.message
+    assert place in found.message
+    assert "in spins" not in place or f"{__file__}:" in found.message
+
+
+def test_a_workflow_that_spins_slowly_fails_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(spins)
+    times = iter(range(START, START + 10**9, SECOND))
+    monkeypatch.setattr(host, "now", lambda: next(times))
+
+    outcome = host.live()
+
+    assert outcome.failure is not None
+    assert "spins at " in outcome.failure.message
+    assert next(times) < START + 60 * SECOND
+
+
+def test_a_turn_may_be_long() -> None:
+    async def busy() -> int:
+        async def nothing() -> int:
+            await asyncio.sleep(0)
+            return 1
+
+        return sum(await asyncio.gather(*(nothing() for _ in range(3_000))))
+
+    assert result(busy) == "3000"

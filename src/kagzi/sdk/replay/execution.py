@@ -48,7 +48,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
-from kagzi.core.instant import Instant, Span
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
@@ -56,6 +56,9 @@ from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
 
 logger = logging.getLogger("kagzi.workflow")
+
+# Of many callbacks in a row: far longer than a turn takes that begins a hundred thousand steps.
+_LONGEST_TURN: Span = 20 * SECOND
 
 
 class Effects(Protocol):
@@ -216,6 +219,8 @@ class Execution:
             self._set_off()
             while self._events and not self._main.done():
                 self._replay(self._events.popleft())
+        if self.outcome is not None:
+            return  # it spins
         self.replaying = False
         self._live = True
         if self._early:
@@ -426,6 +431,26 @@ class Execution:
     def about(self) -> dict[str, object]:
         """Which run this is, for lines of the log."""
         return {"namespace": self.namespace, "run_id": self.run_id, "workflow": self.workflow}
+
+    # What the loop calls.
+
+    def turn_goes_on(self, began: Instant | None, must_end: bool) -> Instant:
+        """Many callbacks have run without the workflow waiting for anything. Fails the run if they never end; returns
+        when they began."""
+        now = self._effects.now()
+        if began is None:
+            return now
+        if must_end or now - began > _LONGEST_TURN:
+            error = NonDeterminismError(
+                f"workflow {self.describe()} spins at {self.loop.spinner()}: it goes on for ever without waiting for a "
+                f"step or a sleep. `await asyncio.sleep(0)` lets nothing happen meanwhile; wait for what the loop is "
+                f"about, with asyncio.Event for example, or sleep for a while"
+            )
+            for call in list(self._shown):
+                self._submit_cancelled(call)
+            self.outcome = Outcome(None, Failure.from_exception(error), self._keep_seq())
+            self._let_go()
+        return began
 
     # What workflow code calls, through Step.__call__ and the context.
 
@@ -797,7 +822,7 @@ class Execution:
         assert self._encode_result is not None
         for call in list(self._shown):
             self._submit_cancelled(call)
-        keep_seq = self._seq if self._first_final_failure is None else self._first_final_failure - 1
+        keep_seq = self._keep_seq()
         if main.cancelled() and self.cancelled:
             self.outcome = Outcome(None, None, keep_seq)
         elif main.cancelled():
@@ -821,10 +846,17 @@ class Execution:
             except Exception as problem:
                 self.outcome = Outcome(None, Failure.from_exception(problem), keep_seq)
         self.loop.report_unseen_errors()
+        self._let_go()
+
+    def _let_go(self) -> None:
         for call in list(self._waiting.values()):
             if call.running:
                 self._effects.cancel_body(call)
         self.evict()
+
+    def _keep_seq(self) -> int:
+        """Up to which event a run that is tried again keeps its history."""
+        return self._seq if self._first_final_failure is None else self._first_final_failure - 1
 
 
 def _is_late_cancel(event: Step) -> bool:

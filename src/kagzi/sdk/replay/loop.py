@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Set
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -52,6 +53,9 @@ _Future = asyncio.Future
 _FEW = 1024  # lists of this length are not worth looking through for what has ended
 # A coroutine that catches every BaseException and goes on is refused this many durable calls; then it may wait.
 _MOST_REFUSALS = 1_000
+# A workflow that runs so many callbacks without waiting for anything never will.
+_CALLBACKS_BETWEEN_LOOKS = range(1_000)
+_MOST_LOOKS = 1_000
 # How often a coroutine is told to end.
 _MOST_ROUNDS = 8
 # TaskGroup of these versions forgets to call uncancel() in one case.
@@ -205,21 +209,33 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _run_ready(self) -> None:
         ready = self._ready
+        began: Instant | None = None
+        looks = 0
         while ready:
-            handle = ready.popleft()
-            if not handle._cancelled:
-                try:
-                    handle.context.run(handle.callback, *handle.args)
-                except KeyboardInterrupt:
-                    raise
-                except SystemExit as error:
-                    # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
-                    # not end the worker, nor the next one that takes the run over.
-                    if not self.execution.replaying:
-                        logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
-                except BaseException as error:
-                    self.call_exception_handler({"message": "a callback failed", "exception": error})
-            del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
+            for _ in _CALLBACKS_BETWEEN_LOOKS:
+                if not ready:
+                    return
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    try:
+                        handle.context.run(handle.callback, *handle.args)
+                    except KeyboardInterrupt:
+                        raise
+                    except SystemExit as error:
+                        # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
+                        # not end the worker, nor the next one that takes the run over.
+                        if not self.execution.replaying:
+                            logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
+                    except BaseException as error:
+                        self.call_exception_handler({"message": "a callback failed", "exception": error})
+                del handle  # tracebacks of tasks refer to this frame, which must not refer to the task
+            looks += 1
+            began = self.execution.turn_goes_on(began, looks >= _MOST_LOOKS)
+
+    def spinner(self) -> str:
+        """File and line at which the task stands that is to go on next."""
+        task = getattr(self._ready[0].callback, "__self__", None) if self._ready else None
+        return place_of_task(task) if isinstance(task, WorkflowTask) else "an unknown place"
 
     def next_due(self) -> Instant | None:
         """When the earliest live timer is due."""
@@ -528,6 +544,7 @@ def _shuffled(caller: FrameType) -> object | None:
     return None
 
 
+_OURS = str(Path(__file__).parents[2])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -544,6 +561,17 @@ def place_of_call() -> str:
             place = place or here
         frame = frame.f_back
     return place or "an unknown place"
+
+
+def place_of_task(task: WorkflowTask) -> str:
+    """File and line of the user's code at which a task waits."""
+    place = "an unknown place"
+    coroutine: Any = task.get_coro()
+    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+        if not frame.f_code.co_filename.startswith((*_LIBRARIES, _OURS)):
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+        coroutine = coroutine.cr_await
+    return place
 
 
 def _forbid(method: str, what: str) -> Callable[..., NoReturn]:

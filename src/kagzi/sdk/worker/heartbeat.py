@@ -2,7 +2,7 @@
 
 They run on a thread of their own with an event loop and a connection of their own, so that a step which blocks the
 worker's loop for minutes does not lose its lease. The only things shared with the worker's thread are snapshots of a
-dictionary and a few integers, and `call_soon_threadsafe` for the answers.
+dictionary and a few integers, and `call_soon_threadsafe` for the answers. From there the loop is watched as well.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import KagziError
+from kagzi.sdk.worker.blocked_loop import LoopWatch
 
 logger = logging.getLogger("kagzi.worker")
 
@@ -25,6 +26,8 @@ _JOIN_SECONDS = 3.0
 
 class Held(Protocol):
     """What heartbeats need to know of the worker; safe to call from another thread."""
+
+    worker_id: str
 
     def heartbeat(self) -> tuple[Heartbeat, Span]:
         """The heartbeat to send now, and the moment (monotonic) from which on the leases count if it succeeds."""
@@ -112,10 +115,12 @@ class HeartbeatThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pace: Pace | None = None
         self._beating: asyncio.Future[None] | None = None
+        self._watch: LoopWatch
         self._stopped = False
         self._ready = threading.Event()
 
     async def start(self) -> None:
+        self._watch = LoopWatch(asyncio.get_running_loop(), threading.get_ident(), self._held.worker_id)
         self._thread.start()
 
     async def stop(self) -> None:
@@ -148,9 +153,11 @@ class HeartbeatThread:
         self._ready.set()
         if self._stopped:
             beating.cancel()
+        watching = asyncio.ensure_future(self._watch.run())
         try:
             await asyncio.wait((beating,))
         finally:
+            watching.cancel()
             await self._engine.close()
 
     async def _beat(self, pace: Pace) -> None:
