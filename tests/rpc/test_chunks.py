@@ -80,6 +80,8 @@ ENDS: list[tuple[Operation, str]] = [
     (HandBackRun(available_at=0), "hand_back"),
     (RetryRun(available_at=1, keep_seq=2, error=b"no"), "retry"),
     (CompleteRun(output=b""), "complete"),
+    (CompleteRun(output=b"", inbox_seq=0), "complete"),
+    (CompleteRun(output=b"2", inbox_seq=3), "complete"),
     (FailRun(error=b"no"), "fail"),
     (EndCancelledRun(error=b"no"), "end_cancelled"),
 ]
@@ -137,7 +139,7 @@ PACKED = [
     (ParkRun(available_at=7, inbox_seq=8), [11, 7, 8]),
     (HandBackRun(), [12, None]),
     (RetryRun(available_at=1, keep_seq=2, error=b"no"), [13, 1, 2, b"no"]),
-    (CompleteRun(output=b"2"), [14, b"2"]),
+    (CompleteRun(output=b"2", inbox_seq=3), [14, b"2", 3]),
     (FailRun(error=b"no"), [15, b"no"]),
     (EndCancelledRun(error=b"no"), [16, b"no"]),
 ]

@@ -282,7 +282,7 @@ OURS: dict[str, str] = {
     "ParkRun": "1 available_at_us int64, 2 inbox_seq int64",
     "HandBackRun": "1 available_at_us ?int64",
     "RetryRun": "1 available_at_us int64, 2 keep_seq int64, 3 error bytes",
-    "CompleteRun": "1 output bytes",
+    "CompleteRun": "1 output bytes, 2 inbox_seq ?int64",
     "FailRun": "1 error bytes",
     "EndCancelledRun": "1 error bytes",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",

@@ -339,7 +339,9 @@ def _end_of(message: pb.Chunk) -> RunOperation | None:
             retry = message.retry
             return RetryRun(available_at=retry.available_at_us, keep_seq=retry.keep_seq, error=retry.error)
         case "complete":
-            return CompleteRun(output=message.complete.output)
+            complete = message.complete
+            seen = complete.inbox_seq if complete.HasField("inbox_seq") else None
+            return CompleteRun(output=complete.output, inbox_seq=seen)
         case "end_cancelled":
             return EndCancelledRun(error=message.end_cancelled.error)
         case "fail":
