@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +99,7 @@ async def after_a_sleep() -> int:
 def test_a_forgotten_await_fails_the_run_and_names_the_line(workflow: Workflow) -> None:
     message, bodies = complaint(workflow)
     ELSEWHERE.clear()
+    gc.collect()  # Python warns of what is left here, and not in a later test
     assert bodies == []
     assert message.startswith(f"charge was called at {__file__}:{line_of(workflow, 'step(')} in ")
     assert "never awaited" in message
