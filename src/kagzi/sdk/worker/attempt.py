@@ -161,6 +161,14 @@ class Attempt:
         """The workflow could not even be called."""
         self._end(FailRun(error=failure.encode()))
 
+    def broke(self, error: Exception) -> None:
+        """Driving the run has failed, and not its workflow. It ends with the reason: otherwise nobody would go on with
+        it, and its lease be renewed for ever."""
+        logger.error("run %s (%s) cannot be driven", self.run_id, self.workflow, exc_info=error, extra=self.about())
+        if self._last is None and not self.gone:
+            self._stop_execution()
+            self.fail(Failure.from_exception(error))
+
     def lease_is_safe(self, at: Span) -> bool:
         """Whether the lease surely still holds by then: a margin of a sixth is left for what is under way."""
         return at < self.leased_at + self._safe_span
@@ -303,11 +311,14 @@ class Attempt:
     def _go_on(self) -> None:
         if self.execution is None or self._last is not None:
             return
-        if self.cancelling and not self.execution.cancelled:
-            self._tell_cancelled()
-        else:
-            self.execution.tick()
-            self._after()
+        try:
+            if self.cancelling and not self.execution.cancelled:
+                self._tell_cancelled()
+            else:
+                self.execution.tick()
+                self._after()
+        except Exception as error:
+            self.broke(error)
 
     def _end(self, operation: Operation) -> None:
         self._last = operation
@@ -339,8 +350,11 @@ class Attempt:
             self._leave()
         else:
             if self.execution is not None:
-                # A run that waits in memory has lent its slot; what is due starts when it has one again.
-                self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
+                try:
+                    # A run that waits in memory has lent its slot; what is due starts when it has one again.
+                    self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
+                except Exception as error:
+                    self.broke(error)
             if self._outbox:
                 self._flush()
 

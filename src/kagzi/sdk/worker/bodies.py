@@ -168,8 +168,8 @@ class Bodies:
         for attempt, call, body, result, error in ended:
             try:
                 self._tell(attempt, call, body, result, error)
-            except Exception:
-                logger.exception("going on after step %s failed", call.step_id)
+            except Exception as problem:
+                attempt.broke(problem)
 
     def _never_begun(self, attempt: Attempt, call: StepCall, body: asyncio.Task[None]) -> None:
         """A task that is cancelled before its first turn ends without `_run`."""
@@ -192,12 +192,15 @@ class Bodies:
     def _thread_done(self, attempt: Attempt, call: StepCall, body: ThreadBody, future: ThreadFuture[Any]) -> None:
         if call.body is not body or not self._take(call):
             return
-        if future.cancelled():
-            attempt.body_ended(call)
-        elif (error := future.exception()) is not None:
-            attempt.step_raised(call, error)
-        else:
-            attempt.step_returned(call, future.result())
+        try:
+            if future.cancelled():
+                attempt.body_ended(call)
+            elif (error := future.exception()) is not None:
+                attempt.step_raised(call, error)
+            else:
+                attempt.step_returned(call, future.result())
+        except Exception as problem:
+            attempt.broke(problem)
 
     def _take(self, call: StepCall) -> bool:
         if self._ending:

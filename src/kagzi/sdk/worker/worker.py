@@ -403,6 +403,13 @@ class Worker:
                 attempt.abandon("its claim arrived too late")
 
     def _begin(self, attempt: Attempt) -> None:
+        """Begins one run. What is wrong with it must not keep the others of its claim from beginning."""
+        try:
+            self._begin_or_raise(attempt)
+        except Exception as error:
+            attempt.broke(error)
+
+    def _begin_or_raise(self, attempt: Attempt) -> None:
         claim = attempt.claim
         if self.draining:
             attempt.hand_back()
