@@ -1,4 +1,4 @@
-"""SIGTERM: finish what runs, hand the rest back, exit 0."""
+"""SIGTERM and Ctrl-C: finish what runs, hand the rest back, exit 0."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ def site(url: str, make_site: MakeSite) -> Site:
     return make_site(url, lease=LEASE)
 
 
-@pytest.mark.parametrize("thread", [False, True], ids=["async", "thread"])
-async def test_a_running_step_finishes_and_is_recorded(site: Site, thread: bool) -> None:
+@pytest.mark.parametrize(
+    ("thread", "number"), [(False, signal.SIGINT), (True, signal.SIGTERM)], ids=["async, Ctrl-C", "thread, SIGTERM"]
+)
+async def test_a_running_step_finishes_and_is_recorded(site: Site, thread: bool, number: signal.Signals) -> None:
     async with site.program.app:
         first = await site.worker().ready()
         run = await site.program.holding.start("a", 60.0, thread)
         await site.seen("enter", tag="a")
         second = await site.worker().ready()
-        first.send(signal.SIGTERM)
+        first.send(number)
         await until(lambda: "drains" in first.log, "it drains")
         released = time.monotonic()
         site.program.release("a")

@@ -219,13 +219,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 if not handle._cancelled:
                     try:
                         handle.context.run(handle.callback, *handle.args)
-                    except KeyboardInterrupt:
-                        raise
-                    except SystemExit as error:
+                    except (SystemExit, KeyboardInterrupt) as error:
                         # Raised in a task, it has failed that task, and the run will most likely fail with it. It must
                         # not end the worker, nor the next one that takes the run over.
                         if not self.execution.replaying:
-                            logger.warning("workflow %s raised SystemExit(%s)", self.execution.describe(), error)
+                            logger.warning("workflow %s raised %r", self.execution.describe(), error)
                     except BaseException as error:
                         self.call_exception_handler({"message": "a callback failed", "exception": error})
                 del handle  # tracebacks of tasks refer to this frame, which must not refer to the task

@@ -140,7 +140,7 @@ class Bodies:
             future: ThreadFuture[Any] = ThreadFuture()
             try:
                 future.set_result(work())
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 future.set_exception(error)
             return future
         if self._pool is None:
@@ -156,8 +156,11 @@ class Bodies:
         error: BaseException | None = None
         try:
             result = await call.fn(*call.args, **call.kwargs)
-        except (Exception, asyncio.CancelledError, SystemExit) as problem:
-            # SystemExit, too: a task would pass it on and end the worker, with all the other runs it holds.
+        except BaseException as problem:
+            # Everything, as in a thread: a task would pass SystemExit and KeyboardInterrupt on, and end the worker with
+            # all the other runs it holds; of others nobody would hear until the step's timeout.
+            if attempt.loop.is_closed():
+                raise  # GeneratorExit, because the task is collected: there is nobody left to be told
             error = problem
         if not self._ended:
             attempt.loop.call_soon(self._tell_ended)
