@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
-from kagzi import Kagzi
-from kagzi.api.operations import StartRun
+from kagzi import InvalidRequest, Kagzi, KagziError, Retry, WorkflowFailed
+from kagzi.api.operations import Answer, Chunk, CompleteStep, Operation, StartRun, Write
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
 from kagzi.ids import RandomIds
 from kagzi.sdk.replay.execution import Execution
+from kagzi.store.sqlite import SqliteStore
 from kagzi.testing import run_virtually
 
 IDS = RandomIds(lambda: 0)
@@ -95,5 +98,92 @@ def test_a_run_that_cannot_be_driven_further_fails_and_the_others_go_on(
         ends = [await app.engine.workflows.wait("default", start.run_id, 600 * SECOND) for start in starts]
         assert [end.status for end in ends] == [RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.COMPLETED]
         assert "nobody foresaw this" in Failure.decode(ends[1].error or b"").message
+
+    run_virtually(app, main)
+
+
+class Refusing:
+    """Has the database refuse what completes a step, in words that nobody foresaw: the first so many times."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, times: int, error: Exception) -> None:
+        self.left = times
+        self.refused: list[tuple[Operation, ...]] = []
+        real = SqliteStore.apply
+
+        async def apply(store: SqliteStore, writes: Sequence[Write], lease: Span) -> list[Answer]:
+            for write in writes:
+                if self.left and isinstance(write, Chunk) and isinstance(write.operations[0], CompleteStep):
+                    self.left -= 1
+                    self.refused.append(write.operations)
+                    raise error
+            return await real(store, writes, lease)
+
+        patch.setattr(SqliteStore, "apply", apply)
+
+
+def charging(bodies: list[int]) -> tuple[Kagzi, Callable[[], Awaitable[Any]]]:
+    """An app whose workflow charges once, and writes down when its step's body runs."""
+    app = Kagzi("memory://")
+
+    @app.step
+    async def charge() -> None:
+        bodies.append(1)
+
+    @app.workflow(retry=Retry.none)
+    async def order() -> None:
+        await charge()
+
+    return app, order.run
+
+
+@pytest.mark.parametrize(
+    ("error", "writes"), [(KagziError("refused (SQLSTATE 54000)"), 4), (InvalidRequest("cannot be stored"), 1)]
+)
+def test_a_write_that_is_refused_for_good_fails_the_run_and_no_body_runs_again(
+    monkeypatch: pytest.MonkeyPatch, error: KagziError, writes: int
+) -> None:
+    bodies: list[int] = []
+    app, order = charging(bodies)
+    refusing = Refusing(monkeypatch, 1_000_000, error)
+
+    async def main() -> None:
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(WorkflowFailed, match=r"refused|cannot be stored"):
+            await order()
+        assert asyncio.get_running_loop().time() - began < 5
+
+    run_virtually(app, main)
+    assert len(bodies) == 1
+    assert refusing.refused == [refusing.refused[0]] * writes  # the same again, until it counted as refused for good
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_refusal_that_passes_costs_nothing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    bodies: list[int] = []
+    app, order = charging(bodies)
+    refusing = Refusing(monkeypatch, times, KagziError("nobody foresaw this"))
+    run_virtually(app, order)
+    assert (len(bodies), len(refusing.refused)) == (1, times)
+
+
+def test_a_step_whose_id_cannot_be_stored_is_refused_before_its_body_runs() -> None:
+    bodies: list[int] = []
+    app, _ = charging(bodies)
+    charge = app._steps["charge"]
+
+    @app.workflow(retry=Retry.none)
+    async def nested(characters: int) -> None:
+        async def branch() -> None:
+            await charge()
+
+        await asyncio.create_task(branch(), name="é" * characters)
+
+    async def main() -> None:
+        longest = (1600 - len(b"/charge")) // 2
+        await nested.run(longest)
+        assert len(bodies) == 1
+        with pytest.raises(WorkflowFailed, match="1,601 bytes; at most 1,600"):
+            await nested.run(longest + 1)
+        assert len(bodies) == 1
 
     run_virtually(app, main)

@@ -9,6 +9,8 @@ from kagzi.errors import InvalidRequest, PayloadTooLarge
 
 NAME_CHARACTERS = 255
 REASON_CHARACTERS = 2000
+# A key of PostgreSQL's takes 2,704 bytes, and a step's begins with its namespace, of 255 characters of 4 bytes at most.
+STEP_ID_BYTES = 1600
 PAYLOAD_BYTES = 2 * 1024 * 1024
 PAYLOAD_WARNING_BYTES = 1024 * 1024
 PAGE_SIZE = 100
@@ -52,6 +54,19 @@ def check_new_run_id(value: object, field: str) -> str:
         f"{field} must be a UUID of version 7, which tells when it was made, such as "
         f"0190a5f2-7c3e-7d31-9a51-0c8e6b1f2a44, not {value!r:.60}; or leave it out and the run gets one"
     )
+
+
+def check_step_id(step_id: str) -> str:
+    """A step id is a path of names of up to 1,600 bytes in all, in text that every database can store."""
+    if not step_id:
+        raise InvalidRequest("step id must not be empty")
+    check_text(step_id, "step id")
+    if (size := len(step_id.encode())) > STEP_ID_BYTES:
+        raise InvalidRequest(
+            f"the step id {step_id[:40]}… has {size:,} bytes; at most {STEP_ID_BYTES:,} are allowed. It is the path of "
+            "the workflows and tasks that the step is called in, and its name: shorten them"
+        )
+    return step_id
 
 
 def check_text(value: str, field: str) -> None:

@@ -24,10 +24,12 @@ from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.limits import (
     NAME_CHARACTERS,
     REASON_CHARACTERS,
+    STEP_ID_BYTES,
     check_id,
     check_name,
     check_new_run_id,
     check_payload,
+    check_step_id,
     check_text,
 )
 from kagzi.core.retry import Retry
@@ -40,7 +42,6 @@ _QUEUES: Final = 100
 _TYPES: Final = 10_000
 _LABELS: Final = 64
 _CONCURRENCY: Final = 10_000
-_STEP_ID_CHARACTERS: Final = 4000  # a path of names, each within its own bound
 _POLICY_BYTES: Final = 64 * 1024
 _SHORT_POLICY: Final = 1024
 SHORTEST_LEASE: Final = SECOND // 10
@@ -165,8 +166,8 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
         # isinstance takes long to find the base of a struct; most operations are of this class.
         if type(operation) is CompleteStep or isinstance(operation, StepOperation):
             step_id = operation.step_id
-            if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= _STEP_ID_CHARACTERS:
-                _check_step_id(step_id)
+            if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= STEP_ID_BYTES:
+                check_step_id(step_id)
             if operation.output is not None:
                 total += len(operation.output)
             if operation.input is not None:
@@ -285,11 +286,3 @@ def check_filter(filter: RunFilter) -> None:
         check_instant(filter.created_after, "created_after")
     if filter.created_before is not None:
         check_instant(filter.created_before, "created_before")
-
-
-def _check_step_id(step_id: str) -> None:
-    if not step_id:
-        raise InvalidRequest("step id must not be empty")
-    if len(step_id) > _STEP_ID_CHARACTERS:
-        raise InvalidRequest(f"step id has {len(step_id)} characters; at most {_STEP_ID_CHARACTERS:,} are allowed")
-    check_text(step_id, "step id")

@@ -7,14 +7,16 @@ each comes with a second one, so the statements over arrays have to do the same.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from kagzi.api.operations import Answer, Chunk, StartRun, Write
+from kagzi.api.operations import Answer, Chunk, ChunkAnswer, StartRun, Write
 from kagzi.core.instant import Span
+from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import (  # noqa: F401
@@ -28,6 +30,7 @@ from kagzi.testing.conformance import (  # noqa: F401
     TestRuns,
     TestSteps,
 )
+from kagzi.testing.conformance.bench import LEASE
 from tests.postgres_server import _execute
 
 pytestmark = pytest.mark.postgres
@@ -65,3 +68,14 @@ async def bench(database: str) -> AsyncIterator[Bench]:
     await connection.close()
     yield Bench(store, clock)
     await store.close()
+
+
+async def test_a_key_that_is_too_long_is_a_bad_value_and_the_others_pass(bench: Bench) -> None:
+    """The engine lets no such id pass; should one come another way, it is not taken for a fault of ours."""
+    chance = Random(1)
+    too_long = "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(1000))
+    one, other = [await bench.started_claim() for _ in range(2)]
+    chunks = [bench.chunk(one, bench.completed(too_long, 1)), bench.chunk(other, bench.completed("short", 1))]
+    bad, good = await bench.store.apply(chunks, LEASE)
+    assert isinstance(bad, InvalidRequest)
+    assert good is ChunkAnswer.DONE

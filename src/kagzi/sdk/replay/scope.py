@@ -7,7 +7,12 @@ branches of a `gather` that both call `charge` do not compete for numbers, which
 
 from __future__ import annotations
 
+from typing import Final
+
+from kagzi.core.limits import STEP_ID_BYTES, check_step_id
 from kagzi.core.step import escape, numbered
+
+_SURELY_SHORT: Final = STEP_ID_BYTES // 4  # characters, of which none takes more than four bytes
 
 
 class Scope:
@@ -27,7 +32,10 @@ class Scope:
         if counts is None:
             counts = self._counts = {}
         occurrence = counts[name] = counts.get(name, 0) + 1
-        return self.prefix + name if occurrence == 1 else f"{self.prefix}{name}#{occurrence}"
+        step_id = self.prefix + name if occurrence == 1 else f"{self.prefix}{name}#{occurrence}"
+        if len(step_id) > _SURELY_SHORT:
+            check_step_id(step_id)  # now: what a body has done under an id that cannot be stored would be lost
+        return step_id
 
     def give_back(self, step_id: str) -> bool:
         """Undoes `identity`, if this was the last one taken of its name; whether it was."""

@@ -30,7 +30,7 @@ from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
-from kagzi.errors import InvalidRequest, KagziError, VersionMismatch
+from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution, StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
 
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kagzi.worker")
 
+# Errors of an engine that says nothing about the write: somebody else will have more luck with it.
+_PASSING: Final = (Unavailable, Unauthenticated, PermissionDenied, VersionMismatch)
+# Seconds after which a write that was refused for an unknown reason is repeated, before it counts as refused for good.
+_REPEAT_AFTER: Final = (0.5, 1.0, 2.0)
 _DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its class (until Python 3.12)
 # Waits up to this long stay in memory under the lease, longer ones park the run.
 SHORT_WAIT: Span = SECOND
@@ -70,8 +74,10 @@ class Attempt:
         self.submit = self._outbox.append
         self._unhurried = 0  # of these, the first so many wait for another that goes along
         self._in_flight = 0
+        self._chunk: Chunk  # the last one that was sent
         self._last: Operation | None = None  # the operation that ends this attempt, once submitted
         self._unstorable = False  # what it did was refused, so the run fails
+        self._refusals = 0  # in a row, for reasons that may pass
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
@@ -336,8 +342,8 @@ class Attempt:
         self._outbox.clear()
         self._unhurried = 0
         self._in_flight = len(operations)
-        chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
-        self._worker.commit(chunk).then(self._committed)
+        self._chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
+        self._worker.commit(self._chunk).then(self._committed)
 
     def _committed(self, answer: ChunkAnswer | Exception) -> None:
         operations, self._in_flight = self._in_flight, 0
@@ -345,7 +351,9 @@ class Attempt:
             return
         if answer is not _DONE:
             self._declined(answer)
-        elif self._last is not None and not self._outbox:
+            return
+        self._refusals = 0
+        if self._last is not None and not self._outbox:
             self._worker.finished(self, self._last)
             self._leave()
         else:
@@ -374,17 +382,24 @@ class Attempt:
         if isinstance(error, VersionMismatch):
             # Whatever the worker did would be done for nothing, and once more: the next run would fare no better.
             self._worker.give_up(error, "the server is of another version")
-        if isinstance(error, InvalidRequest) and not self._unstorable:
+        if self._unstorable or isinstance(error, _PASSING):
+            self.abandon(f"its progress could not be stored: {error}")
+        elif not isinstance(error, InvalidRequest) and self._refusals < len(_REPEAT_AFTER):
+            # Nobody foresaw this. It may pass, and what comes twice is stored once.
+            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())
+            self._in_flight = len(self._chunk.operations)
+            self.loop.call_later(_REPEAT_AFTER[self._refusals], self._repeat)
+            self._refusals += 1
+        else:
             # It will not be stored the next time either, and nobody is to do the same work again and again for that.
             self._unstorable = True
             self._stop_execution()
             self._outbox.clear()
             self._end(FailRun(error=Failure.from_exception(error).encode()))
-        elif isinstance(error, KagziError):
-            self.abandon(f"its progress could not be stored: {error}")
-        else:
-            logger.error("run %s: storing its progress failed", self.run_id, exc_info=error, extra=self.about())
-            self.abandon("its progress could not be stored")
+
+    def _repeat(self) -> None:
+        if not self.gone:
+            self._worker.commit(self._chunk).then(self._committed)
 
     def _leave(self) -> None:
         self.gone = True

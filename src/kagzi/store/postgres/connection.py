@@ -75,6 +75,7 @@ BAD_VALUES = (
     asyncpg.DataError,
     asyncpg.exceptions.DataError,
     asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,  # a key that is longer than an index takes
     UnicodeEncodeError,
 )
 _REFUSALS = (

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from kagzi.api.operations import CancelStep, ChunkAnswer, CompleteRun, HandBackRun, RetryRun
 from kagzi.core.instant import SECOND
+from kagzi.core.limits import STEP_ID_BYTES
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.testing.conformance.bench import Bench
@@ -46,6 +49,21 @@ class TestSteps:
             error=None,
             input=b"[1]",
         )
+
+    async def test_the_longest_ids_fit_into_every_key(self, bench: Bench) -> None:
+        """Of four bytes a character, and such that nothing is gained by compressing them."""
+        chance = Random(1)
+
+        def name(characters: int) -> str:
+            return "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(characters))
+
+        namespace, queue, external_id, step_id = [name(size) for size in (255, 255, 255, STEP_ID_BYTES // 4)]
+        run_id = await bench.start(namespace=namespace, task_queue=queue, external_id=external_id, version=name(255))
+        (claim,) = await bench.claims(namespace=namespace, queues=(queue,))
+        await bench.done(claim, bench.begun(step_id, timeout=SECOND), bench.completed(step_id, 1))
+        (step,) = await bench.steps(run_id, namespace)
+        assert step.step_id == step_id
+        assert await bench.store.get_run_by_external_id(namespace, external_id) is not None
 
     async def test_a_slow_step_shows_as_running_and_then_as_ended(self, bench: Bench) -> None:
         claim = await bench.started_claim()
