@@ -42,6 +42,7 @@ from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
 from kagzi.sdk.unserved import Unserved
+from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.ctrl_c import ctrl_c_calls
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
@@ -60,6 +61,7 @@ MOST_AT_ONCE = 10_000
 MOST_CRASHES = 1_000_000
 SHORTEST_LEASE = SECOND // 10
 LONGEST_LEASE = 24 * 3600 * SECOND
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 _LAST_WORDS_SECONDS = 5.0  # after a second signal
 
 
@@ -390,7 +392,7 @@ class Kagzi(Registrar):
                 elif signals > 2 and task is not None:
                     task.cancel()
 
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in _STOPS:
                 with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
                     loop.add_signal_handler(number, on_signal, number)
             async with self, self._hosted(self._make_worker(settings)) as hosted:
@@ -401,6 +403,7 @@ class Kagzi(Registrar):
                 if hosted.refusal is not None:
                     raise hosted.refusal
 
+        forks.keep_from_children(_STOPS)
         gc.freeze()  # what the program has loaded by now stays
         with contextlib.suppress(asyncio.CancelledError):
             _run(main())

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakSet
 
 from kagzi.core.instant import Instant
 
@@ -31,9 +32,14 @@ class RandomIds:
         self._now = now
         self._entropy = entropy
         self._last = 0
+        self.forget()
+        _sources.add(self)
+
+    def forget(self) -> None:
+        """Draw anew: of two processes with the same past each needs a chance of its own."""
         self._pool = ""
         self._at = 0
-        self._random = random.Random(entropy(16))
+        self._random = random.Random(self._entropy(16))
 
     def run_id(self) -> str:
         # 48 bits of milliseconds, then 12 bits of the millisecond's fraction, so that ids made in one process rise
@@ -59,6 +65,17 @@ class RandomIds:
         self._at = at + 32
         return self._pool[at : at + 32]
 
+
+_sources: WeakSet[RandomIds] = WeakSet()
+
+
+def _forget_all() -> None:
+    for source in _sources:
+        source.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 # The digit that holds the two bits of the variant (RFC 9562) and two of chance.
 _VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}

@@ -22,6 +22,7 @@ from msgspec import Struct
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import StepTimeout
 from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.threads import Threads
 
 if TYPE_CHECKING:
@@ -117,7 +118,14 @@ class Bodies:
     ) -> None:
         def run() -> Any:
             body.started = self._monotonic()
-            result = call.fn(*call.args, **call.kwargs)
+            try:
+                result = call.fn(*call.args, **call.kwargs)
+            except BaseException as problem:
+                if forks.in_child:
+                    forks.leave(problem)
+                raise
+            if forks.in_child:
+                forks.leave(None)
             if inspect.isawaitable(result):
                 raise TypeError(f"step {call.name} is a plain function that returned an awaitable; make it `async def`")
             return result
@@ -162,6 +170,8 @@ class Bodies:
             if attempt.loop.is_closed():
                 raise  # GeneratorExit, because the task is collected: there is nobody left to be told
             error = problem
+        if forks.in_child:
+            forks.leave(error)
         if not self._ended:
             attempt.loop.call_soon(self._tell_ended)
         self._ended.append((attempt, call, body, result, error))

@@ -41,6 +41,7 @@ from kagzi.errors import KagziError
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
+from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
@@ -163,6 +164,7 @@ class Worker:
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         watch_threads()
+        forks.watch()
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
         await self._register()
