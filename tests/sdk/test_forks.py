@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import asyncio, concurrent.futures, multiprocessing, os, signal, subprocess, sys, threading, time
+from typing import Any
 
 if sys.argv[1] == "asyncio":
     sys.modules["uvloop"] = None  # as if it were not installed
@@ -90,17 +91,17 @@ BODIES = [
 
 
 @app.step(retry=Retry.none)
-def in_a_thread(number: int) -> object:
+def in_a_thread(number: int) -> Any:
     return BODIES[number]()
 
 
 @app.step(retry=Retry.none)
-async def on_the_loop(number: int) -> object:
+async def on_the_loop(number: int) -> Any:
     return BODIES[number]()
 
 
 @app.workflow(retry=Retry.none)
-async def everything() -> list[object]:
+async def everything() -> list[Any]:
     return [await step(number) for step in (in_a_thread, on_the_loop) for number in range(len(BODIES))]
 
 
@@ -111,7 +112,10 @@ async def order():
 
 async def wait(run_id):
     async with Kagzi("sqlite:///forks.db") as client:
-        print(await client.handle(run_id).result(), flush=True)
+        try:
+            print(await client.handle(run_id).result(), flush=True)
+        except Exception as error:
+            print(error, flush=True)
 
 
 if __name__ == "__main__":
