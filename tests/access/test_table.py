@@ -114,7 +114,7 @@ TWINS = {
     "POST /api/v1/namespaces/{namespace}": "UpdateNamespace",
     "POST /api/v1/namespaces/{namespace}/enable": "EnableNamespace",
     "POST /api/v1/namespaces/{namespace}/disable": "DisableNamespace",
-    "GET /api/v1/events": "ListWorkflows",
+    "GET /api/v1/events": "WaitWorkflow",
     "GET /api/v1/openapi.json": "GetServerInfo",
     "GET /metrics": "ListNamespaces",  # labels name every namespace
 }

@@ -35,6 +35,10 @@ async def until(look: Callable[[], T], what: str, seconds: float = PATIENCE) -> 
         await asyncio.sleep(0.01)
 
 
+def memory_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 class WorkerProcess:
     def __init__(self, directory: Path, number: int, options: dict[str, Any]) -> None:
         self._url: str = options["url"]
@@ -100,8 +104,7 @@ class WorkerProcess:
 
     def memory(self) -> int:
         """Bytes of it that are in memory."""
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return memory_of(self.pid)
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
@@ -136,6 +139,16 @@ class ServerProcess:
         found = re.search(r"gRPC on ([0-9.:]+)", self.log)
         assert found is not None, self.log
         return f"grpc://{found[1]}"
+
+    def http_url(self) -> str:
+        """Where it answers HTTP, once it is ready."""
+        found = re.search(r"HTTP on ([0-9.:]+)", self.log)
+        assert found is not None, self.log
+        return f"http://{found[1]}"
+
+    def memory(self) -> int:
+        """Bytes of it that are in memory."""
+        return memory_of(self.process.pid)
 
     def close(self) -> None:
         self.process.kill()

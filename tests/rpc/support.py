@@ -22,6 +22,7 @@ from kagzi._proto.v1 import (
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
+from kagzi.rpc.respond import Guard
 from kagzi.rpc.server import RpcServer
 
 LEASE = 30 * SECOND  # so long that no pause of a busy machine ends one
@@ -43,6 +44,16 @@ async def engine_on(url: str, lease: int = LEASE) -> AsyncIterator[LocalEngine]:
 async def serving(url: str, lease: int = LEASE) -> AsyncIterator[RpcServer]:
     async with engine_on(url, lease) as engine, RpcServer(engine) as server:
         yield server
+
+
+class GuardOf(Guard):
+    """A guard that is a function."""
+
+    def __init__(self, look: Any) -> None:
+        self._look = look
+
+    async def __call__(self, method: Any, request: Any, call: Any, handle: Any) -> Any:
+        return await self._look(method, request, call, handle)
 
 
 def payload(data: bytes, **metadata: str) -> common_pb2.Payload:

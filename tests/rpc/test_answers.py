@@ -18,6 +18,7 @@ from kagzi.closing import Closing
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.rpc import limits
+from kagzi.rpc.calls import CallAlone
 from kagzi.rpc.respond import Failed
 from kagzi.rpc.services import exchange as server_side
 from kagzi.rpc.services.exchange import ExchangeService, _Exchange
@@ -96,7 +97,8 @@ async def turns() -> None:
 @asynccontextmanager
 async def exchanging() -> AsyncIterator[tuple[Service, Stream, asyncio.Task[None]]]:
     service, stream = Service(), Stream()
-    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), stream).run())
+    call = CallAlone(cast("Any", stream))
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call).run())
     yield service, stream, exchange
     stream.asked.put_nowait(grpc.aio.EOF)
     async with asyncio.timeout(10):
@@ -174,7 +176,8 @@ async def test_a_server_that_closes_sends_its_answers_first() -> None:
 async def test_a_stream_that_makes_no_sense_ends_when_no_answer_is_being_sent(calls: int) -> None:
     """While the first one is, gRPC cannot send a status, and the caller would never hear that the stream has ended."""
     service, stream = Service(), Stream()
-    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), stream).run())
+    call = CallAlone(cast("Any", stream))
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call).run())
     stream.may_go.clear()
     stream.ask(*range(1, calls + 2))
     await turns()

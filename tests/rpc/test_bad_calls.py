@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -466,56 +464,6 @@ async def test_metadata_that_is_garbage(prober: Prober, key: str, values: list[s
         for value in values:
             await prober.call(method, prober.world.good(method).SerializeToString(), ((key, value),))
     assert prober.seen[OK] > len(values)
-
-
-async def test_compressed_bombs() -> None:
-    async with serving("memory://") as server, Client(server.target) as client:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await client.workflows.StartWorkflow(
-                workflow_pb2.StartWorkflowRequest(workflow_type="w", input=payload(b"\0" * 60_000_000)),
-                compression=grpc.Compression.Gzip,
-                timeout=30,
-            )
-        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert await client.start("w")
-
-
-async def test_compressed_requests_are_read() -> None:
-    words = b'"' + b"x" * 200_000 + b'"'
-    async with serving("memory://") as server, counting(server.target) as (target, arrived), Client(target) as client:
-        start = workflow_pb2.StartWorkflowRequest(workflow_type="w", input=payload(words))
-        alone: Any = client.workflows.StartWorkflow
-        run_id = (await alone(start, compression=grpc.Compression.Gzip, timeout=10)).run_id
-        assert (await client.get(run_id)).input.data == words
-        stream: Any = client.channel.stream_stream(EXCHANGE.path)(compression=grpc.Compression.Gzip, timeout=10)
-        path = next(path for path, method in METHODS.items() if method.rpc == "StartWorkflow")
-        call = ExchangedCall(number=1, method=path, request=start.SerializeToString())
-        await stream.write(ExchangeRequest(calls=[call]).SerializeToString())
-        (answer,) = ExchangeResponse.FromString(await stream.read()).answers
-        run_id = workflow_pb2.StartWorkflowResponse.FromString(answer.response).run_id
-        assert (await client.get(run_id)).input.data == words
-        assert sum(arrived) < len(words) // 10  # they were compressed indeed
-
-
-@asynccontextmanager
-async def counting(target: str) -> AsyncIterator[tuple[str, list[int]]]:
-    """A way to the server, and how many bytes came by it."""
-    arrived: list[int] = []
-    host, port = target.split(":")
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, count: list[int]) -> None:
-        while data := await reader.read(65536):
-            count.append(len(data))
-            writer.write(data)
-        writer.close()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(host, port)
-        await asyncio.gather(pass_on(reader, back, arrived), pass_on(there, writer, []))
-
-    way = await asyncio.start_server(connected, host)
-    async with way:
-        yield f"{host}:{way.sockets[0].getsockname()[1]}", arrived
 
 
 async def test_what_is_too_large_is_refused_and_the_server_serves_on() -> None:

@@ -23,7 +23,7 @@ from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services import exchange as server_side
 from tests.rpc.guarded import Keyed, guarded
 from tests.rpc.streams import asked, streaming
-from tests.rpc.support import Client, engine_on, serving
+from tests.rpc.support import Client, GuardOf, engine_on, serving
 
 INFO = "/kagzi.v1.AdminService/GetServerInfo"
 GET = "/kagzi.v1.WorkflowService/GetWorkflow"
@@ -231,7 +231,7 @@ def noting(names: list[str]) -> Guard:
         names.append(method.rpc)
         return await handle(request, call)
 
-    return guard
+    return GuardOf(guard)
 
 
 async def test_what_is_asked_together_travels_together_and_over_one_stream() -> None:
@@ -402,7 +402,7 @@ async def test_a_caller_that_goes_away_gives_its_call_up(left: bool, monkeypatch
                 cancelled.set()
             raise
 
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=GuardOf(guard)) as server:
         async with RemoteEngine(server.target) as remote:
             run_id = await started(server)
             call = remote._opened.workflows._ask_for_ends("default", [run_id], MINUTE)

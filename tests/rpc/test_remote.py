@@ -30,7 +30,7 @@ from kagzi.rpc.methods import METHODS
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services import histories
-from tests.rpc.support import SHORT, Client, engine_on, serving
+from tests.rpc.support import SHORT, Client, GuardOf, engine_on, serving
 
 IDS = RandomIds(lambda: time.time_ns() // 1000)
 
@@ -278,7 +278,7 @@ async def test_a_run_that_is_gone_before_its_history_is_read_does_not_hold_up_th
                 await engine.workflows.terminate(TerminateRun(namespace="default", run_id=gone, reason="enough"))
             return await handle(request, call)
 
-        async with RpcServer(engine, guard=guard) as server, RemoteEngine(server.target) as remote:
+        async with RpcServer(engine, guard=GuardOf(guard)) as server, RemoteEngine(server.target) as remote:
             for run_id in runs:
                 await remote.workflows.start(start_of(run_id, input=b"x" * 3000))
             worker_id = IDS.token()
@@ -307,7 +307,7 @@ async def test_a_claim_whose_history_cannot_be_read_now_is_had_by_the_poll_repea
                 raise LimitExceeded("later")
         return await handle(request, call)
 
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=GuardOf(guard)) as server:
         async with RemoteEngine(server.target) as remote:
             remote._opened.workers._line.patience = 0.0
             await remote.workflows.start(start_of(IDS.run_id(), input=b"x" * 3000))
@@ -448,7 +448,7 @@ async def test_a_guard_sees_every_call_before_it_is_made() -> None:
             raise PermissionDenied("no")
         return await handle(request, call)
 
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=GuardOf(guard)) as server:
         async with Client(server.target) as client:
             await client.start("w")
             client.namespace = "closed"

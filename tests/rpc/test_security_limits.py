@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
+import gc
 import time
+from collections import Counter
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -12,15 +14,19 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kagzi._proto.v1 import common_pb2, workflow_pb2
+from kagzi._proto.v1.exchange_pb2 import ExchangedCall
 from kagzi.access import Role
 from kagzi.api.operations import StartRun
 from kagzi.connect import connect
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc import server as rpc_server
+from kagzi.rpc.methods import EXCHANGE
+from kagzi.rpc.parts import MOST_PARTS
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.status import error_of_call
 from tests.rpc.guarded import IDS, Guarded, guarded
+from tests.rpc.streams import Stream, asked
 from tests.rpc.support import detail_of
 
 Code = grpc.StatusCode
@@ -137,15 +143,183 @@ async def test_two_servers_on_one_port_are_a_mistake(light: Guarded) -> None:
         await RpcServer(light.engine, port=light.server.port).start()
 
 
-async def test_what_unpacks_to_too_much_is_refused(light: Guarded) -> None:
+async def test_compressed_requests_are_refused(light: Guarded) -> None:
     async with light.client(None) as client:
         call: Any = client.channel.unary_unary("/kagzi.v1.WorkflowService/GetWorkflow")
-        bomb = b"\0" * (limits.MESSAGE_BYTES + 1)
-        assert len(gzip.compress(bomb)) < limits.MESSAGE_BYTES // 100
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await call(bomb, timeout=10, compression=grpc.Compression.Gzip)
-        assert refused.value.code() is Code.RESOURCE_EXHAUSTED
+        stream: Any = client.channel.stream_stream(EXCHANGE.path)(compression=grpc.Compression.Gzip, timeout=10)
+        for refusing in (call(b"", timeout=10, compression=grpc.Compression.Gzip), stream.read()):
+            with pytest.raises(grpc.aio.AioRpcError, match="Compression algorithm 'gzip' is disabled") as refused:
+                await refusing
+            assert refused.value.code() is Code.UNIMPLEMENTED
         await client.call("GetServerInfo")
+
+
+async def test_only_what_carries_payloads_may_be_large(light: Guarded) -> None:
+    async with light.client(None) as client:
+        refused = await client.refused("GetWorkflow", run_id="x" * limits.SMALL_BYTES)
+        assert refused.code() is Code.INVALID_ARGUMENT
+        assert (refused.details() or "").startswith("the GetWorkflowRequest has 524,")
+        large = common_pb2.Payload(data=b'"' + b"x" * limits.SMALL_BYTES + b'"')
+        await client.call("StartWorkflow", workflow_type="w", input=large)
+
+
+@pytest.mark.parametrize("on_stream", [False, True])
+async def test_a_request_of_too_many_parts_is_refused_before_it_is_read(light: Guarded, on_stream: bool) -> None:
+    many = b"\x12\x00" * (MOST_PARTS + 1)
+    path = "/kagzi.v1.WorkflowService/StartWorkflows"
+    async with light.client(None) as client:
+        if on_stream:
+            stream = Stream(client.channel)
+            await stream.ask(ExchangedCall(number=1, method=path, request=many))
+            error = (await stream.answers(1))[1].error
+        else:
+            call: Any = client.channel.unary_unary(path)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(many, timeout=10)
+            assert refused.value.code() is Code.INVALID_ARGUMENT
+            error = detail_of(refused.value)
+        assert "more than 100,000 parts" in error.message
+
+
+async def test_a_stream_whose_messages_have_too_many_parts_ends(light: Guarded) -> None:
+    async with light.client(None) as client:
+        stream = Stream(client.channel)
+        await stream.call.write(b"\x0a\x00" * (MOST_PARTS + 1))
+        code, text = await stream.ended()
+        assert code is Code.INVALID_ARGUMENT
+        assert "more than 100,000 parts" in text
+
+
+async def test_a_request_that_does_not_arrive_is_given_up(light: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "READING_SECONDS", 0.1)
+    async with light.client(None) as client:
+        call: Any = client.channel.stream_unary("/kagzi.v1.WorkflowService/GetWorkflow")(timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call
+        assert refused.value.code() is Code.DEADLINE_EXCEEDED
+        empty: Any = client.channel.stream_unary("/kagzi.v1.WorkflowService/GetWorkflow")(iter(()), timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError, match="without a GetWorkflowRequest"):
+            await empty
+
+
+async def test_a_key_that_sends_more_than_its_share_waits_and_others_do_not() -> None:
+    async with guarded("memory://") as server:
+        keys = [await server.key(Role.CLIENT, namespace) for namespace in ("a", "b")]
+        caller = await server.gate.recognise("", key=keys[0], peer="")
+        room = server.gate.room("/kagzi.v1.WorkflowService/StartWorkflow", caller)
+        most = 32 * 1024 * 1024
+        await room.take(most)
+        async with server.client(keys[0]) as client, server.client(keys[1]) as other:
+            waiting = [
+                asyncio.ensure_future(client.call("StartWorkflow", workflow_type="w", namespace="a")),
+                asyncio.ensure_future(_large_on_stream(client)),
+            ]
+            await other.call("StartWorkflow", workflow_type="w", namespace="b")
+            # What workers send has a room of its own.
+            refused = await client.refused("Heartbeat", worker_id="x")
+            assert refused.code() is Code.PERMISSION_DENIED
+            assert not any(task.done() for task in waiting)
+            room.give(most)
+            await asyncio.gather(*waiting)
+        await server.server.stop(0.0)
+        assert not server.gate._bytes._taken
+        assert not server.gate._bytes_of_workers._taken
+
+
+async def _large_on_stream(client: Any) -> None:
+    stream = Stream(client.channel, client.metadata)
+    start = workflow_pb2.StartWorkflowRequest(
+        workflow_type="w", input=common_pb2.Payload(data=b'"' + b"x" * 20_000 + b'"')
+    )
+    await stream.ask(asked(1, "/kagzi.v1.WorkflowService/StartWorkflow", start))
+    assert not (await stream.answers(1))[1].status
+
+
+async def test_a_failed_call_keeps_nothing_of_its_request() -> None:
+    """Without the garbage being collected, which a server does seldom."""
+    async with guarded("memory://") as server, server.client(None) as client:
+        gc.collect()
+        gc.disable()
+        try:
+            for rpc in ("GetWorkflow", "CancelWorkflow"):
+                await client.refused(rpc, run_id="x" * 100_000)
+            await client.refused("StartWorkflow", input=common_pb2.Payload(data=bytes(100_000)))
+            assert [frame for frame in gc.get_objects() if isinstance(frame, FrameType) and _holds_much(frame)] == []
+        finally:
+            gc.enable()
+
+
+def _holds_much(frame: FrameType) -> bool:
+    return any(isinstance(value, bytes) and len(value) >= 100_000 for value in frame.f_locals.values())
+
+
+async def test_streams_of_one_key_are_bounded() -> None:
+    async with guarded("memory://", streams_per_key=2) as server:
+        key = await server.key(Role.WORKER, "a")
+        async with server.client(key) as client, server.client(await server.key(Role.WORKER, "b")) as other:
+            streams = [Stream(client.channel, client.metadata) for _ in range(3)]
+            ended = asyncio.as_completed([stream.ended() for stream in streams])
+            code, text = await next(ended)
+            assert code is Code.RESOURCE_EXHAUSTED
+            assert "more than 2 streams are under way with this key" in text
+            stream = Stream(other.channel, other.metadata)
+            await stream.ask(asked(1, "/kagzi.v1.AdminService/GetServerInfo"))
+            assert not (await stream.answers(1))[1].status
+            for stream in streams:
+                stream.call.cancel()
+            await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def test_reads_of_one_key_leave_the_database_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guarded("memory://") as server:
+        begun = 0
+        go = asyncio.Event()
+        count = server.engine.admin.count_workers
+
+        async def slow(namespace: str | None) -> Any:
+            nonlocal begun
+            begun += 1
+            await go.wait()
+            return await count(namespace)
+
+        monkeypatch.setattr(server.engine.admin, "count_workers", slow)
+        key, worker = await server.key(Role.VIEWER, "a"), await server.key(Role.WORKER, "a")
+        async with server.client(key) as client, server.client(worker) as other:
+            flood = [asyncio.ensure_future(client.call("GetStats", 30, namespace="a")) for _ in range(20)]
+            await server.under_way(20)
+            worker_id = (await other.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+            await other.call("Heartbeat", worker_id=worker_id)
+            await other.call("ListWorkflows")
+            await other.call("StartWorkflow", workflow_type="w")
+            assert begun == 4
+            go.set()
+            await asyncio.gather(*flood)
+
+
+async def test_a_burst_is_told_that_it_is_too_much() -> None:
+    """However many calls come before anybody looks at them: gRPC alone ends those beyond a thousand as CANCELLED."""
+    async with guarded("memory://", calls_per_key=100) as server:
+        key = await server.key(Role.WORKER, "a")
+        async with server.client(key) as client:
+            worker_id = (await client.call("Register", task_queue="q", workflow_types=["w"])).worker_id
+            refused: Counter[Code] = Counter()
+            over = asyncio.Event()
+
+            async def poll() -> None:
+                try:
+                    await client.call("PollTask", 60, worker_id=worker_id, task_queue="q")
+                except grpc.aio.AioRpcError as error:
+                    refused[error.code()] += 1
+                    if refused.total() == 1900:
+                        over.set()
+
+            polls = [asyncio.ensure_future(poll()) for _ in range(2000)]
+            async with asyncio.timeout(50):
+                await over.wait()
+            for task in polls:
+                task.cancel()
+            await asyncio.wait(polls)
+    assert refused.keys() == {Code.RESOURCE_EXHAUSTED}
 
 
 async def test_too_much_metadata_is_refused(light: Guarded) -> None:

@@ -21,7 +21,7 @@ from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
 from kagzi.rpc.services.waits import Waits
 from kagzi.sdk.definitions import Workflow
-from tests.rpc.support import Client, detail_of, engine_on, payload, serving
+from tests.rpc.support import Client, GuardOf, detail_of, engine_on, payload, serving
 
 
 def start(
@@ -116,7 +116,7 @@ async def program(
             await shared_may_go.wait()
         return await handle(request, call)
 
-    async with engine_on("memory://") as engine, RpcServer(engine, guard=guard) as server:
+    async with engine_on("memory://") as engine, RpcServer(engine, guard=GuardOf(guard)) as server:
         app = Kagzi(f"grpc://{server.target}")
 
         @app.step

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from math import inf
@@ -24,13 +23,14 @@ from typing import Final, Literal, Protocol, Self
 from kagzi.access.caller import Caller
 from kagzi.access.rates import StartRate
 from kagzi.access.refusals import STRANGER, Refusals
+from kagzi.access.shares import Room, Shares, Turns
 from kagzi.access.table import ACTIONS, Rule
 from kagzi.api.keys import KeySource, LiveKeys
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.key import Key, Role, read_key
 from kagzi.core.namespace import DEFAULT_NAMESPACE, Namespace
-from kagzi.errors import KagziError, LimitExceeded, PermissionDenied, Unauthenticated, Unavailable
+from kagzi.errors import KagziError, PermissionDenied, Unauthenticated, Unavailable
 from kagzi.interruption import Interruptible
 
 log = logging.getLogger("kagzi.access")
@@ -42,6 +42,15 @@ _LOOKS: Final = 5  # how many such readings may be saved up: whoever makes sever
 _USED_SECONDS: Final = 60.0  # how often it is written down when keys were used
 _NAMESPACES: Final = 10_000
 CALLS_PER_KEY: Final = 5_000
+STREAMS_PER_KEY: Final = 500
+# Reads of the database that are under way for callers. Heartbeats, commits, starts and the server's own looks at it are
+# not among them, and find it free.
+_READS: Final = 16
+_READS_PER_KEY: Final = 4
+# Bytes of requests that are under way; in memory they are about three times as much.
+_BYTES: Final = 128 * 1024 * 1024
+_BYTES_PER_KEY: Final = 32 * 1024 * 1024
+_ARRIVING_PER_KEY: Final = 1_000
 
 _NO_KEY: Final = "this server asks for an API key and none was shown; set KAGZI_AUTH_KEY, or send the header " + (
     "`authorization: Bearer kgz_…`"
@@ -62,8 +71,10 @@ class Auditor(Protocol):
 
 
 class Gate:
-    """`audit` hears of a sample of those who were refused. At most so many calls of one key are under way at once, and
-    at most so many runs a second are started in one namespace (None: as many as anybody likes)."""
+    """`audit` hears of a sample of those who were refused. At most so many calls and streams of one key are under way
+    at once, and at most so many runs a second are started in one namespace (None: as many as anybody likes).
+
+    `streams`, `reads` and the bytes of `room` are shared by all ports."""
 
     def __init__(
         self,
@@ -72,12 +83,18 @@ class Gate:
         *,
         audit: Auditor | None = None,
         calls_per_key: int = CALLS_PER_KEY,
+        streams_per_key: int = STREAMS_PER_KEY,
         starts_per_second: int | None = None,
     ) -> None:
         self._source = keys
         self._namespaces = namespaces
         self._audit = audit
-        self._calls_per_key = calls_per_key
+        self._shares = Shares(calls_per_key, "calls")
+        self.streams = Shares(streams_per_key, "streams")
+        self.reads = Turns(_READS, _READS_PER_KEY)
+        self._arriving = Shares(_ARRIVING_PER_KEY, "requests that have not arrived yet")
+        self._bytes = Turns(_BYTES, _BYTES_PER_KEY)
+        self._bytes_of_workers = Turns(_BYTES, _BYTES_PER_KEY)
         self._starts = None if starts_per_second is None else StartRate(starts_per_second)
         self._live = LiveKeys(now=0, configured=True, keys={})
         self._read_at = -inf
@@ -86,7 +103,6 @@ class Gate:
         self._looked_at = -inf
         self._timer: asyncio.TimerHandle | None = None
         self._calls: set[_Call] = set()
-        self._counts: Counter[str] = Counter()
         self._known = {DEFAULT_NAMESPACE}
         self._used: dict[str, Instant] = {}
         self._written_at = -inf
@@ -114,28 +130,43 @@ class Gate:
         or empty if it names none; `Caller.confine` then says which one is meant). `request_id` and `target` are
         asked for what the audit log shall say of a call that is refused; `runs` is how many one that starts runs would
         start."""
-        rule = ACTIONS.get(action)
         actor = STRANGER
         try:
-            if rule is None:
-                raise PermissionDenied("nobody may do this: the action is not known")
-            live = self._live if self._age() <= _FRESH_SECONDS else await self._keys()
-            if live.configured:
-                known = await self._identify(key)
+            caller = await self._holder(key, peer)
+            if caller.key_id is not None:
                 # From here on it is proven who calls. A key id alone proves nothing: it is no secret.
-                actor = f"key:{known.key_id}"
-                caller = _caller(rule, known, peer)
-            else:
-                caller = Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
+                actor = caller.actor
+            rule = _rule(action, caller)
             meant = caller.confine(namespace or "") or DEFAULT_NAMESPACE
         except (Unauthenticated, PermissionDenied) as error:
             self._refused(error, action, actor, namespace, peer, request_id, target)
             raise
-        if live.configured and caller.namespace is None and namespace and not rule.everywhere:
+        if caller.key_id is not None and caller.namespace is None and namespace and not rule.everywhere:
             await self._must_exist(namespace)
         if rule.starts and self._starts is not None:
             self._starts.take(meant, runs, asyncio.get_running_loop().time())
         return caller
+
+    async def recognise(
+        self, action: str, *, key: str | None, peer: str, request_id: Callable[[], str] = str
+    ) -> Caller:
+        """Whose key this is, before anything of a request is read: strangers are to cost nothing. Raises
+        Unauthenticated. What the key opens `admit` is asked once the request is read."""
+        try:
+            return await self._holder(key, peer)
+        except Unauthenticated as error:
+            self._refused(error, action, STRANGER, None, peer, request_id, str)
+            raise
+
+    def knows_keys(self) -> bool:
+        """Whether a caller can be recognised without waiting for the database."""
+        return self._age() <= _OLD_SECONDS
+
+    def room(self, action: str, caller: Caller) -> Room:
+        """Where the bytes of the caller's requests are kept. Those of workers, who must not miss a heartbeat for what
+        others send, have a room of their own."""
+        rule = ACTIONS.get(action)
+        return Room(self._bytes_of_workers if rule is not None and rule.drives else self._bytes, self._arriving, caller)
 
     def call(self, caller: Caller) -> AbstractContextManager[object, Literal[False]]:
         """Surrounds what is done for a caller: LimitExceeded if too much is under way for it already, Unauthenticated
@@ -145,7 +176,7 @@ class Gate:
     def part(self, caller: Caller) -> AbstractContextManager[object, Literal[False]]:
         """Surrounds a call within a call of the same caller, a stream: should the key be revoked, that is ended, and
         this with it. Otherwise as `call`."""
-        return _Part(self, caller.key_id)
+        return _Part(self._shares, caller)
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -157,6 +188,13 @@ class Gate:
         await self._write_used()
 
     # Knowing keys.
+
+    async def _holder(self, text: str | None, peer: str) -> Caller:
+        live = self._live if self._age() <= _FRESH_SECONDS else await self._keys()
+        if not live.configured:
+            return Caller(key_id=None, namespace=None, role=Role.ADMIN, peer=peer)
+        key = await self._identify(text)
+        return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer)
 
     async def _identify(self, text: str | None) -> Key:
         if not text:
@@ -247,28 +285,14 @@ class Gate:
     # Calls under way.
 
     def _begin(self, call: _Call) -> None:
-        self._count(call.caller.key_id)
+        self._shares.take(call.caller)
         self._calls.add(call)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_FRESH_SECONDS, self._look)
 
     def _finish(self, call: _Call) -> None:
         self._calls.discard(call)
-        self._uncount(call.caller.key_id)
-
-    def _count(self, key_id: str | None) -> None:
-        if key_id is not None:
-            if self._counts[key_id] >= self._calls_per_key:
-                raise LimitExceeded(
-                    f"more than {self._calls_per_key:,} calls are under way with this key; trying again later is safe"
-                )
-            self._counts[key_id] += 1
-
-    def _uncount(self, key_id: str | None) -> None:
-        if key_id is not None:
-            self._counts[key_id] -= 1
-            if not self._counts[key_id]:
-                del self._counts[key_id]
+        self._shares.give(call.caller)
 
     def _look(self) -> None:
         """As long as calls wait, see whether their keys are still good."""
@@ -316,13 +340,19 @@ class Gate:
         self._audit.record(entry)
 
 
-def _caller(rule: Rule, key: Key, peer: str) -> Caller:
-    if key.role not in rule.roles:
+def _rule(action: str, caller: Caller) -> Rule:
+    """What the table says of an action that the caller may take."""
+    rule = ACTIONS.get(action)
+    if rule is None:
+        raise PermissionDenied("nobody may do this: the action is not known")
+    if caller.key_id is None:
+        return rule
+    if caller.role not in rule.roles:
         needed = " or ".join(role for role in Role if role in rule.roles)
-        raise PermissionDenied(f"a key of role {key.role} may not do this; it needs the role {needed}")
-    if rule.everywhere and key.namespace is not None:
+        raise PermissionDenied(f"a key of role {caller.role} may not do this; it needs the role {needed}")
+    if rule.everywhere and caller.namespace is not None:
         raise PermissionDenied("this concerns all namespaces, and the key is for one of them only")
-    return Caller(key_id=key.key_id, namespace=key.namespace, role=key.role, peer=peer)
+    return rule
 
 
 class _Call(Interruptible):
@@ -348,17 +378,17 @@ class _Call(Interruptible):
 
 
 class _Part:
-    __slots__ = ("_gate", "_key_id")
+    __slots__ = ("_caller", "_shares")
 
-    def __init__(self, gate: Gate, key_id: str | None) -> None:
-        self._gate = gate
-        self._key_id = key_id
+    def __init__(self, shares: Shares, caller: Caller) -> None:
+        self._shares = shares
+        self._caller = caller
 
     def __enter__(self) -> None:
-        self._gate._count(self._key_id)
+        self._shares.take(self._caller)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> Literal[False]:
-        self._gate._uncount(self._key_id)
+        self._shares.give(self._caller)
         return False

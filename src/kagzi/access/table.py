@@ -32,16 +32,23 @@ class Rule(Struct, frozen=True):
     everywhere: bool = False  # needs a key that is not confined to one namespace
     audited: bool = False
     starts: bool = False  # counts against how fast runs may be started in a namespace
+    reads: bool = False  # asks the database at length, and takes its turn at that (`shares.Turns`)
+
+    @property
+    def drives(self) -> bool:
+        """Whether it is work for runs under a lease, which ends if it has to wait."""
+        return self.roles is _DRIVING
 
 
-_LOOK: Final = Rule(_LOOKING)
+_LOOK: Final = Rule(_LOOKING, reads=True)
+_WATCH: Final = Rule(_LOOKING)  # without a read, or with one of a row and a long wait
 _START: Final = Rule(_STARTING, starts=True)
 _CHANGE: Final = Rule(_CHANGING, audited=True)
 _REPEAT: Final = Rule(_CHANGING, audited=True, starts=True)
 _DRIVE: Final = Rule(_DRIVING)
 _MANAGE: Final = Rule(_MANAGING, audited=True)
 _MANAGE_ALL: Final = Rule(_MANAGING, everywhere=True, audited=True)
-_LOOK_AT_ALL: Final = Rule(_LOOKING, everywhere=True)
+_LOOK_AT_ALL: Final = Rule(_LOOKING, everywhere=True, reads=True)
 
 _RPCS: Final[dict[str, dict[str, Rule]]] = {
     "WorkflowService": {
@@ -50,8 +57,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "GetWorkflow": _LOOK,
         "GetWorkflowByExternalId": _LOOK,
         "ListWorkflows": _LOOK,
-        "WaitWorkflow": _LOOK,
-        "WaitWorkflows": _LOOK,
+        "WaitWorkflow": _WATCH,
+        "WaitWorkflows": _WATCH,
         "CancelWorkflow": _CHANGE,
         "RetryWorkflow": _REPEAT,
         "TerminateWorkflow": _CHANGE,
@@ -91,14 +98,14 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "DisableNamespace": _MANAGE_ALL,
     },
     # A stream of other calls, each of which is looked at by itself.
-    "ExchangeService": {"Exchange": _LOOK},
+    "ExchangeService": {"Exchange": _WATCH},
     "AdminService": {
         "ListWorkers": _LOOK,
         "GetWorker": _LOOK,
         "GetStep": _LOOK,
         "ListSteps": _LOOK,
-        "HealthCheck": _LOOK,
-        "GetServerInfo": _LOOK,
+        "HealthCheck": _WATCH,
+        "GetServerInfo": _WATCH,
         "GetStats": _LOOK,
         "DrainWorker": _MANAGE,
         "GetQueueDepth": _LOOK,
@@ -123,16 +130,16 @@ _ROUTES: Final[dict[str, Rule]] = {
     "GET /api/v1/queues": _LOOK,
     "GET /api/v1/workflows": _LOOK,
     "GET /api/v1/stats": _LOOK,
-    "GET /api/v1/health": _LOOK,
-    "GET /api/v1/server": _LOOK,
+    "GET /api/v1/health": _WATCH,
+    "GET /api/v1/server": _WATCH,
     "GET /api/v1/namespaces": _LOOK_AT_ALL,
     "POST /api/v1/namespaces": _MANAGE_ALL,
     "GET /api/v1/namespaces/{namespace}": _LOOK,
     "POST /api/v1/namespaces/{namespace}": _MANAGE,
     "POST /api/v1/namespaces/{namespace}/enable": _MANAGE_ALL,
     "POST /api/v1/namespaces/{namespace}/disable": _MANAGE_ALL,
-    "GET /api/v1/events": _LOOK,
-    "GET /api/v1/openapi.json": _LOOK,
+    "GET /api/v1/events": _WATCH,
+    "GET /api/v1/openapi.json": _WATCH,
     # Labels of metrics name every namespace.
     "GET /metrics": _LOOK_AT_ALL,
 }

@@ -13,6 +13,7 @@ import asyncio
 import ipaddress
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 from urllib.parse import quote, unquote, unquote_to_bytes
 
@@ -28,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kagzi import tracing
 from kagzi.access import ACTIONS, Caller, Gate, shown_key
+from kagzi.access.shares import Shares
 from kagzi.api.keys import AuditService
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.namespace import DEFAULT_NAMESPACE
@@ -62,9 +64,11 @@ def make_app(
     local_names: frozenset[str] | None,
 ) -> ASGIApp:
     """`local_names`: only requests for these hosts are answered while no keys are asked for; None: for any."""
+    requests = Shares(limits.REQUESTS_PER_KEY, "requests")
+    streams = Shares(limits.STREAMS_PER_KEY, "streams")
     endpoints: dict[str, dict[str, Endpoint]] = {}
     for route in routes:
-        endpoint = Endpoint(route, host, gate, audit, body_bytes)
+        endpoint = Endpoint(route, host, gate, audit, body_bytes, streams if route.streams else requests)
         endpoints.setdefault(route.path, {})[route.method] = endpoint
     app = Starlette(
         routes=[
@@ -164,8 +168,11 @@ class Entrance:
 class Endpoint:
     """One route at work."""
 
-    def __init__(self, route: Route, host: Host, gate: Gate, audit: AuditService | None, body_bytes: int) -> None:
+    def __init__(
+        self, route: Route, host: Host, gate: Gate, audit: AuditService | None, body_bytes: int, shares: Shares
+    ) -> None:
         self._route = route
+        self._shares = shares
         self._host = host
         self._gate = gate
         self._audit = audit
@@ -178,12 +185,14 @@ class Endpoint:
     async def __call__(self, request: Request, send: Send) -> None:
         self._under_way += 1
         try:
-            response = await self._respond(request)
-            await response(request.scope, request.receive, send)
+            async with AsyncExitStack() as held:
+                response = await self._respond(request, held)
+                await response(request.scope, request.receive, send)
         finally:
             self._under_way -= 1
 
-    async def _respond(self, request: Request) -> ASGIApp:
+    async def _respond(self, request: Request, held: AsyncExitStack) -> ASGIApp:
+        """`held` is what the request holds of the server until its answer is sent."""
         request_id: str = request.scope["kagzi.request_id"]
         caller: Caller | None = None
         code = OK
@@ -193,9 +202,10 @@ class Endpoint:
             async with asyncio.timeout(self._seconds):
                 caller = await self._admit(request)
                 if caller is None:
-                    return await self._answer(request, None)
+                    return await self._answer(request, None, held)
+                held.enter_context(self._shares.held(caller))
                 with self._gate.call(caller):
-                    return await self._answer(request, caller)
+                    return await self._answer(request, caller, held)
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
@@ -224,7 +234,7 @@ class Endpoint:
                 target=lambda: _storable(_target(request.path_params)),
             )
 
-    async def _answer(self, request: Request, caller: Caller | None) -> ASGIApp:
+    async def _answer(self, request: Request, caller: Caller | None, held: AsyncExitStack) -> ASGIApp:
         route = self._route
         path = read_path(request)
         query = read_query(request, route.query)
@@ -232,6 +242,8 @@ class Endpoint:
         body = None
         if route.body is not None:
             _refuse_other_sites(request)
+            if caller is not None:
+                await self._make_room(request, caller, held)
             body = await read_body(request, route.body, self._body_bytes)
             # What is made here has no place in the address yet.
             request.scope["kagzi.made"] = getattr(body, "namespace", "")
@@ -245,7 +257,11 @@ class Endpoint:
             request_id=request.scope["kagzi.request_id"],
             confined=caller is not None and caller.namespace is not None,
         )
-        result = await self._handle(call)
+        if caller is not None and ACTIONS[route.action].reads and getattr(query, "wait", None) is None:
+            async with self._gate.reads.turn(caller):
+                result = await self._handle(call)
+        else:
+            result = await self._handle(call)
         if isinstance(result, Stream):
             return Streaming(result, self._host, None if caller is None else self._gate.call(caller))
         if isinstance(result, Text):
@@ -253,6 +269,15 @@ class Endpoint:
         if not isinstance(result, Reply):
             result = Reply(document=result, status=route.status)
         return Response(msgspec.json.encode(result.document), result.status, result.headers, "application/json")
+
+    async def _make_room(self, request: Request, caller: Caller, held: AsyncExitStack) -> None:
+        """Waits until there is room for the body, of which nothing is read before."""
+        length = request.headers.get("content-length", "")
+        known = length.isascii() and length.isdigit() and len(length) <= 15
+        size = min(self._body_bytes, int(length)) if known else self._body_bytes
+        room = self._gate.room(self._route.action, caller)
+        await room.take(size)
+        held.callback(room.give, size)
 
     async def _handle(self, call: Call[Any, Any]) -> Struct | Reply | Stream | Text:
         """As part of the caller's trace, if it says that there is one."""

@@ -21,6 +21,9 @@ KEEP_ALIVE_SECONDS: Final = 15
 
 REQUESTS: Final = 1_000  # under way in one server
 STREAMS: Final = 500  # of events, besides
+# Of these one key may have so many, and one namespace twice as many.
+REQUESTS_PER_KEY: Final = REQUESTS // 4
+STREAMS_PER_KEY: Final = STREAMS // 4
 CONNECTIONS: Final = 5_000
 
 STEPS_PAGE: Final = 50

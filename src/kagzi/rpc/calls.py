@@ -1,4 +1,4 @@
-"""A call that shares a stream with others, and what their caller shows of itself."""
+"""Calls as services see them, by themselves or on a stream with others, and what their caller shows of itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import grpc
 
 from kagzi.access.caller import shown_key
+from kagzi.access.shares import Room
 from kagzi.core.instant import SECOND, Span
 
 
@@ -22,6 +23,27 @@ class Shown:
         self.headers = {key: value for key, value in metadata or () if isinstance(value, str)}
         self.key = shown_key(self.headers.get("authorization"))
         self.peer_name = unquote(peer)  # gRPC writes ipv6:%5B::1%5D:50312
+
+
+class CallAlone:
+    """`services.host.Call`: one that has a stream of gRPC to itself. `room_for` says where the bytes of calls on it are
+    kept, by method, once it is known whose it is."""
+
+    __slots__ = ("context", "room_for", "shown")
+
+    def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        self.context = context
+        self.shown = Shown(context.invocation_metadata(), context.peer())
+        self.room_for: Callable[[str], Room] | None = None
+
+    def time_remaining(self) -> float | None:
+        return self.context.time_remaining()
+
+    def invocation_metadata(self) -> grpc.aio.Metadata | None:
+        return self.shown.metadata
+
+    def peer(self) -> str:
+        return self.shown.peer
 
 
 class CallOnStream:

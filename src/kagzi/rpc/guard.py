@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import Message
 
 from kagzi.access.caller import Caller
 from kagzi.access.gate import Auditor, Gate
+from kagzi.access.shares import Room
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
+from kagzi.core.key import Role
 from kagzi.errors import KagziError, Unavailable
 from kagzi.ids import IdSource
 from kagzi.requests import request_id
-from kagzi.rpc.calls import CallOnStream, Shown
+from kagzi.rpc.calls import CallAlone, CallOnStream, Shown
 from kagzi.rpc.convert.runs import namespace_of
-from kagzi.rpc.methods import Method
-from kagzi.rpc.services.host import Call
+from kagzi.rpc.methods import EXCHANGE, Method
+from kagzi.rpc.respond import Guard
 from kagzi.rpc.status import Refused
 
 Handle = Callable[[Any, Any], Awaitable[Message]]
@@ -33,21 +36,35 @@ PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 _HEALTH: Final = "HealthCheck"
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
+# All of those who ask how we are while nobody can be recognised, as if they had one key.
+_SOMEBODY: Final = Caller(key_id="", namespace=None, role=Role.VIEWER, peer="")
 # Here an empty namespace is `default`; elsewhere it is any, or none.
 _OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
 
 
-class GateGuard:
-    """A `Guard` of the server: lets in whom the gate admits, and has changes written to the audit log."""
+class GateGuard(Guard):
+    """Lets in whom the gate admits, and has changes written to the audit log."""
 
     def __init__(self, gate: Gate, audit: Auditor, ids: IdSource) -> None:
         self._gate = gate
         self._audit = audit
         self._ids = ids
 
-    async def __call__(self, method: Method, request: Any, call: Call, handle: Handle) -> Message:
+    async def receive(self, method: Method, call: CallAlone) -> Room:
+        if method.rpc == _HEALTH and not self._gate.knows_keys():
+            caller = _SOMEBODY  # whom not even the database may keep waiting
+        else:
+            caller = await self._gate.recognise(
+                method.path,
+                key=call.shown.key,
+                peer=call.shown.peer_name,
+                request_id=lambda: request_id(call.shown.headers.items(), self._ids),
+            )
+        return self._gate.room(method.path, caller)
+
+    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message:
         on_stream = isinstance(call, CallOnStream)
-        shown = call.shown if isinstance(call, CallOnStream) else Shown(call.invocation_metadata(), call.peer())
+        shown: Shown = call.shown
         action = _action(method, request)
         admitting = self._gate.admit(
             action,
@@ -70,8 +87,16 @@ class GateGuard:
                 return await handle(request, call)
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
+        rule = ACTIONS[action]
         with self._gate.part(caller) if on_stream else self._gate.call(caller):
-            if not ACTIONS[action].audited:
+            if rule.reads:
+                async with self._gate.reads.turn(caller):
+                    return await handle(request, call)
+            if method is EXCHANGE:
+                call.room_for = partial(self._gate.room, caller=caller)
+                with self._gate.streams.held(caller):
+                    return await handle(request, call)
+            if not rule.audited:
                 return await handle(request, call)
             result = OK
             try:

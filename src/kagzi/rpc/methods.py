@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from kagzi._proto.v1 import admin_pb2, exchange_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+from kagzi.rpc import limits
 
 
 class Method(Struct, frozen=True):
@@ -22,6 +23,16 @@ class Method(Struct, frozen=True):
     request: type[Message]
     response: type[Message]
     has_namespace: bool  # whether the request says which namespace it concerns
+    most_bytes: int  # of a request
+
+
+# What carries payloads. Of the others the largest lists ten thousand ids.
+_LARGE: Final = frozenset(
+    {
+        *("StartWorkflow", "StartWorkflows", "CommitBatch", "BeginStep", "CompleteStep", "FailStep"),
+        *("CompleteWorkflow", "FailWorkflow", "CreateWorkflowSchedule", "UpdateWorkflowSchedule", "Exchange"),
+    }
+)
 
 
 def _methods(*files: FileDescriptor) -> dict[str, Method]:
@@ -33,7 +44,8 @@ def _methods(*files: FileDescriptor) -> dict[str, Method]:
                 request: Any = message_factory.GetMessageClass(rpc.input_type)
                 response: Any = message_factory.GetMessageClass(rpc.output_type)
                 has_namespace = "namespace" in rpc.input_type.fields_by_name
-                methods[path] = Method(path, service.name, rpc.name, request, response, has_namespace)
+                most = limits.MESSAGE_BYTES if rpc.name in _LARGE else limits.SMALL_BYTES
+                methods[path] = Method(path, service.name, rpc.name, request, response, has_namespace, most)
     return methods
 
 

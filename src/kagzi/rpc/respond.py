@@ -10,17 +10,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from kagzi._proto.v1.common_pb2 import ErrorDetail
+from kagzi.access.shares import Room
 from kagzi.errors import InvalidRequest
 from kagzi.interruption import Interruptible
 from kagzi.requests import request_id
 from kagzi.rpc import limits
+from kagzi.rpc.calls import CallAlone
 from kagzi.rpc.methods import Method
+from kagzi.rpc.parts import Parts
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.services.traces import Handle, traced
 from kagzi.rpc.status import describe, too_slow
@@ -30,11 +33,17 @@ log = logging.getLogger("kagzi.rpc")
 _OUR_FAULT = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
-class Guard(Protocol):
-    """Stands before every call, once its request is read: answers it with `handle`, or raises if the caller may not
-    make it."""
+class Guard:
+    """Stands before every call. This one lets everybody in."""
 
-    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message: ...
+    async def receive(self, method: Method, call: CallAlone) -> Room | None:  # noqa: ARG002
+        """Where to keep the bytes of the request, of which nothing is read yet; raises if the caller may not make it.
+        None: anywhere."""
+        return None
+
+    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message:  # noqa: ARG002
+        """Answers a request that is read with `handle`, or raises if the caller may not make it."""
+        return await handle(request, call)
 
 
 class Failed(Exception):
@@ -84,12 +93,13 @@ class Responder:
     """Answers the calls of one method."""
 
     def __init__(self, method: Method, handle: Handle, host: Host, guard: Guard | None, overdue: Overdue) -> None:
-        self._method = method
-        self._handle = handle if host.tracer is None else traced(host.tracer, method.path[1:], handle)
+        self.method = method
         self._host = host
+        self._handle = handle if host.tracer is None else traced(host.tracer, method.path[1:], handle)
         self._guard = guard
         self._overdue = overdue
-        self._read = method.request.FromString
+        self._parse = method.request.FromString
+        self._parts = Parts(method.request)
         self._count = partial(host.engine.metrics.rpc_answered, method.rpc)
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -97,31 +107,47 @@ class Responder:
 
     async def __call__(self, data: bytes, call: Call) -> bytes:
         """Raises Failed."""
-        error: Exception
         begun = self._time()
         try:
-            request = self._read(data)
-            answering: Callable[[], Awaitable[Message]]
-            if self._guard is None:
-                answering = partial(self._handle, request, call)
-            else:
-                answering = partial(self._guard, self._method, request, call, self._handle)
-            response = await self._overdue.unless(answering)
-            if response is not None:
-                answer = response.SerializeToString()
-                self._soon(self._count, "OK", self._time() - begun)  # the answer goes first
-                return answer
-            error = too_slow()
+            response = await self._answer(data, call)
+            if response is None:
+                raise too_slow()
+            answer = response.SerializeToString()
+            self._soon(self._count, "OK", self._time() - begun)  # the answer goes first
+            return answer
         except asyncio.CancelledError:
             self._count("CANCELLED", self._time() - begun)
             raise
+        except Exception as error:
+            failed = self.refused(error, call, self._time() - begun)
+        try:
+            raise failed
+        finally:
+            del failed  # whose frame is this one: the request would stay until the garbage is collected
+
+    def refused(self, error: Exception, call: Call, taken: float = 0.0) -> Failed:
+        """What to tell the caller, after log and metrics have been told."""
+        failed = failure(error, self.method.rpc, call, self._host)
+        error.__traceback__ = None  # a future that holds the error is in one of its frames
+        self._count(failed.status.name, taken)
+        return failed
+
+    def _answer(self, data: bytes, call: Call) -> Awaitable[Message | None]:
+        request = self._read(data)
+        if self._guard is None:
+            return self._overdue.unless(partial(self._handle, request, call))
+        return self._overdue.unless(partial(self._guard, self.method, request, call, self._handle))
+
+    def _read(self, data: bytes) -> Message:
+        if len(data) > self.method.most_bytes:
+            raise InvalidRequest(
+                f"the {self.method.rpc}Request has {len(data):,} bytes; at most {self.method.most_bytes:,} are taken"
+            )
+        self._parts.check(data)
+        try:
+            return self._parse(data)
         except DecodeError:
-            error = InvalidRequest(f"the request is not a readable {self._method.rpc}Request")
-        except Exception as problem:
-            error = problem
-        failed = failure(error, self._method.rpc, call, self._host)
-        self._count(failed.status.name, self._time() - begun)
-        raise failed
+            raise InvalidRequest(f"the request is not a readable {self.method.rpc}Request") from None
 
 
 def _most_seconds() -> float:

@@ -20,7 +20,9 @@ from kagzi.clock import Clock, SystemClock
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc import limits
+from kagzi.rpc.calls import CallAlone
 from kagzi.rpc.methods import EXCHANGE, METHODS, PACKAGE, SERVICES, path
+from kagzi.rpc.receiving import received
 from kagzi.rpc.respond import Failed, Guard, Overdue, Responder, failure
 from kagzi.rpc.services.admin import AdminService
 from kagzi.rpc.services.exchange import ExchangeService
@@ -33,6 +35,14 @@ from kagzi.rpc.status import status_text, trailer
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+    # What unpacks to a thousand times its size is gone through before anybody is asked. Nobody's messages need it.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.http2.lookahead_bytes", limits.UNREAD_BYTES),
+    ("grpc.http2.bdp_probe", 0),  # which would make that megabytes
+    ("grpc.max_concurrent_streams", limits.CONNECTION_CALLS),
+    ("grpc.server.max_pending_requests", limits.PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", limits.PENDING_CALLS),
+    ("grpc.server_handshake_timeout_ms", limits.HANDSHAKE_MS),
     ("grpc.max_send_message_length", limits.MESSAGE_BYTES + limits.ENVELOPE_BYTES),
     ("grpc.max_metadata_size", limits.METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", limits.METADATA_BYTES),  # the same: in between gRPC throws dice
@@ -92,7 +102,7 @@ class RpcServer:
         self._host = host = Host(self._engine, clock=self._clock, ids=self._ids)
         self._workflows = WorkflowService(host)
         responders = self._responders(host)
-        handlers = {path: _handler(responder) for path, responder in responders.items()}
+        handlers = {path: _handler(responder, self._guard) for path, responder in responders.items()}
         handlers[EXCHANGE.path] = _stream_handler(ExchangeService(host, responders), self._guard)
         for service, rpcs in SERVICES.items():
             of_service = {rpc: handlers[path(service, rpc)] for rpc in rpcs if path(service, rpc) in handlers}
@@ -159,26 +169,40 @@ class RpcServer:
         }
 
 
-def _handler(responder: Responder) -> grpc.RpcMethodHandler[bytes, bytes]:
-    async def answer(data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        try:
-            return await responder(data, context)
-        except Failed as failed:
-            await _abort(context, failed)
-            raise AssertionError("abort always raises") from None
+def _handler(responder: Responder, guard: Guard | None) -> grpc.RpcMethodHandler[bytes, bytes]:
+    async def answer(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        answered = await _answered(responder, guard, CallAlone(context))
+        if isinstance(answered, Failed):
+            await _abort(context, answered)
+            raise AssertionError("abort always raises")
+        return answered
 
-    return grpc.unary_unary_rpc_method_handler(answer)
+    # For gRPC a stream of requests: of a single one it would read all of it before anybody is asked.
+    return grpc.stream_unary_rpc_method_handler(answer)
+
+
+async def _answered(responder: Responder, guard: Guard | None, call: CallAlone) -> bytes | Failed:
+    """Apart from what aborts a call: gRPC keeps that with all its frames, and the request would stay with them until
+    the garbage is collected."""
+    try:
+        async with received(responder.method, call, guard) as data:
+            return await responder(data, call)
+    except Failed as failed:
+        return failed.with_traceback(None)
+    except Exception as error:
+        return responder.refused(error, call)
 
 
 def _stream_handler(service: ExchangeService, guard: Guard | None) -> grpc.RpcMethodHandler[bytes, bytes]:
-    async def answer(_: object, stream: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+    async def answer(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        call = CallAlone(context)
         try:
             if guard is None:
-                await service.Exchange(None, stream)
+                await service.Exchange(None, call)
             else:
-                await guard(EXCHANGE, None, stream, service.Exchange)
+                await guard(EXCHANGE, None, call, service.Exchange)
         except Exception as error:
-            await _abort(stream, failure(error, EXCHANGE.rpc, stream, service.host))
+            await _abort(context, failure(error, EXCHANGE.rpc, call, service.host))
 
     return grpc.stream_stream_rpc_method_handler(answer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,13 +18,16 @@ from google.protobuf.message import DecodeError
 from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.errors import InvalidRequest, LimitExceeded
 from kagzi.rpc import limits
-from kagzi.rpc.calls import CallOnStream, Shown
+from kagzi.rpc.calls import CallAlone, CallOnStream
 from kagzi.rpc.methods import EXCHANGE
+from kagzi.rpc.parts import Parts
 from kagzi.rpc.respond import Failed, Responder, failure
 from kagzi.rpc.services.host import Call, Host
 from kagzi.rpc.status import Refused, unknown_method
 
 _MOST_UNSENT: Final = 1000  # answers; a caller that does not take them is not listened to
+_LIGHT: Final = 16 * 1024  # bytes of a request that are not worth counting
+_PARTS: Final = Parts(ExchangeRequest)
 _FEW: Final = 2  # calls under way, the poll of a worker among them
 
 
@@ -34,7 +37,7 @@ class ExchangeService:
         self._responders = responders
         self.calls = 0  # under way on all streams
 
-    async def Exchange(self, _: None, stream: Any) -> ExchangeResponse:
+    async def Exchange(self, _: None, stream: CallAlone) -> ExchangeResponse:
         """Until the caller has no more to ask, or the server is about to stop."""
         await _Exchange(self, stream).run()
         return ExchangeResponse()
@@ -48,15 +51,16 @@ class ExchangeService:
 
 
 class _Exchange:
-    def __init__(self, service: ExchangeService, stream: Any) -> None:
+    def __init__(self, service: ExchangeService, stream: CallAlone) -> None:
         self._service = service
-        self._stream = stream
+        self._stream: Any = stream.context
+        self._room_for = stream.room_for
         self._loop = asyncio.get_running_loop()
-        self._shown = Shown(stream.invocation_metadata(), stream.peer())  # once: gRPC makes them anew each time
+        self._shown = stream.shown
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._unsent: deque[ExchangedAnswer] = deque()
         self._sender: asyncio.Task[None] | None = None
-        self._room = asyncio.Event()
+        self._sent = asyncio.Event()
 
     async def run(self) -> None:
         reader = self._loop.create_task(self._read(), name="kagzi-exchange")
@@ -79,32 +83,39 @@ class _Exchange:
 
     async def _read(self) -> None:
         while (data := await self._stream.read()) is not grpc.aio.EOF:
-            try:
-                request = ExchangeRequest.FromString(data)
-            except DecodeError:
-                raise InvalidRequest("the message is not a readable ExchangeRequest") from None
-            _check(request)
+            request = _read(data)
+            del data
             for call in request.calls:
-                self._begin(call)
+                give = None
+                if len(call.request) > _LIGHT and self._room_for is not None:
+                    room, size = self._room_for(call.method), len(call.request)
+                    await room.take(size)  # nothing more is read meanwhile, and its caller waits
+                    give = partial(room.give, size)
+                self._begin(call, give)
             for number in request.given_up:
                 if (task := self._calls.get(number)) is not None:
                     task.cancel()
             while len(self._unsent) > _MOST_UNSENT:
-                self._room.clear()
-                await self._room.wait()
+                self._sent.clear()
+                await self._sent.wait()
 
-    def _begin(self, call: ExchangedCall) -> None:
-        if call.number in self._calls:
-            raise InvalidRequest(f"two calls on one stream have the number {call.number}")
-        if self._service.calls >= limits.MAXIMUM_CALLS:
+    def _begin(self, call: ExchangedCall, give: Callable[[], None] | None) -> None:
+        """`give` frees the room that was taken for it."""
+        if call.number in self._calls or self._service.calls >= limits.MAXIMUM_CALLS:
+            if give is not None:
+                give()
+            if call.number in self._calls:
+                raise InvalidRequest(f"two calls on one stream have the number {call.number}")
             self._refuse(call)
             return
         task = self._loop.create_task(self._answer(call), name="kagzi-call")
         self._calls[call.number] = task
         self._service.calls += 1
-        task.add_done_callback(partial(self._ended, call.number))
+        task.add_done_callback(partial(self._ended, call.number, give))
 
-    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+    def _ended(self, number: int, give: Callable[[], None] | None, task: asyncio.Task[None]) -> None:
+        if give is not None:
+            give()
         if self._calls.get(number) is task:
             del self._calls[number]
         self._service.calls -= 1
@@ -147,12 +158,12 @@ class _Exchange:
         try:
             while self._unsent:
                 message = self._next_message()
-                self._room.set()
+                self._sent.set()
                 await self._stream.write(message)
         except grpc.aio.BaseError:
             # The caller is gone, and the reader hears of it, if it does not wait for room.
             self._unsent.clear()
-            self._room.set()
+            self._sent.set()
         finally:
             self._sender = None
 
@@ -167,8 +178,14 @@ class _Exchange:
         return response.SerializeToString()
 
 
-def _check(request: ExchangeRequest) -> None:
-    """A message is taken in at one go, and everybody else's calls wait meanwhile."""
+def _read(data: bytes) -> ExchangeRequest:
+    _PARTS.check(data)
+    try:
+        request = ExchangeRequest.FromString(data)
+    except DecodeError:
+        raise InvalidRequest("the message is not a readable ExchangeRequest") from None
+    # A message is taken in at one go, and everybody else's calls wait meanwhile.
     for field, count in (("calls", len(request.calls)), ("given_up", len(request.given_up))):
         if count > limits.CALL_ITEMS:
             raise InvalidRequest(f"{field} has {count:,} items; at most {limits.CALL_ITEMS:,} go into one message")
+    return request
