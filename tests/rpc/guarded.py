@@ -55,7 +55,12 @@ class Keyed:
 
     def __init__(self, target: str, key: str | None, tls: grpc.ChannelCredentials | None = None) -> None:
         self.metadata = () if key is None else (("authorization", f"Bearer {key}"),)
-        self.channel = grpc.aio.insecure_channel(target) if tls is None else grpc.aio.secure_channel(target, tls)
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        self.channel = (
+            grpc.aio.insecure_channel(target, options)
+            if tls is None
+            else grpc.aio.secure_channel(target, tls, options=options)
+        )
 
     async def __aenter__(self) -> Keyed:
         return self

@@ -49,8 +49,8 @@ _READS: Final = 16
 _READS_PER_KEY: Final = 4
 # Bytes of requests that are under way; in memory they are about three times as much.
 _BYTES: Final = 128 * 1024 * 1024
-_BYTES_PER_KEY: Final = 32 * 1024 * 1024
-_ARRIVING_PER_KEY: Final = 1_000
+_BYTES_PER_KEY: Final = 16 * 1024 * 1024
+_ARRIVING_PER_KEY: Final = CALLS_PER_KEY
 
 _NO_KEY: Final = "this server asks for an API key and none was shown; set KAGZI_AUTH_KEY, or send the header " + (
     "`authorization: Bearer kgz_…`"

@@ -36,6 +36,7 @@ from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Call, Host, Reply, Stream, Text
+from kagzi.http.pace import Pace
 from kagzi.http.problems import Refused, code_of, naming, problem_response
 from kagzi.http.reading import named_namespace, read_body, read_path, read_query
 from kagzi.http.routes import Route
@@ -92,12 +93,15 @@ class Entrance:
         self._gate = gate
         self._local_names = local_names
         self._probes = probes
+        self._pace = Pace()
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         scope["path"] = address(scope["raw_path"])
+        if scope["path"] not in self._probes:
+            await self._pace.wait()
         request = Request(scope)
         request_id = name_request(request.headers.items(), self._host.ids)
         scope["kagzi.request_id"] = request_id

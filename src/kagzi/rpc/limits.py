@@ -22,9 +22,10 @@ SMALL_BYTES: Final = 512 * 1024
 METADATA_BYTES: Final = 16 * 1024
 ERROR_TEXT_BYTES: Final = 2000
 MAXIMUM_CALLS: Final = 20_000  # under way in one server, waiting polls included
-# On one connection; its client keeps further ones back until others have ended. As many as a key may have under way: a
-# client that does not know the bound yet is told UNAVAILABLE.
-CONNECTION_CALLS: Final = 5_000
+# On one connection; its client keeps further ones back until others have ended. gRPC hands us one call at a time,
+# whosever it is, so that everybody waits for the calls that one of them has sent together. Many clients take this bound
+# for granted; one that does not, and has not heard of it yet, is told UNAVAILABLE.
+CONNECTION_CALLS: Final = 100
 # Calls that have come and that nobody has looked at yet; further ones gRPC ends as CANCELLED, without a reason.
 PENDING_CALLS: Final = MAXIMUM_CALLS
 WATCHES: Final = 100  # of health, which anybody may begin
@@ -32,7 +33,7 @@ WATCHES: Final = 100  # of health, which anybody may begin
 # What a client may send before somebody reads it, and what is set aside while somebody does, since its size is not
 # known before. So many seconds a request may take to arrive.
 UNREAD_BYTES: Final = 16 * 1024
-READING_BYTES: Final = 8 * 1024 * 1024
+READING_BYTES: Final = 4 * 1024 * 1024
 READING_SECONDS: Final = 30.0
 HANDSHAKE_MS: Final = 10_000
 
