@@ -11,7 +11,7 @@ NOBODY = "01890000-0000-7000-8000-000000000009"
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres), "grpc"])
 def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
-    """A shop whose settings say where its runs live."""
+    """A shop whose settings say where its runs live. What becomes of runs there, tests/scenarios look at in process."""
     if request.param == "postgres":
         shop.environ["KAGZI_URL"] = request.getfixturevalue("postgres_database")
     if request.param == "grpc":
@@ -51,6 +51,7 @@ def test_the_ends_of_runs(home: Shell) -> None:
     assert "wrong price" in home("runs", "show", three).out
 
 
+@pytest.mark.parametrize("home", ["grpc"], indirect=True)  # the longest way there is
 def test_a_run_that_is_being_driven_is_told(home: Shell) -> None:
     worker = home.spawn("worker", "shop.py", KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS="0.2")
     read_until(worker, "is up")
@@ -65,6 +66,7 @@ def test_a_run_that_is_being_driven_is_told(home: Shell) -> None:
     assert (watched.code, watched.json["status"]) == (1, "CANCELLED"), watched
 
 
+@pytest.mark.parametrize("home", ["grpc"], indirect=True)  # the longest way there is
 def test_finished_runs_are_run_again(home: Shell) -> None:
     worker = home.spawn("worker", "shop.py")
     read_until(worker, "is up")

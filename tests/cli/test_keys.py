@@ -171,9 +171,16 @@ def test_a_worker_whose_key_was_revoked_ends_with_an_error(shop: Shell) -> None:
 
 def test_settings_never_show_keys(shell: Shell) -> None:
     key = "kgz_0123456789abcdef_" + "0" * 64
-    environ = {"KAGZI_AUTH_KEY": key, "KAGZI_AUTH_PEPPER": "chilli-4711", "KAGZI_URL": f"grpcs://:{key}@localhost:1"}
+    environ = {
+        "KAGZI_AUTH_KEY": key,
+        "KAGZI_AUTH_PEPPER": "chilli-4711",
+        "KAGZI_URL": f"grpcs://:{key}@localhost:1",
+        "KAGZI_TLS_CA": "missing.pem",  # ends the attempt at once: nobody is there to be waited for
+    }
     for arguments in (["doctor"], ["doctor", "--json"]):
         shown = shell(*arguments, **environ)
+        assert "missing.pem" in shown.out
+        assert "KAGZI_AUTH_KEY" in shown.out
         assert key not in shown.out + shown.err
         assert "0" * 64 not in shown.out + shown.err
         assert "chilli-4711" not in shown.out + shown.err

@@ -11,6 +11,9 @@ from kagzi import RunStatus, WorkflowCancelled
 from tests.faults.conftest import MakeSite
 from tests.faults.processes import Site
 
+# On one database: what differs between the two is held by the conformance suite.
+pytestmark = pytest.mark.parametrize("url", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
+
 LEASE = 6.0  # with a heartbeat every two seconds, long before its end
 
 

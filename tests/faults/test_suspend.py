@@ -6,8 +6,13 @@ import asyncio
 import signal
 import time
 
+import pytest
+
 from kagzi import RunStatus
 from tests.faults.processes import LEASE, Site, until
+
+# On one database: what differs between the two is held by the conformance suite.
+pytestmark = pytest.mark.parametrize("url", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
 
 
 async def test_the_writes_of_a_worker_that_slept_through_its_lease_are_refused(site: Site) -> None:

@@ -12,6 +12,9 @@ from kagzi import RunStatus, StepStatus, WorkflowFailed
 from tests.faults.conftest import MakeSite
 from tests.faults.processes import Site
 
+# On one database: what differs between the two is held by the conformance suite.
+pytestmark = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+
 
 @pytest.fixture
 def site(url: str, make_site: MakeSite) -> Site:
