@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from kagzi.api.operations import RepeatRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
+from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, PayloadTooLarge, Unavailable
 from tests.engine.support import (
     SlotWorker,
     chunk,
@@ -63,6 +64,24 @@ def test_a_new_namespace_comes_into_being_with_its_first_run() -> None:
             page = await engine.workflows.list(RunFilter(namespace="tenant"))
             assert len(page.items) == 3
             assert (await engine.workflows.list(RunFilter())).items == ()
+
+    run(main)
+
+
+@pytest.mark.parametrize("keep_steps", [True, False])
+def test_a_finished_run_is_not_repeated_in_a_disabled_namespace(keep_steps: bool) -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            started = await engine.workflows.start(new_start(engine))
+            claim = await claim_one(engine)
+            await engine.workers.commit(chunk(claim, fail()))
+            await engine.namespaces.enable("default", False)
+            repeat = RepeatRun(namespace="default", run_id=UNKNOWN, of_run_id=started.run_id, keep_steps=keep_steps)
+
+            with pytest.raises(NamespaceDisabled):
+                await engine.workflows.repeat(repeat)
+
+            assert len((await engine.workflows.list(RunFilter())).items) == 1
 
     run(main)
 

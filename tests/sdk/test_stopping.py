@@ -8,6 +8,7 @@ import pytest
 
 from kagzi import Kagzi
 from kagzi.api.workers import Poll, Polled
+from kagzi.errors import SchemaMismatch
 from kagzi.interruption import seen_through
 from tests.engine.support import run
 from tests.sdk.test_headstart import Claims, worker_of
@@ -46,5 +47,28 @@ def test_a_claim_under_way_is_waited_for_but_not_for_ever(takes: float, stopped_
         await worker.stop()
         assert loop.time() - began == pytest.approx(stopped_after, abs=0.01)
         assert service.deregistered_behind_claim is (takes == 2)
+
+    run(main)
+
+
+class GoneDatabase(Claims):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def poll(self, _: Poll) -> Polled:
+        self.asked += 1
+        raise SchemaMismatch("orders.db was deleted")
+
+
+def test_a_worker_stops_when_its_database_is_another_one() -> None:
+    async def main() -> None:
+        service = GoneDatabase()
+        worker = worker_of(service, Kagzi("memory://"))
+        await worker.start()
+        await asyncio.sleep(60)
+        assert (worker.draining, service.asked) == (True, 1)
+        assert isinstance(worker.refusal, SchemaMismatch)
+        await worker.stop()
 
     run(main)

@@ -139,3 +139,21 @@ def test_a_result_that_is_too_large_fails_the_step_for_good() -> None:
             return type(error).__name__
 
     assert result(workflow) == '"PayloadTooLarge"'
+
+
+async def fails_for_good() -> Any:
+    await step("a", value(1))
+    await step("b", failing)
+    await step("c", value(3))
+
+
+def failing() -> None:
+    raise ValueError("no")
+
+
+def test_what_is_kept_of_a_run_that_is_tried_again_ends_before_the_failure() -> None:
+    """The failed event must go: replaying it would fail the run again, without its body having run."""
+    outcome, host = finish(fails_for_good, retry=Retry.fixed("1s", attempts=1))
+    assert {key: row.completed_seq for key, row in host.rows.items()} == {("a", 1): 1, ("b", 1): 2}
+    assert outcome[0] == "failed"
+    assert outcome[-1] == 1

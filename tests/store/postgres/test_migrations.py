@@ -14,9 +14,12 @@ from kagzi.store.postgres.store import PostgresStore
 pytestmark = pytest.mark.postgres
 
 
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
 async def test_five_processes_starting_at_once_migrate_once(
-    postgres_database: str, connection: asyncpg.Connection
+    postgres_database: str, connection: asyncpg.Connection, isolation: str
 ) -> None:
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE \"{name}\" SET default_transaction_isolation = '{isolation}'")
     stores = [PostgresStore(postgres_database) for _ in range(5)]
 
     await asyncio.gather(*(store.open() for store in stores))

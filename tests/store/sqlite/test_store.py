@@ -92,6 +92,23 @@ class TestFiles:
         with pytest.raises(Unavailable, match="may be written"):
             await SqliteStore("/proc/kagzi/kagzi.db").open()
 
+    @pytest.mark.parametrize("replaced", [False, True])
+    async def test_nothing_is_said_to_be_stored_in_a_file_that_is_gone(
+        self, bench: Bench, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+    ) -> None:
+        await bench.start()
+        monkeypatch.chdir(tmp_path.parent)  # which changes nothing
+        await bench.start()
+
+        path.rename(tmp_path / "moved.db")
+        if replaced:
+            path.touch()
+
+        with pytest.raises(SchemaMismatch, match=r"kagzi\.db was deleted, moved or replaced while it was open"):
+            await bench.start()
+        with pytest.raises(SchemaMismatch, match="start them again"):
+            await bench.claims()
+
     async def test_a_failed_open_leaves_no_thread_and_can_be_tried_again(self, path: Path) -> None:
         threads = threading.active_count()
         path.write_bytes(b"not a database" * 100)
@@ -212,6 +229,24 @@ class TestMigrating:
 
 
 class TestTrouble:
+    async def test_what_fails_at_its_commit_is_not_acknowledged(self, bench: Bench) -> None:
+        """As with a disk that is full: what is written goes to memory, and to the disk with the commit."""
+        claim = await bench.started_claim()
+        before = await bench.state(claim.run_id)
+        # A constraint that SQLite looks at with the commit, and not before.
+        raw(bench.store).executescript(
+            "PRAGMA foreign_keys = ON; CREATE TABLE parents (id INTEGER PRIMARY KEY);"
+            "CREATE TABLE children (id INTEGER REFERENCES parents DEFERRABLE INITIALLY DEFERRED);"
+            "CREATE TRIGGER orphan AFTER INSERT ON step_runs BEGIN INSERT INTO children VALUES (1); END;"
+        )
+
+        with pytest.raises(Unavailable):
+            await bench.send(claim, bench.completed("a", 1))
+
+        assert await bench.state(claim.run_id) == before
+        raw(bench.store).executescript("DROP TRIGGER orphan")
+        await bench.done(claim, bench.completed("a", 1))
+
     async def test_a_full_disk_applies_nothing_and_is_got_over(self, bench: Bench) -> None:
         claim = await bench.started_claim()
         before = await bench.state(claim.run_id)

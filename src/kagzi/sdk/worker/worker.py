@@ -37,7 +37,7 @@ from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
 from kagzi.core.report import report
 from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, SchemaMismatch
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
@@ -561,6 +561,11 @@ class Worker:
                 self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
 
     def not_renewed(self, error: Exception) -> None:
+        if isinstance(error, SchemaMismatch):
+            # It does not become another database by waiting.
+            with contextlib.suppress(RuntimeError):  # the worker's loop has closed
+                self.loop.call_soon_threadsafe(self.give_up, error, "its database is not the one it was opened on")
+            return
         refusal = self._refusals.final(error, self._lease)
         if refusal is not None:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed

@@ -43,6 +43,8 @@ _PEER_SECONDS: Final = 6
 
 _NAME: Final = {"application_name": "kagzi"}
 _SETTINGS: Final = {
+    # What waited for a row looks at it again as it is then. A database may be set to something stricter.
+    "default_transaction_isolation": "read committed",
     # A row held by a stuck transaction is hidden from those that skip locked rows; nobody may hold one long.
     "statement_timeout": "10s",
     "lock_timeout": "2s",

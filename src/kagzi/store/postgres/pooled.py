@@ -9,7 +9,7 @@ fail alike. That costs two more round trips for each; group commit divides them 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
 
@@ -21,16 +21,17 @@ else:
     _Connection = asyncpg.Connection
 
 T = TypeVar("T")
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
 class PooledConnection(_Connection):
     """See the module. `settings` must be set before the first statement."""
 
-    _begin = "BEGIN"
+    _begin = _BEGIN
 
     def begin_with(self, settings: Mapping[str, str]) -> None:
         """How every transaction is to be treated."""
-        self._begin = "; ".join(["BEGIN", *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
+        self._begin = "; ".join([_BEGIN, *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
 
     def transaction(self, **_: Any) -> Any:
         """A transaction; there is none within another."""

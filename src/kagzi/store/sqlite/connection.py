@@ -30,7 +30,7 @@ from typing import Final, Protocol, TypeVar
 
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import RETENTION_DAYS
-from kagzi.store.sqlite.files import prepare_file
+from kagzi.store.sqlite.files import OpenedFile, prepare_file
 from kagzi.store.sqlite.schema import migrate
 from kagzi.store.sqlite.trouble import is_busy, translate
 
@@ -59,6 +59,7 @@ class Database:
         self._guard = threading.Lock()
         self._writer: _Lane | None = None
         self._reader: _Lane | None = None
+        self._file: OpenedFile | None = None
 
     async def open(self) -> None:
         with self._guard:
@@ -101,7 +102,13 @@ class Database:
         """
         if self._writer is None:
             raise Unavailable("the store is closed")
-        return await self._writer.run(lambda connection: transact(connection, job))
+        return await self._writer.run(lambda connection: self._transact(connection, job))
+
+    def _transact(self, connection: sqlite3.Connection, job: Job[T]) -> T:
+        result = transact(connection, job)
+        if self._file is not None:
+            self._file.check()  # before anybody is told that it is stored
+        return result
 
     async def read(self, job: Job[T]) -> T:
         if self._reader is None:
@@ -128,6 +135,7 @@ class Database:
                 use_write_ahead_log(connection)
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 connection.execute("PRAGMA cache_size = -8000")
+                self._file = OpenedFile(self.path)
             migrate(connection, begin, self._retention_days)
         except BaseException:
             connection.close()

@@ -1,11 +1,34 @@
-"""Making the database's file, readable by nobody else."""
+"""Making the database's file, readable by nobody else, and noticing that it is gone."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
+
+
+class OpenedFile:
+    """The file that was opened. What is written after it was deleted or replaced is lost when it is closed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)  # the program may go to another directory
+        found = os.stat(self._path)
+        self._identity = (found.st_dev, found.st_ino)
+
+    def check(self) -> None:
+        """Raises if its name does not lead to it any more."""
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            pass  # if it cannot be looked at, it cannot be said to be there
+        else:
+            if (found.st_dev, found.st_ino) == self._identity:
+                return
+        raise SchemaMismatch(
+            f"{self._path} was deleted, moved or replaced while it was open, so nothing that is written is kept. Stop "
+            "every process that uses it, put the file back (from a backup, if need be), and start them again"
+        )
 
 
 def prepare_file(path: str) -> None:

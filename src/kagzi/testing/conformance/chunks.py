@@ -18,6 +18,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.errors import InvalidRequest
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, Bench
 
 DONE, LEASE_LOST, NEWS = ChunkAnswer.DONE, ChunkAnswer.LEASE_LOST, ChunkAnswer.NEWS
@@ -194,6 +195,20 @@ class TestChunks:
         stale_run, stale_steps = await bench.state(stale.run_id)
         assert (stale_run.status, stale_steps) == (RunStatus.RUNNING, [])
         assert (await bench.run(finished.run_id)).status is RunStatus.COMPLETED
+
+    async def test_nothing_is_kept_of_a_chunk_that_cannot_be_stored(self, bench: Bench) -> None:
+        bad, good = await bench.started_claim(), await bench.started_claim()
+        before = await bench.state(bad.run_id)
+        never = ParkRun(available_at=2**70, inbox_seq=0)
+        batch = [bench.chunk(bad, bench.completed("a", 1), never), bench.chunk(good, bench.completed("a", 1))]
+
+        refused, done = await bench.store.apply(batch, LEASE)
+
+        assert isinstance(refused, InvalidRequest)
+        assert done is DONE
+        assert isinstance(await bench.answer(batch[0]), InvalidRequest)
+        assert await bench.state(bad.run_id) == before
+        assert [step.step_id for step in await bench.steps(good.run_id)] == ["a"]
 
     async def test_a_large_batch_of_many_runs(self, bench: Bench) -> None:
         await bench.store.apply([bench.start_run() for _ in range(130)], LEASE)

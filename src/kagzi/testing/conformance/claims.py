@@ -105,6 +105,17 @@ class TestClaims:
         assert await bench.claimed_ids() == []
         assert len(await bench.claims(queues=("mail", QUEUE))) == 1
 
+    async def test_of_several_queues_the_run_that_has_waited_longest_comes_first(self, bench: Bench) -> None:
+        oldest = await bench.start(task_queue="b")
+        bench.clock.advance(1)
+        second = await bench.start(task_queue="a")
+        bench.clock.advance(1)
+        third = await bench.start(task_queue="b")
+
+        for queues in (("a", "b"), ("b", "a"), ("a", "b")):
+            assert await bench.claimed_ids(queues=queues, limit=1) == [oldest]
+            oldest, second = second, third
+
     async def test_other_namespaces_are_left_alone(self, bench: Bench) -> None:
         await bench.start(namespace="tenant")
 
