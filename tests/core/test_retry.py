@@ -187,3 +187,12 @@ def test_bad_stored_policies_are_refused(data: bytes) -> None:
 
 def test_what_is_not_stored_is_the_default() -> None:
     assert Retry.decode(b"{}") == Retry()
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_a_policy_gives_exactly_that_many_attempts_not_one_more(attempts: int) -> None:
+    """The planted bug this is for: a run tried once too often, because `attempt` was compared the wrong way round."""
+    policy = Retry(attempts=attempts)
+    for attempt in range(1, attempts):
+        assert next_attempt(policy, ValueError(), attempt, 0.5) is not None
+    assert next_attempt(policy, ValueError(), attempts, 0.5) is None
