@@ -287,10 +287,20 @@ class Kagzi(Registrar):
         """Any payload of this app as plain data."""
         return decode(data if self._codec is None else self._codec.decode(data))
 
-    async def find(self, id: str) -> Handle[Any]:
-        """The run that was started with this id (`.options(id=...)`); NotFound if there is none."""
+    @overload
+    async def find(self, id: str) -> Handle[Any]: ...
+    @overload
+    async def find(self, id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
+    async def find(self, id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
+        """The run that was started with this id (`.options(id=...)`); NotFound if there is none.
+
+        Give the workflow to have its result decoded to the right type; InvalidRequest if the run is of another one.
+        """
         run = await self.engine.workflows.get_by_external_id(self.namespace, id)
-        workflow = self.find_workflow(run.workflow_type, run.version)
+        if workflow is None:
+            workflow = self.find_workflow(run.workflow_type, run.version)
+        elif workflow.name != run.workflow_type:
+            raise InvalidRequest(f"the run with the id {id!r} is of workflow {run.workflow_type}, not {workflow.name}")
         return self.handle(run.run_id) if workflow is None else self.handle(run.run_id, workflow)
 
     @names_its_options

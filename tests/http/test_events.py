@@ -94,10 +94,13 @@ async def test_other_namespaces_are_not_told_of(quick: Client) -> None:
 
 
 async def test_a_run_of_another_namespace_is_not_there(quick: Client) -> None:
-    run_id = (await quick.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]
+    run_id = (await quick.post("/api/v1/runs", {"workflow": "w", "id": "mine"}, status=201))["run_id"]
+    async with reading(quick, run_id="mine") as reader:
+        await quick.post(f"/api/v1/runs/{run_id}/cancel")
+        assert (await reader.next("run"))[2]["run_id"] == run_id
     for query in ({"run_id": run_id, "namespace": "shop"}, {"run_id": "01900000-0000-7000-8000-000000000000"}):
         assert (await quick.problem("GET", "/api/v1/events", params=query))[0] == 404
-    assert (await quick.problem("GET", "/api/v1/events", params={"run_id": "x"}))[0] == 400
+    assert (await quick.problem("GET", "/api/v1/events", params={"run_id": "x"}))[0] == 404
 
 
 async def test_a_reader_that_comes_back_is_told_what_it_missed(quick: Client) -> None:

@@ -576,7 +576,7 @@ def test_a_retry_goes_on_before_what_failed(stage: Stage) -> None:
         # Nothing is slept or paid twice, and what was drawn by chance is the same.
         assert await again.result(timeout=60) == ["ada", "paid", "shipped", True]
         record = await again.get()
-        assert (record.external_id, record.workflow_type, record.status) == (None, "order", COMPLETED)
+        assert (record.id, record.workflow, record.status) == (None, "order", COMPLETED)
         assert record.executions == 1
         assert await run.get() == old
         assert (await shop.app.find("order-1")).id == run.id

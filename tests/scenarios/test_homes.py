@@ -209,6 +209,9 @@ async def test_a_start_with_the_same_id_finds_the_first_run(home: str) -> None:
         assert (first.id, first.already_exists, second.id, second.already_exists) == (first.id, False, first.id, True)
         assert await second.result(timeout=20) == 12
         assert (await app.find("order-1")).id == first.id
+        assert await (await app.find("order-1", program.quadruple)).result() == 12
+        with pytest.raises(InvalidRequest, match="'order-1' is of workflow quadruple, not sleepy"):
+            await app.find("order-1", program.sleepy)
         with pytest.raises(Conflict, match="another type or input"):
             await program.quadruple.options(id="order-1").start(4)
     assert program.calls == ["double 3", "double 6"]

@@ -55,7 +55,8 @@ def test_a_record_of_a_run(stage: Stage) -> None:
     assert abs(early.created_at - began) <= timedelta(seconds=stage.lateness)
     assert (early.finished_at, early.duration, early.output) == (None, None, None)
     assert early.created_at.tzinfo is UTC
-    assert (late.external_id, late.status, late.failure) == ("a", RunStatus.COMPLETED, None)
+    assert (late.id, late.workflow, late.queue) == ("a", "order", "default")
+    assert (late.status, late.failure) == (RunStatus.COMPLETED, None)
     assert late.duration is not None
     assert PAUSE + RETRY <= late.duration < PAUSE + RETRY + timedelta(seconds=stage.lateness)
     assert (late.input, late.output) == (["pen"], "PEN")

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
+import httpx
 import pytest
 
 import kagzi
@@ -99,6 +101,16 @@ async def resolves() -> None:
     await asyncio.get_running_loop().getaddrinfo("localhost", 80)
 
 
+async def asks_a_server() -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        await client.get("http://127.0.0.1:9/")  # which connects in a task of its own
+
+
+async def connects_in_a_group() -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.connect_tcp, "localhost", 9)
+
+
 async def reads_socket() -> None:
     with socket.socket() as open_socket:
         open_socket.setblocking(False)
@@ -112,6 +124,8 @@ async def reads_socket() -> None:
         (starts_thread, "to_thread"),
         (starts_process, "create_subprocess_exec"),
         (resolves, "getaddrinfo"),
+        (asks_a_server, "client.get"),
+        (connects_in_a_group, "create_task_group"),
         (reads_socket, "sock_recv"),
     ],
 )
@@ -135,7 +149,7 @@ async def test_starting_a_run_in_workflow_code(home: str) -> None:
     async with app, app.worker():
         with pytest.raises(WorkflowFailed, match=r"other\.start\(\) was called in a workflow.*call it in a step"):
             await starter.run()
-        assert [run.workflow_type for run in (await app.runs()).items] == ["starter"]
+        assert [run.workflow for run in (await app.runs()).items] == ["starter"]
 
 
 BAD_CALLS: list[tuple[Callable[[], Any], str, str]] = [

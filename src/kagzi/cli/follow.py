@@ -95,8 +95,11 @@ async def find_run(engine: Engine, namespace: str, text: str) -> Run:
     """By run id, by the beginning of one, or by the id it was started with."""
     lower = text.lower()
     if len(lower) == 36 and _PREFIX.match(lower):
-        return await engine.workflows.get(namespace, lower)
-    if _PREFIX.match(lower):
+        try:
+            return await engine.workflows.get(namespace, lower)
+        except NotFound:
+            pass  # some have ids of this form of their own
+    elif _PREFIX.match(lower):
         found = await _by_prefix(engine, namespace, lower)
         if found is not None:
             return found

@@ -10,7 +10,7 @@ import click
 from kagzi.api.keys import NewKey
 from kagzi.cli import output
 from kagzi.cli.audited import actor
-from kagzi.cli.options import as_json, lasting, length, pages, run, settings_of, start_logging
+from kagzi.cli.options import as_json, expect_tables, lasting, length, pages, run, settings_of, start_logging
 from kagzi.clock import SystemClock
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
@@ -73,7 +73,7 @@ def create(
 
 
 async def _create(settings: Settings, name: str, role: Role, namespace: str | None, expires: Span | None) -> NewKey:
-    async with engine_on_database(settings) as engine:
+    async with engine_on_database(settings, make=True) as engine:
         return await engine.keys.create(name=name, role=role, namespace=namespace, expires_in=expires, actor=actor())
 
 
@@ -163,15 +163,17 @@ async def _revoke(settings: Settings, key_id: str) -> Key:
 
 
 @asynccontextmanager
-async def engine_on_database(settings: Settings) -> AsyncIterator[LocalEngine]:
+async def engine_on_database(settings: Settings, *, make: bool = False) -> AsyncIterator[LocalEngine]:
     """An engine without background duties, for commands about what a server does not tell."""
-    url = _database_url(settings)
+    url = _database_url(settings, make=make)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
             f"keys and the audit log are kept in the database, and {mask_url(url)} is a server; name the database by "
             "--url or KAGZI_DB_URL"
         )
     store = make_store(lasting(url), retention_days=settings.retention_days)
+    if not make:
+        await expect_tables(store, url)
     engine = LocalEngine(store, settings=EngineSettings(**engine_settings(settings)), background=False)
     async with engine:
         yield engine
@@ -182,8 +184,8 @@ def database_of(settings: Settings) -> str:
     return mask_url(_database_url(settings))
 
 
-def _database_url(settings: Settings) -> str:
-    return settings.db_url or default_url(settings)
+def _database_url(settings: Settings, *, make: bool = False) -> str:
+    return settings.db_url or default_url(settings, make=make)
 
 
 def summary(key: Key) -> dict[str, object]:

@@ -41,7 +41,7 @@ def create(name: str, display_name: str, description: str, url: str | None, json
 
 
 async def _create(loaded: Loaded, name: str, display_name: str, description: str) -> Namespace:
-    async with engine_of(loaded) as engine:
+    async with engine_of(loaded, make=True) as engine:
         async with audited(engine, "namespaces create", namespace=name, target=f"namespace {name}"):
             return await engine.namespaces.create(name, display_name=display_name, description=description)
 
@@ -63,7 +63,7 @@ def list_namespaces(limit: int, page: str | None, url: str | None, json: bool) -
             (item.namespace, item.display_name or "-", _state(item), output.when(item.created_at))
             for item in found.items
         ],
-        place=mask_url(default_url(loaded.settings)),
+        place=mask_url(default_url(loaded.settings, make=False)),
         json=json,
     )
 

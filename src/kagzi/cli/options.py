@@ -16,8 +16,10 @@ from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
-from kagzi.errors import InvalidRequest
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import InvalidRequest, NotFound
 from kagzi.settings import Flag, Loaded, Settings, load, mask_url
+from kagzi.store.protocol import Store
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -95,7 +97,7 @@ def start_logging(settings: Settings, *, quiet: bool = False) -> None:
 
 def place_of(settings: Settings) -> str:
     """Where a command looks, for people."""
-    return f"namespace {settings.namespace} of {mask_url(default_url(settings))}"
+    return f"namespace {settings.namespace} of {mask_url(default_url(settings, make=False))}"
 
 
 def lasting(url: str) -> str:
@@ -108,17 +110,30 @@ def lasting(url: str) -> str:
     return url
 
 
+async def expect_tables(store: Store, url: str) -> None:
+    """Refuses a database without Kagzi's tables, lest a command that only looks makes one out of a typing error."""
+    if len(await store.missing_migrations()) == store.schema_version:
+        raise NotFound(
+            f"there is no database of Kagzi's at {mask_url(url)}, and this command makes none. Check the URL (--url, "
+            "KAGZI_URL); an app, a worker, `kagzi start` or `kagzi migrate` make one where there is none"
+        )
+
+
 @asynccontextmanager
-async def engine_of(loaded: Loaded) -> AsyncIterator[ManagedEngine]:
+async def engine_of(loaded: Loaded, *, make: bool = False) -> AsyncIterator[ManagedEngine]:
+    """An engine where the settings say. Only a command that says `make` creates a database that is not there yet."""
     settings = loaded.settings
     check_name(settings.namespace, "namespace")
+    url = lasting(default_url(settings, make=make))
     engine = connect(
-        lasting(default_url(settings)),
+        url,
         retention_days=settings.retention_days,
         listen_url=settings.listen_url,
         credentials=credentials_of(loaded),
         **engine_settings(settings),
     )
+    if isinstance(engine, LocalEngine) and not make:
+        await expect_tables(engine.store, url)
     await engine.open()
     try:
         yield engine

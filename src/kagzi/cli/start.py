@@ -93,7 +93,7 @@ def start(
 
 
 async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
-    async with engine_of(loaded) as engine:
+    async with engine_of(loaded, make=True) as engine:
         started = await engine.workflows.start(request)
         place = place_of(loaded.settings)
         if started.already_exists:

@@ -69,6 +69,11 @@ def check_step_id(step_id: str) -> str:
     return step_id
 
 
+def is_run_id(value: str) -> bool:
+    """Whether this has the form of the ids of runs."""
+    return _UUID7.fullmatch(value.lower()) is not None
+
+
 def check_text(value: str, field: str) -> None:
     if "\0" in value:
         raise InvalidRequest(f"{field} contains a NUL byte, which databases cannot store in text; remove it")

@@ -22,12 +22,16 @@ from kagzi.core.run import RunStatus
 from kagzi.http.call import Call, Namespaced, Stream
 from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
 from kagzi.http.problems import BadField, naming
+from kagzi.http.runs import run_id_of
 
 _LONGEST_ID = 200
 
 
 class EventsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    run_id: Annotated[str | None, Meta(description="Only changes of this run, its steps included.")] = None
+    run_id: Annotated[
+        str | None,
+        Meta(description="Only changes of this run, its steps included: its run id, or your own id of it."),
+    ] = None
 
 
 class RunEvent(Struct, frozen=True, kw_only=True):
@@ -56,7 +60,8 @@ async def stream_events(call: Call[EventsQuery, None]) -> Stream:
     run_id = call.query.run_id
     if run_id is not None:
         with naming("run_id"):
-            run_id = (await call.engine.workflows.get(call.namespace, run_id)).run_id
+            run_id = await run_id_of(call, run_id)
+            await call.engine.workflows.get(call.namespace, run_id)
     after = call.headers.get("last-event-id")
     if after is not None and len(after) > _LONGEST_ID:
         raise BadField("Last-Event-ID", "Last-Event-ID is not one of ours")

@@ -27,6 +27,14 @@ _DESCRIPTION: Final = (
 )
 _ID: Final = {"type": "string", "format": "uuid"}
 _NAME: Final = {"type": "string", "minLength": 1, "maxLength": NAME_CHARACTERS, **TEXT}
+_PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "run_id": {
+        "schema": _NAME,
+        "description": "A run id, or the `id` that the run was started with. A UUID of version 7 is a run id.",
+    },
+    "worker_id": {"schema": _ID},
+    "namespace": {"schema": _NAME},
+}
 _GIVEN: Final = {"not": {"type": "null"}}
 # Fields of bodies that do not go together if they hold this.
 _NOT_BOTH: Final[dict[str, tuple[dict[str, Any], ...]]] = {
@@ -144,7 +152,7 @@ def _operation(
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": _ID if name.endswith("_id") else _NAME}
+        {"name": name, "in": "path", "required": True} | _PATH_PARAMETERS[name]
         for name in _PARAMETER.findall(route.path)
     ]
 

@@ -35,7 +35,7 @@ def read_path(request: Request) -> dict[str, str]:
     read: dict[str, str] = {}
     for field, value in request.path_params.items():
         with naming(field):
-            read[field] = check_name(value, field) if field == "namespace" else check_id(value, field)
+            read[field] = check_id(value, field) if field == "worker_id" else check_name(value, field)
     return read
 
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -24,7 +24,7 @@ from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, St
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, REASON_CHARACTERS, check_name, check_new_run_id
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, REASON_CHARACTERS, check_name, check_new_run_id, is_run_id
 from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
@@ -47,6 +47,13 @@ _ATTEMPTS: Final = whole(
 
 Token = Annotated[str, Meta(max_length=_TOKEN, description="`next` or `prev` of another page of the same listing.")]
 PageSize = Annotated[int, Meta(ge=1, le=PAGE_SIZE, description="How many a page may hold.")]
+
+
+async def run_id_of(call: Call[Any, Any], named: str) -> str:
+    """The run id of a run that is named by it, or by the id it was started with. What looks like a run id is one."""
+    if is_run_id(named):
+        return named.lower()
+    return (await call.engine.workflows.get_by_external_id(call.namespace, named)).run_id
 
 
 # Looking.
@@ -105,7 +112,7 @@ class RunQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 async def get_run(call: Call[RunQuery, None]) -> RunDocument:
     workflows = call.engine.workflows
-    run_id = call.path["run_id"]
+    run_id = await run_id_of(call, call.path["run_id"])
     wait = 0 if call.query.wait is None else _length(call.query.wait, "wait")
     if not wait:
         return run_document(await workflows.get(call.namespace, run_id))
@@ -130,7 +137,7 @@ class StepPage(Struct, frozen=True, kw_only=True):
 
 
 async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
-    query, run_id = call.query, call.path["run_id"]
+    query, run_id = call.query, await run_id_of(call, call.path["run_id"])
     steps = await call.engine.workflows.steps(call.namespace, run_id)
     if query.name is not None:
         steps = tuple([step for step in steps if step.name == query.name])
@@ -300,7 +307,8 @@ class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 async def cancel(call: Call[Namespaced, CancelBody]) -> Ending:
     grace = CANCEL_GRACE if call.body.grace is None else _length(call.body.grace, "grace")
-    request = CancelRun(namespace=call.namespace, run_id=call.path["run_id"], grace=grace)
+    run_id = await run_id_of(call, call.path["run_id"])
+    request = CancelRun(namespace=call.namespace, run_id=run_id, grace=grace)
     return _ending(await cancel_run(call.engine, request))
 
 
@@ -309,7 +317,8 @@ class TerminateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 async def terminate(call: Call[Namespaced, TerminateBody]) -> Ending:
-    request = TerminateRun(namespace=call.namespace, run_id=call.path["run_id"], reason=call.body.reason)
+    run_id = await run_id_of(call, call.path["run_id"])
+    request = TerminateRun(namespace=call.namespace, run_id=run_id, reason=call.body.reason)
     with naming("reason"):
         return _ending(await call.engine.workflows.terminate(request))
 
@@ -340,7 +349,7 @@ async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Re
     request = RepeatRun(
         namespace=call.namespace,
         run_id=_new_id(call, call.body.run_id),
-        of_run_id=call.path["run_id"],
+        of_run_id=await run_id_of(call, call.path["run_id"]),
         keep_steps=keep_steps,
     )
     return _started(await call.engine.workflows.repeat(request))

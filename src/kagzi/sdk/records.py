@@ -42,13 +42,13 @@ class _Record(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(_Record, frozen=True, kw_only=True):
-    """Everything that is known about a run at one moment."""
+    """Everything that is known about a run at one moment. `id` is the one it was started with, `run_id` Kagzi's own."""
 
     namespace: str
     run_id: str
-    external_id: str | None
-    task_queue: str
-    workflow_type: str
+    id: str | None
+    queue: str
+    workflow: str
     version: str
     status: RunStatus
     priority: int
@@ -98,9 +98,9 @@ def run_record(run: Run, read: Read) -> RunRecord:
     return RunRecord(
         namespace=run.namespace,
         run_id=run.run_id,
-        external_id=run.external_id,
-        task_queue=run.task_queue,
-        workflow_type=run.workflow_type,
+        id=run.external_id,
+        queue=run.task_queue,
+        workflow=run.workflow_type,
         version=run.version,
         status=run.status,
         priority=run.priority,

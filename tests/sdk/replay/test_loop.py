@@ -6,7 +6,7 @@ import asyncio
 import gc
 import math
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -81,6 +81,26 @@ def test_what_touches_the_world_belongs_in_a_step(workflow: Workflow) -> None:
     assert "belongs in a step" in found.message
     assert f"{__file__}:" in found.message
     assert f"in {workflow.__name__}" in found.message  # type: ignore[attr-defined]
+
+
+def test_a_mistake_in_a_task_group_is_that_mistake_unless_there_are_others() -> None:
+    async def fails() -> None:
+        raise ValueError("another matter")
+
+    def grouped(*functions: Callable[[], Coroutine[Any, Any, None]]) -> Workflow:
+        async def workflow() -> None:
+            async with asyncio.TaskGroup() as outer:
+                async with asyncio.TaskGroup():
+                    for function in functions:
+                        outer.create_task(function())
+
+        return workflow
+
+    found = failure(grouped(resolves_a_name, resolves_a_name))
+    assert found.type == "kagzi.errors.NonDeterminismError"
+    assert "in resolves_a_name" in found.message
+    assert "async with asyncio.TaskGroup() as outer" in found.traceback
+    assert failure(grouped(resolves_a_name, fails)).type == "builtins.ExceptionGroup"
 
 
 def test_the_place_is_that_of_the_user_and_not_of_a_library() -> None:

@@ -35,7 +35,7 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from random import Random
@@ -831,7 +831,7 @@ class Execution:
             )
             self.outcome = Outcome(None, failure, keep_seq)
         elif (error := main.exception()) is not None:
-            self.outcome = Outcome(None, Failure.from_exception(error), keep_seq)
+            self.outcome = Outcome(None, Failure.from_exception(_mistake_in(error)), keep_seq)
             _forget_tracebacks(main, error)
         else:
             try:
@@ -868,6 +868,25 @@ def _raise_in(call: StepCall, error: Exception) -> None:
     future, call.future = call.future, None
     assert future is not None
     future.set_exception(error)
+
+
+def _mistake_in(error: BaseException) -> BaseException:
+    """The NonDeterminismError that task groups, of a library perhaps, have made a group of, if nothing else is in it;
+    with the way through the user's code that led to the group. Any other error as it is."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = list(_leaves(error))
+    if not all(isinstance(leaf, NonDeterminismError) for leaf in leaves):
+        return error
+    return leaves[0].with_traceback(error.__traceback__)
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for member in group.exceptions:
+        if isinstance(member, BaseExceptionGroup):
+            yield from _leaves(member)
+        else:
+            yield member
 
 
 def _forget_tracebacks(main: WorkflowTask, error: BaseException | None) -> None:

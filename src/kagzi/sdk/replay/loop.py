@@ -429,6 +429,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._remember(task)
         return task
 
+    def waiting_above(self) -> list[FrameType]:
+        """Where those wait who have started the task that is running, the nearest first."""
+        frames: list[FrameType] = []
+        scope = self.current_scope().parent
+        while scope is not None:
+            for task in self._tasks:
+                if task.scope is scope and not task.done():
+                    frames += _suspended(task.get_coro())
+            scope = scope.parent
+        return frames
+
     def current_scope(self) -> Scope:
         task = _current_task(self)
         return task.scope if type(task) is WorkflowTask else self.root
@@ -547,18 +558,47 @@ _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 
 def place_of_call() -> str:
-    """File and line of the user's code that led here: the first frame that is no library's, if there is one."""
-    frame: FrameType | None = sys._getframe(1)
-    place = None
+    """File and line of the user's code that led here: the nearest frame that is no library's, if there is one. A
+    library may have started a task of its own; then it is where the user's code waits for that."""
+    frames = _stack(sys._getframe(1))
+    loop = _get_running_loop()
+    if isinstance(loop, WorkflowLoop) and not any(_is_users(frame) for frame in frames):
+        frames += loop.waiting_above()
+    place = next((frame for frame in frames if _is_users(frame)), None) or next(filter(_is_telling, frames), None)
+    return (
+        "an unknown place"
+        if place is None
+        else f"{place.f_code.co_filename}:{place.f_lineno} in {place.f_code.co_name}"
+    )
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
+    """This frame and those that called it, up to the loop."""
+    frames = []
     while frame is not None and frame.f_code is not WorkflowLoop._run_ready.__code__:
-        module = frame.f_globals.get("__name__", "").partition(".")[0]
-        if module not in ("asyncio", "kagzi", "concurrent", "anyio"):
-            here = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-            if not frame.f_code.co_filename.startswith(_LIBRARIES):
-                return here
-            place = place or here
+        frames.append(frame)
         frame = frame.f_back
-    return place or "an unknown place"
+    return frames
+
+
+def _suspended(awaited: Any) -> list[FrameType]:
+    """The frames of a coroutine that waits, the innermost first."""
+    frames: list[FrameType] = []
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            frames.append(frame)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return frames[::-1]
+
+
+def _is_telling(frame: FrameType) -> bool:
+    """Whether a frame is of other code than what every call passes through."""
+    return frame.f_globals.get("__name__", "").partition(".")[0] not in ("asyncio", "kagzi", "concurrent", "anyio")
+
+
+def _is_users(frame: FrameType) -> bool:
+    return _is_telling(frame) and not frame.f_code.co_filename.startswith(_LIBRARIES)
 
 
 def place_of_task(task: WorkflowTask) -> str:

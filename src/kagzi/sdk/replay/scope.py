@@ -16,10 +16,10 @@ _SURELY_SHORT: Final = STEP_ID_BYTES // 4  # characters, of which none takes mor
 
 
 class Scope:
-    __slots__ = ("_counts", "_label", "_occurrence", "_parent", "prefix")
+    __slots__ = ("_counts", "_label", "_occurrence", "parent", "prefix")
 
     def __init__(self, parent: Scope | None, label: str) -> None:
-        self._parent = parent
+        self.parent = parent
         self._counts: dict[str, int] | None = None
         self._name(label)
 
@@ -52,20 +52,20 @@ class Scope:
         asyncio.create_task(..., name=...) of Python 3.11 creates the task first and names it right after; the
         occurrence taken for the default name is then given back.
         """
-        if self._counts is not None or self._parent is None:
+        if self._counts is not None or self.parent is None:
             return
-        counts = self._parent._counts
+        counts = self.parent._counts
         if counts is not None and counts.get(self._label) == self._occurrence:
             counts[self._label] -= 1
         self._name(label)
 
     def _name(self, label: str) -> None:
-        if self._parent is None:
+        if self.parent is None:
             self._label, self._occurrence, self.prefix = "", 1, ""
             return
         self._label = escape(label) + "/"
-        self._parent.identity(self._label)
-        assert self._parent._counts is not None
-        self._occurrence = self._parent._counts[self._label]
+        self.parent.identity(self._label)
+        assert self.parent._counts is not None
+        self._occurrence = self.parent._counts[self._label]
         own = numbered(self._label[:-1], self._occurrence)
-        self.prefix = f"{self._parent.prefix}{own}/"
+        self.prefix = f"{self.parent.prefix}{own}/"
