@@ -29,11 +29,11 @@ async def why_nobody_comes(
     engine: Engine, place: str, *, namespace: str, queue: str, workflow: str, version: str
 ) -> str | None:
     """Says so if no worker is there for such a run. None if there is one, or if this may not be asked here."""
-    admin: AdminService | None = getattr(engine, "admin", None)
-    if admin is None:
-        return None
     wanted = WorkerFilter(namespace=namespace, task_queue=queue, status=WorkerStatus.ONLINE)
     try:
+        admin: AdminService | None = getattr(engine, "admin", None)  # raises if the engine was closed meanwhile
+        if admin is None:
+            return None
         page = await admin.list_workers(wanted, page_size=_PAGE)
     except KagziError:
         return None

@@ -96,7 +96,8 @@ class Ledger:
             raise self._wrong(visit, "began although its worker knows that the run is cancelled")  # (12)
         if worker.slots.is_lent(held):
             raise self._wrong(visit, "began although its run has lent its slot")
-        if worker.draining:
+        # When a process wakes, a body may be on its way that was started before the worker was told to drain.
+        if worker.draining and process.resumed_at != world.host.time():
             raise world.violation(f"the body {info.step_id} of {info.run_id} began although its worker drains")
         self._entries[visit.run_id, visit.step_id] += 1
         visit.entries = self._entries[visit.run_id, visit.step_id]
