@@ -20,6 +20,7 @@ from kagzi.api.documents import Moment, moment
 from kagzi.api.events import Change, Event, Numbered, QueueChanged, RunChanged, Subscription
 from kagzi.core.run import RunStatus
 from kagzi.http.call import Call, Namespaced, Stream
+from kagzi.http.fields import Name
 from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import run_id_of
@@ -29,7 +30,7 @@ _LONGEST_ID = 200
 
 class EventsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_id: Annotated[
-        str | None,
+        Name | None,
         Meta(description="Only changes of this run, its steps included: its run id, or your own id of it."),
     ] = None
 
