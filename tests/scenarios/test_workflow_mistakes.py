@@ -111,6 +111,15 @@ async def connects_in_a_group() -> None:
         group.start_soon(anyio.connect_tcp, "localhost", 9)
 
 
+async def waits_for_a_thread_of_anyio() -> None:
+    await anyio.to_thread.run_sync(print)
+
+
+async def reads_a_file() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(anyio.Path(__file__).read_text())
+
+
 async def reads_socket() -> None:
     with socket.socket() as open_socket:
         open_socket.setblocking(False)
@@ -126,6 +135,8 @@ async def reads_socket() -> None:
         (resolves, "getaddrinfo"),
         (asks_a_server, "client.get"),
         (connects_in_a_group, "create_task_group"),
+        (waits_for_a_thread_of_anyio, "run_sync"),
+        (reads_a_file, "TaskGroup"),
         (reads_socket, "sock_recv"),
     ],
 )

@@ -72,6 +72,10 @@ def _watched_start(start: Callable[[threading.Thread], None]) -> Callable[[threa
     @wraps(start)
     def watched(thread: threading.Thread) -> None:
         origin = _origin()
+        if origin is not None and _belongs_to_anyio(thread):
+            # Its result would come by call_soon_threadsafe, which is refused on that thread, where nobody hears of it:
+            # the run would wait for ever.
+            raise NonDeterminismError(f"a thread belongs in a step (anyio was to start one at {place_of_call()})")
         # A thread of a pool serves others, too: each piece of its work says for itself where it comes from.
         if origin is not None and not isinstance(thread, EngineThread) and _target(thread) is not _POOL_WORK:
             thread.run = partial(_run, origin, thread.run)  # type: ignore[method-assign]
@@ -101,6 +105,10 @@ def _watched_submit(submit: Callable[..., Future[Any]]) -> Callable[..., Future[
 def _origin() -> _Origin | None:
     loop = _get_running_loop()
     return _Origin(loop) if isinstance(loop, WorkflowLoop) else _here.origin
+
+
+def _belongs_to_anyio(thread: threading.Thread) -> bool:
+    return type(thread).__module__.startswith("anyio.") and isinstance(_get_running_loop(), WorkflowLoop)
 
 
 def _target(thread: threading.Thread) -> object:
