@@ -23,7 +23,7 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, Unavailable
-from kagzi.metrics.counters import MOST_NAMES, Counts, Histogram, Histograms, Metrics
+from kagzi.metrics.counters import MOST_NAMES, MOST_NAMESPACES, Counts, Histogram, Histograms, Metrics
 from kagzi.metrics.exposition import DEFINITIONS, Values, render
 from kagzi.rpc.remote import RemoteEngine
 from kagzi.rpc.server import RpcServer
@@ -88,10 +88,24 @@ def test_names_are_bounded() -> None:
             histograms["default", f"flow{number}", status].observe(number)
     counts.add(("default", "flow3", "completed"), 4)
     assert len(counts) == len(histograms) == 2 * MOST_NAMES + 2
-    assert counts["other", "other", "failed"] == 50
+    assert counts["default", "other", "failed"] == 50
     assert counts["default", "flow3", "completed"] == 5
-    assert sum(histograms["other", "other", "completed"].counts) == 50
+    assert sum(histograms["default", "other", "completed"].counts) == 50
     assert sum(counts.values()) == 2 * (MOST_NAMES + 50) + 4
+
+
+def test_names_that_one_namespace_makes_up_leave_those_of_others() -> None:
+    counts, expired = Counts(free=3), Counts(free=1)
+    for number in range(MOST_NAMES + 50):
+        counts.add(("loud", f"flow{number}", "step", "completed"))
+    counts.add(("quiet", "flow", "step", "completed"))
+    assert counts["quiet", "flow", "step", "completed"] == 1
+    assert counts["loud", "other", "other", "completed"] == 50
+    for number in range(MOST_NAMESPACES + 50):
+        counts.add((f"namespace {number}", "flow", "step", "failed"))
+        expired.add((f"namespace {number}",))
+    assert counts["other", "other", "other", "failed"] == 52  # two had been there before
+    assert expired["other",] == 50
 
 
 def test_runs_and_steps_are_counted_when_they_are_committed() -> None:

@@ -28,6 +28,7 @@ from kagzi.engine import events as module
 from kagzi.engine.events import Events
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
+from kagzi.store.protocol import Recovered
 from tests.engine.support import run
 
 IDS = RandomIds(lambda: 1_700_000_000_000_000)
@@ -178,6 +179,28 @@ async def test_a_reader_that_comes_back_goes_on_where_it_was() -> None:
     assert [each.event_id for each in await second.next(1)] == ["epoch-3", "epoch-4", "epoch-5"]
     up_to_date = hub.events.subscribe(namespace="default", after="epoch-5")
     assert await up_to_date.next(0) == []
+
+
+def _failed(namespace: str, run_id: str, queue: str) -> Recovered:
+    return Recovered(namespace=namespace, run_id=run_id, task_queue=queue, status=RunStatus.FAILED, available_at=0)
+
+
+async def test_nobody_hears_of_other_namespaces() -> None:
+    """Neither of their runs nor of their queues, at once or when coming back."""
+    hub = Hub()
+    reader = hub.events.subscribe(namespace="default")
+    of_a_run = hub.events.subscribe(namespace="default", run_id="r")
+    hub.change()
+    begun = (await reader.next(1))[-1].event_id
+    await of_a_run.next(1)
+    hub.events.queue("other", "secret-queue")
+    hub.events.run("other", "r", Change.STARTED, workflow="secret", queue="secret-queue")
+    hub.events.changed([_failed("other", "r", "secret-queue")])
+    hub.events.queue("default", "shop")
+    assert [each.event for each in await reader.next(1)] == [QueueChanged(namespace="default", queue="shop", at=7)]
+    assert await of_a_run.next(0) == []
+    back = hub.events.subscribe(namespace="default", after=begun)
+    assert [each.event for each in await back.next(1)] == [QueueChanged(namespace="default", queue="shop", at=7)]
 
 
 async def test_ids_tell_nothing_of_what_happens_in_other_namespaces() -> None:

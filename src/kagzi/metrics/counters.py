@@ -5,8 +5,8 @@ they are plain integers in dictionaries, raised without a lock from the engine's
 to know of them is worked out when it asks (see `exposition`). Lengths of time are whole microseconds, as everywhere.
 
 Labels that users choose (names of workflows, steps, namespaces) are bounded: past `MOST_NAMES` different ones of a
-metric the rest is counted together as `other`. A program that makes up names cannot fill the memory of its server, or
-of its Prometheus.
+namespace the rest of a metric is counted together as `other`. A program that makes up names cannot fill the memory of its
+server, or of its Prometheus, nor hide what happens in other namespaces.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from kagzi.core.instant import SECOND, Span
 
 Labels = tuple[str, ...]
 
-MOST_NAMES: Final = 1000
+MOST_NAMES: Final = 1000  # of one namespace
+MOST_NAMESPACES: Final = 1000
 OTHER: Final = "other"
 # What callers say their method is is up to them; the ones of HTTP itself are these.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
@@ -59,18 +60,26 @@ class Histogram:
 
 
 class _Names:
-    """Which labels a metric has; the first `free` of each are up to users."""
+    """Which labels a metric has; the first `free` of each are up to users. The very first is the namespace, and each has
+    a bound of its own: whoever makes up names in one does not take those of another."""
 
     def __init__(self, free: int) -> None:
         self.free = free
-        self._known: set[Labels] = set()
+        self._known: dict[str, set[Labels]] = {}
 
     def bounded(self, labels: Labels) -> Labels:
-        names = labels[: self.free]
-        if names not in self._known:
-            if len(self._known) >= MOST_NAMES:
+        if not self.free:
+            return labels
+        namespace, names = labels[0], labels[1 : self.free]
+        known = self._known.get(namespace)
+        if known is None:
+            if len(self._known) >= MOST_NAMESPACES:
                 return (OTHER,) * self.free + labels[self.free :]
-            self._known.add(names)
+            known = self._known[namespace] = set()
+        if names not in known:
+            if len(known) >= MOST_NAMES:
+                return (namespace, *(OTHER,) * len(names), *labels[self.free :])
+            known.add(names)
         return labels
 
 
