@@ -27,6 +27,7 @@ from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.event_loop import new_event_loop
 from kagzi.ids import RandomIds
+from kagzi.open_files import OpenFiles
 from kagzi.rpc.missing import grpc_is_missing
 from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
@@ -148,8 +149,10 @@ class Server:
     async def _tell(self, ports: Sequence[Port]) -> None:
         """Probes hear within seconds that the database is gone, and that it is back. The process lives on meanwhile."""
         told = True
+        files = OpenFiles()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
+            files.look()
             if (ready := self.ready()) is not told:
                 told = ready
                 logger.log(

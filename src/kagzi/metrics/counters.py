@@ -5,8 +5,8 @@ they are plain integers in dictionaries, raised without a lock from the engine's
 to know of them is worked out when it asks (see `exposition`). Lengths of time are whole microseconds, as everywhere.
 
 Labels that users choose (names of workflows, steps, namespaces) are bounded: past `MOST_NAMES` different ones of a
-namespace the rest of a metric is counted together as `other`. A program that makes up names cannot fill the memory of its
-server, or of its Prometheus, nor hide what happens in other namespaces.
+namespace the rest of a metric is counted together as `other`. A program that makes up names cannot fill the memory of
+its server, or of its Prometheus, nor hide what happens in other namespaces.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Histogram:
 
 
 class _Names:
-    """Which labels a metric has; the first `free` of each are up to users. The very first is the namespace, and each has
-    a bound of its own: whoever makes up names in one does not take those of another."""
+    """Which labels a metric has; the first `free` of each are up to users. The very first is the namespace, and each
+    has a bound of its own: names that are made up in one do not take the place of another's."""
 
     def __init__(self, free: int) -> None:
         self.free = free
