@@ -52,8 +52,8 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 HINTS = {
     "cancellations_are_replayed_last": 32,
     "claim_under_the_token_of_the_poll": 178,
-    "count_renewed_leases_from_the_answer": 321,
-    "fire_timers_by_the_latest_time": 28,
+    "count_renewed_leases_from_the_answer": 401,
+    "fire_timers_by_the_latest_time": 21,
     "overwrite_results": 25,
 }
 
