@@ -102,7 +102,8 @@ class RpcServer:
         self._host = host = Host(self._engine, clock=self._clock, ids=self._ids)
         self._workflows = WorkflowService(host)
         responders = self._responders(host)
-        handlers = {path: _handler(responder, self._guard) for path, responder in responders.items()}
+        # Not named `path`: Python 3.12.1 would take that for the function of the next comprehension.
+        handlers = {called: _handler(responder, self._guard) for called, responder in responders.items()}
         handlers[EXCHANGE.path] = _stream_handler(ExchangeService(host, responders), self._guard)
         for service, rpcs in SERVICES.items():
             of_service = {rpc: handlers[path(service, rpc)] for rpc in rpcs if path(service, rpc) in handlers}
