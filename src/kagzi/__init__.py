@@ -61,7 +61,8 @@ from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.payload import Codec
-from kagzi.sdk.records import Cancellation, RunRecord, StepRecord
+from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord
+from kagzi.sdk.signals import signals, wait_signal
 from kagzi.version import __version__
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "RunRecord",
     "RunStatus",
     "SchemaMismatch",
+    "SignalRecord",
     "Step",
     "StepFailed",
     "StepKind",
@@ -116,7 +118,9 @@ __all__ = [
     "race",
     "random",
     "run_step",
+    "signals",
     "sleep",
     "sleep_until",
     "uuid4",
+    "wait_signal",
 ]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kagzi import tracing
 from kagzi.api.engine import Engine
-from kagzi.api.operations import Started, StartRun
+from kagzi.api.operations import SendSignal, Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.collector import fewer_collections
@@ -41,6 +41,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
+from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.ctrl_c import ctrl_c_calls
@@ -247,8 +248,9 @@ class Kagzi(Registrar):
             run_id,
             workflow.signature.decode_result,
             self._read_payload,
-            self._ids.run_id,
+            self._ids,
             self._unserved,
+            codec=self._codec,
             already_exists=already_exists,
             end=end,
         )
@@ -279,13 +281,30 @@ class Kagzi(Registrar):
             run_id,
             decode_result,
             self._read_payload,
-            self._ids.run_id,
+            self._ids,
             self._unserved,
+            codec=self._codec,
         )
 
     def _read_payload(self, data: bytes) -> Any:
         """Any payload of this app as plain data."""
         return decode(data if self._codec is None else self._codec.decode(data))
+
+    async def signal(self, id: str, name: str, value: Any = None, *, key: str | None = None) -> None:
+        """Tell the run that has this id something: `await app.signal("order-42", "approved", True)`.
+
+        The id is the one given at the start (`.options(id=...)`); see `Handle.signal`. NotFound if no run has it.
+        """
+        engine = self._engine_here()
+        await engine.workflows.signal(
+            SendSignal(
+                namespace=self.namespace,
+                external_id=check_name(id, "id"),
+                name=check_name(name, "signal name"),
+                value=encode_signal(name, value, self._codec),
+                key=check_key(key, self._ids.token()),
+            )
+        )
 
     @overload
     async def find(self, id: str) -> Handle[Any]: ...

@@ -73,7 +73,7 @@ def expected_roles(service: str, rpc: str) -> set[Role]:
         return {Role.ADMIN, Role.WORKER}
     if rpc.startswith(("Get", "List", "Wait", "HealthCheck")):
         return set(Role)
-    if rpc.startswith("Start"):
+    if rpc.startswith(("Start", "Signal")):
         return {Role.ADMIN, Role.CLIENT, Role.WORKER}
     if service in ("WorkflowService", "WorkflowScheduleService"):
         return {Role.ADMIN, Role.CLIENT}
@@ -116,6 +116,8 @@ TWINS = {
     "POST /api/v1/namespaces/{namespace}/disable": "DisableNamespace",
     "GET /api/v1/events": "WaitWorkflow",
     "GET /api/v1/openapi.json": "GetServerInfo",
+    "POST /api/v1/runs/{run_id}/signals": "SignalWorkflow",
+    "GET /api/v1/runs/{run_id}/signals": "ListSignals",
     "GET /metrics": "ListNamespaces",  # labels name every namespace
 }
 

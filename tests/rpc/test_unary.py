@@ -184,9 +184,9 @@ async def test_retries_are_parked_by_the_server(client: Client) -> None:
     run = await client.get(run_id)
     assert (run.status, run.error.message, run.error.code) == (FAILED, "gave up", common_pb2.ERROR_CODE_INTERNAL)
     assert [(step.attempt_number, step.error.message) for step in await client.steps(run_id)] == [
-        (3, "no 3"),
         (1, "no 1"),
         (2, "no 2"),
+        (3, "no 3"),
     ]
 
 

@@ -253,7 +253,8 @@ OURS: dict[str, str] = {
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",
     "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64, 54 namespace string",
-    "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string",
+    "HeartbeatResponse": "50 lost *string, 51 news *string, 52 known bool, 53 now_us int64, 54 cancelled *string, "
+    "55 run_news *RunNews",
     "PollTasksRequest": (
         "1 namespace string, 2 worker_id string, 3 queues *string, 4 types *WorkflowType, 5 limit int32, "
         "6 number int64, 7 token string, 8 wait_us int64, 9 ending int32"
@@ -279,13 +280,25 @@ OURS: dict[str, str] = {
         "1 run_id string, 2 token string, 3 steps *StepRecord, 4 park |ParkRun, 5 hand_back |HandBackRun, "
         "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun, 9 end_cancelled |EndCancelledRun"
     ),
-    "ParkRun": "1 available_at_us int64, 2 inbox_seq int64",
+    "ParkRun": "1 available_at_us int64, 2 inbox_seq int64, 3 waiting_for *string",
     "HandBackRun": "1 available_at_us ?int64",
     "RetryRun": "1 available_at_us int64, 2 keep_seq int64, 3 error bytes",
-    "CompleteRun": "1 output bytes, 2 inbox_seq ?int64",
+    "CompleteRun": "1 output bytes, 2 unless_cancelled bool",
     "FailRun": "1 error bytes",
     "EndCancelledRun": "1 error bytes",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",
+    "RunNews": "1 run_id string, 2 inbox_seq int64, 3 cancelled bool",
+    "WaitNewsRequest": "1 namespace string, 2 worker_id string, 3 wait_us int64",
+    "WaitNewsResponse": "1 news *RunNews",
+    "ReadInboxRequest": "1 namespace string, 2 run_id string, 3 token string, 4 names *string",
+    "ReadInboxResponse": "1 inbox_seq int64, 2 cancel_requested bool, 3 signals *Signal",
+    "SignalWorkflowRequest": (
+        "1 namespace string, 2 run_id string, 3 external_id string, 4 name string, 5 value Payload, 6 key string"
+    ),
+    "SignalWorkflowResponse": "1 run_id string, 2 seq int64, 3 status WorkflowStatus, 4 repeated bool, 5 key string",
+    "ListSignalsRequest": "1 namespace string, 2 run_id string, 3 after_seq int64",
+    "ListSignalsResponse": "1 signals *Signal",
+    "Signal": "1 key string, 2 seq int64, 3 name string, 4 value Payload, 5 sent_at_us int64, 6 taken_seq ?int64",
     "ExchangeRequest": "1 calls *ExchangedCall, 2 given_up *int64",
     "ExchangedCall": "1 number int64, 2 method string, 3 request bytes, 4 timeout_us int64",
     "ExchangeResponse": "1 answers *ExchangedAnswer",
@@ -316,8 +329,8 @@ THEIR_RPCS = {
     ),
 }
 OUR_RPCS = {
-    "WorkflowService": "StartWorkflows WaitWorkflow WaitWorkflows",
-    "WorkerService": "PollTasks GetHistory CommitBatch",
+    "WorkflowService": "SignalWorkflow ListSignals StartWorkflows WaitWorkflow WaitWorkflows",
+    "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
 }
 
 # Values without the name of their enum, which each of them begins with; 0 is UNSPECIFIED.
@@ -334,7 +347,7 @@ THEIR_ENUMS = {
 }
 OUR_ENUMS = {
     "WorkflowStatus": "50 TIMED_OUT",
-    "StepKind": "50 SIGNAL",
+    "StepKind": "50 SIGNAL, 51 CANCEL",
     "StepStatus": "50 CANCELLED",
     "OnConflict": "1 RETURN, 2 FAIL, 3 RESTART_FINISHED, 4 RESTART_FAILED",
     "ChunkAnswer": "1 DONE, 2 LEASE_LOST, 3 NEWS",

@@ -45,6 +45,7 @@ _WATCH: Final = Rule(_LOOKING)  # without a read, or with one of a row and a lon
 _START: Final = Rule(_STARTING, starts=True)
 _CHANGE: Final = Rule(_CHANGING, audited=True)
 _REPEAT: Final = Rule(_CHANGING, audited=True, starts=True)
+_SIGNAL: Final = Rule(_STARTING)  # not audited: the run's inbox is the record
 _DRIVE: Final = Rule(_DRIVING)
 _MANAGE: Final = Rule(_MANAGING, audited=True)
 _MANAGE_ALL: Final = Rule(_MANAGING, everywhere=True, audited=True)
@@ -62,6 +63,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "CancelWorkflow": _CHANGE,
         "RetryWorkflow": _REPEAT,
         "TerminateWorkflow": _CHANGE,
+        "SignalWorkflow": _SIGNAL,
+        "ListSignals": _LOOK,
     },
     "WorkerService": {
         "Register": _DRIVE,
@@ -71,6 +74,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "PollTasks": _DRIVE,
         "GetHistory": _DRIVE,
         "CommitBatch": _DRIVE,
+        "WaitNews": _DRIVE,
+        "ReadInbox": _DRIVE,
         "BeginStep": _DRIVE,
         "CompleteStep": _DRIVE,
         "FailStep": _DRIVE,
@@ -122,6 +127,8 @@ _ROUTES: Final[dict[str, Rule]] = {
     "GET /api/v1/runs/{run_id}/steps": _LOOK,
     "POST /api/v1/runs/{run_id}/cancel": _CHANGE,
     "POST /api/v1/runs/{run_id}/terminate": _CHANGE,
+    "POST /api/v1/runs/{run_id}/signals": _SIGNAL,
+    "GET /api/v1/runs/{run_id}/signals": _LOOK,
     "POST /api/v1/runs/{run_id}/retry": _REPEAT,
     "POST /api/v1/runs/{run_id}/rerun": _REPEAT,
     "GET /api/v1/workers": _LOOK,

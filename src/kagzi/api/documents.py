@@ -19,6 +19,7 @@ from kagzi.core.health import Health, HealthStatus
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.namespace import Namespace
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import Worker, WorkerStatus
 
@@ -82,6 +83,17 @@ class StepDocument(Struct, frozen=True, kw_only=True):
     input: Raw
     output: Raw
     error: FailureDocument | None
+
+
+class SignalDocument(Struct, frozen=True, kw_only=True):
+    """Something a run was told. `taken`: its workflow has got it."""
+
+    key: str
+    seq: int
+    name: str
+    value: Raw
+    sent_at: Moment
+    taken: bool
 
 
 class OfferedWorkflow(Struct, frozen=True, kw_only=True):
@@ -157,6 +169,17 @@ def payload(data: bytes | None) -> Raw:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Raw(msgspec.json.encode({"base64": base64.b64encode(data).decode()}))
     return Raw(data)
+
+
+def signal_document(signal: Signal) -> SignalDocument:
+    return SignalDocument(
+        key=signal.key,
+        seq=signal.seq,
+        name=signal.name,
+        value=payload(signal.value),
+        sent_at=_moment(signal.sent_at),
+        taken=signal.taken_seq is not None,
+    )
 
 
 def failure_document(data: bytes | None) -> FailureDocument | None:

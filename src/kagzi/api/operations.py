@@ -1,6 +1,7 @@
 """Operations: everything that changes a run, as frozen records, and the answers they get.
 
-A write is a `Chunk`, or something asked for outside of a lease: `StartRun`, `CancelRun`, `TerminateRun`, `RepeatRun`.
+A write is a `Chunk`, or something asked for outside of a lease: `StartRun`, `CancelRun`, `TerminateRun`, `RepeatRun`,
+`SendSignal`.
 A chunk holds operations of one run made under one lease, in their order;
 it is applied whole or, if the lease is gone, not at all (the one exception: a `ParkRun` or `CompleteRun`, always last,
 may be declined because there is news, while everything before it stays). A chunk that arrives twice changes nothing the
@@ -75,6 +76,15 @@ class CancelStep(StepOperation, frozen=True, kw_only=True, gc=False, tag=4):
     status = StepStatus.CANCELLED
 
 
+class TakeSignal(StepOperation, frozen=True, kw_only=True, gc=False, tag=7):
+    """The workflow has got a signal it waited for. An event of kind SIGNAL whose output is the signal's value; the
+    signal is taken in the same transaction, and nobody gets it again."""
+
+    status = StepStatus.COMPLETED
+
+    signal: str  # its key
+
+
 class RunOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
 
@@ -88,6 +98,7 @@ class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=11):
 
     available_at: Annotated[Instant, _INT8]
     inbox_seq: Annotated[int, _INT4]
+    waiting_for: tuple[str, ...] = ()  # what wakes the run before that: `s:approved` is a signal, `s:*` any
 
 
 class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=12):
@@ -113,13 +124,13 @@ class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=13):
 
 
 class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
-    """The workflow function has returned. Declined if the run's inbox has grown beyond `inbox_seq`: somebody was told
-    that the run will hear of its cancellation. None, from those who cannot tell it: whatever has arrived."""
+    """The workflow function has returned. With `unless_cancelled` it is declined if somebody has asked for the run to
+    end: they were told that it will hear of it. Without, from those who cannot tell it, or have: whatever was asked."""
 
     status = RunStatus.COMPLETED
 
     output: bytes
-    inbox_seq: Annotated[int, _INT4] | None = None
+    unless_cancelled: bool = False
 
 
 class FailRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=15):
@@ -250,5 +261,30 @@ class RepeatRun(Struct, frozen=True, kw_only=True):
     keep_steps: bool
 
 
-Write: TypeAlias = StartRun | Chunk | CancelRun | TerminateRun | RepeatRun
-Answer: TypeAlias = "Started | ChunkAnswer | CancelAnswer | Exception"
+class SendSignal(Struct, frozen=True, kw_only=True):
+    """Tell a live run something. Kept until the workflow takes it, in the order of arrival. A repeat with the same key
+    changes nothing and gets the same answer, also when the run has finished since. Without a `run_id` it is for the run
+    that has the id `external_id` at that moment."""
+
+    namespace: str
+    run_id: str = ""
+    external_id: str | None = None
+    name: str
+    value: bytes
+    key: str
+
+
+class SignalAnswer(Struct, frozen=True, kw_only=True):
+    """Answer to SendSignal: its number in the run's inbox, and where the run stands. Errors: NotFound, Conflict for a
+    finished run and for a key that a signal of another name has, LimitExceeded for an inbox that is full."""
+
+    run_id: str
+    seq: int
+    status: RunStatus
+    repeated: bool = False
+    task_queue: str = ""
+    available_at: Instant = 0
+
+
+Write: TypeAlias = StartRun | Chunk | CancelRun | TerminateRun | RepeatRun | SendSignal
+Answer: TypeAlias = "Started | ChunkAnswer | CancelAnswer | SignalAnswer | Exception"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -12,8 +12,11 @@ from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import WorkflowType
+
+INBOX_READ: Final = 100  # signals in one answer
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -28,8 +31,8 @@ class Registration(Struct, frozen=True, kw_only=True):
     version: str
     concurrency: int
     labels: dict[str, str] = {}
-    queue_limit: int | None = None  # runs of its queue at once, over all workers; not enforced yet
-    type_limits: dict[str, int] = {}  # the same by workflow; not enforced yet
+    queue_limit: int | None = None  # runs of its queue at once, over all workers
+    type_limits: dict[str, int] = {}
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -111,11 +114,28 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()  # runs that are no longer yours
-    news: tuple[str, ...] = ()  # runs whose inbox has grown
+    news: tuple[tuple[str, int], ...] = ()  # runs with something in their inbox, and how far it goes
     cancelled: tuple[str, ...] = ()  # of those, the runs that are to be told to end
     drain: bool = False
     known: bool = True  # False: the engine has no such live worker; register again
     now: Instant = 0  # the database's time; 0 if there is none to tell
+
+
+class RunNews(Struct, frozen=True):
+    """Something has arrived for a run: its inbox goes that far (0 if that is not known), or it is to end."""
+
+    run_id: str
+    inbox_seq: int
+    cancelled: bool = False
+
+
+class Inbox(Struct, frozen=True, kw_only=True):
+    """What has arrived for a run and was not taken yet, of the names asked for; read under its lease. `inbox_seq` is
+    how far the inbox went in the same moment."""
+
+    inbox_seq: int
+    cancel_requested: bool
+    signals: tuple[Signal, ...]
 
 
 class LeaseState(Struct, frozen=True, kw_only=True):
@@ -174,6 +194,10 @@ class AttachedWorker(Adopter, Protocol):
         """Somebody has asked for this run to end, if it is held here: tell its workflow."""
         ...
 
+    def hear_news(self, run_id: str, inbox_seq: int) -> None:
+        """The inbox of this run goes that far now, if it is held here: read what is new."""
+        ...
+
     def lose(self, run_id: str) -> None:
         """This run has ended elsewhere: drop it."""
         ...
@@ -191,6 +215,16 @@ class WorkerService(Protocol):
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
 
+    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+        """What has arrived for a held run: the first INBOX_READ untaken signals of these names. LeaseLost if it is not
+        held under this token."""
+        ...
+
+    async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:
+        """What has arrived for runs that this worker holds, as soon as there is something; nothing when the time is
+        over. For workers that are not attached. Heartbeats tell the same, later."""
+        ...
+
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
         """Leave soon: from now on shown as DRAINING. What is held is kept, by heartbeats as before. With a namespace:
         only a worker of it."""
@@ -200,8 +234,9 @@ class WorkerService(Protocol):
         """Leave; runs still held go back at once and burn nothing. With a namespace: only a worker of it."""
         ...
 
-    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
-        """Offer free slots to runs started in this process; the returned function takes the offer back."""
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None] | None:
+        """Offer free slots to runs started in this process; the returned function takes the offer back. The worker is
+        told of news from now on. None: this engine is not in the worker's process, which has to ask for them."""
         ...
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    RepeatRun,
+    SendSignal,
+    SignalAnswer,
+    Started,
+    StartRun,
+    TerminateRun,
+)
 from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+
+SIGNALS_LISTED: Final = 1000  # in one answer
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
@@ -55,6 +67,15 @@ class WorkflowService(Protocol):
         ...
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer: ...
+
+    async def signal(self, signal: SendSignal) -> SignalAnswer:
+        """Durable when it answers; see SendSignal and SignalAnswer."""
+        ...
+
+    async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
+        """The signals of a run in the order of arrival, taken ones too, with a number above `after`: at most
+        SIGNALS_LISTED of them."""
+        ...
 
     async def repeat(self, repeat: RepeatRun) -> Started:
         """A new run like a finished one; see RepeatRun. NotFound, or Conflict while that one has not finished."""

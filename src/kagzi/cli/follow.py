@@ -80,7 +80,7 @@ async def _tell(engine: Engine, found: Run, seen: set[tuple[str, int, StepStatus
 def finish(found: Run, *, json: bool) -> None:
     """Print what a finished run came to, and end with the exit code that says so."""
     if json:
-        output.document(output.run_details(found, ()))
+        output.document(output.run_details(found, (), ()))
     elif found.status is RunStatus.COMPLETED:
         output.line(output.payload(found.output))
     if found.status is RunStatus.COMPLETED:

@@ -14,6 +14,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.printable import printable, printable_json
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
 
@@ -121,8 +122,11 @@ def run_summary(run: Run) -> dict[str, object]:
     return _plain(documents.run_summary(run))
 
 
-def run_details(run: Run, steps: Sequence[Step]) -> dict[str, object]:
-    return _plain(documents.run_document(run)) | {"steps": [step_details(step) for step in steps]}
+def run_details(run: Run, steps: Sequence[Step], signals: Sequence[Signal]) -> dict[str, object]:
+    return _plain(documents.run_document(run)) | {
+        "steps": [step_details(step) for step in steps],
+        "signals": [_plain(documents.signal_document(signal)) for signal in signals],
+    }
 
 
 def step_details(step: Step) -> dict[str, object]:

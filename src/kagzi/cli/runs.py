@@ -1,4 +1,4 @@
-"""kagzi runs list | show | watch; `endings.py` has the rest"""
+"""kagzi runs list | show | watch; `endings.py` and `signals.py` have the rest"""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
+from kagzi.cli.signals import signal
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.settings import Loaded
 
@@ -100,13 +102,16 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run with its input, result and error, the attempts of its steps as they happened, and where it failed."""
+    """Show a run: input, result, error, what it was told, and its steps.
+
+    Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
+    """
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps = run(_show(loaded, run_id))
+    found, steps, signals = run(_show(loaded, run_id))
     if json:
-        output.document(output.run_details(found, steps))
+        output.document(output.run_details(found, steps, signals))
         return
     facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
     facts.append(("input", _brief(found.input)))
@@ -118,14 +123,17 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     output.table(("", ""), facts)
     if steps:
         _print_steps(steps)
+    if signals:
+        _print_signals(signals)
     if failure is not None and places(failure):
         output.text(report(failure))
 
 
-async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...]]:
+async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...], tuple[Signal, ...]]:
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, text)
-        return found, await engine.workflows.steps(found.namespace, found.run_id)
+        workflows, run = engine.workflows, (found.namespace, found.run_id)
+        return found, await workflows.steps(*run), await workflows.signals(*run)
 
 
 def _print_steps(steps: Sequence[Step]) -> None:
@@ -144,6 +152,19 @@ def _print_steps(steps: Sequence[Step]) -> None:
             for step in steps
         ],
     )
+
+
+def _print_signals(signals: Sequence[Signal]) -> None:
+    if sys.stdout.isatty():
+        click.echo()
+    output.table(
+        ("signal", "value", "sent", "taken"),
+        [(signal.name, _brief(signal.value), str(output.moment(signal.sent_at)), _taken(signal)) for signal in signals],
+    )
+
+
+def _taken(signal: Signal) -> str:
+    return "-" if signal.taken_seq is None else "yes"
 
 
 def _brief(data: bytes | None) -> str:
@@ -176,5 +197,5 @@ async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 
-for command in (cancel, terminate, retry, rerun):
+for command in (cancel, terminate, retry, rerun, signal):
     runs.add_command(command)

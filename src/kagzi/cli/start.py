@@ -109,21 +109,24 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
 
 
 def read_input(text: str | None) -> bytes:
-    if text is None:
-        return b"[]"
+    return b"[]" if text is None else read_json(text, "--input")
+
+
+def read_json(text: str, option: str) -> bytes:
+    """Returns the JSON that an option gives, names as a file, or has from standard input."""
     if text == "-":
         data = sys.stdin.buffer.read()
     elif text.startswith("@"):
         try:
             data = Path(text[1:]).read_bytes()
         except OSError as error:
-            raise InvalidRequest(f"--input: {text[1:]} cannot be read: {error.strerror}") from None
+            raise InvalidRequest(f"{option}: {text[1:]} cannot be read: {error.strerror}") from None
     else:
         data = text.encode("utf-8", "surrogateescape")
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"--input is not JSON: {error}") from None
+        raise InvalidRequest(f"{option} is not JSON: {error}") from None
     if (key := repeated_key(data)) is not None:
-        raise InvalidRequest(f"--input has the key {key[:100]!r} twice in one object; one of them has to go")
+        raise InvalidRequest(f"{option} has the key {key[:100]!r} twice in one object; one of them has to go")
     return data

@@ -5,10 +5,10 @@ A step's identity is text: the path of its scope, its name, and its occurrence w
 unambiguously. Identity never contains a global position: adding, removing or reordering other steps leaves it alone.
 
 Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired,
-which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. That somebody asked for the run to be
-cancelled is a row, too (kind SIGNAL, `@cancel`), once its workflow has been told. A run whose first timers were set
-before its first step ended has a row of when that was (kind SIGNAL, `@begin`). Rows set aside by a retry of the run end
-in `~` and their generation.
+which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. A signal that the workflow has got is a
+row (kind SIGNAL, `@@` and its name). So is that somebody asked for the run to be cancelled (kind CANCEL, `@cancel`),
+once its workflow has been told. A run whose first timers were set before its first step ended has a row of when that
+was (kind SIGNAL, `@begin`). Rows set aside by a retry of the run end in `~` and their generation.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ class StepKind(StrEnum):
     SLEEP = "SLEEP"
     CHILD_WORKFLOW = "CHILD_WORKFLOW"
     SIGNAL = "SIGNAL"
+    CANCEL = "CANCEL"
+
+
+def step_kind(kind: str, step_id: str) -> StepKind:
+    """Returns the kind of a stored row. Before there was a kind of its own for it, a cancellation was a SIGNAL."""
+    return StepKind.CANCEL if kind == "SIGNAL" and step_id == CANCEL else _KINDS[kind]
+
+
+_KINDS: Final = {kind.value: kind for kind in StepKind}
 
 
 class StepStatus(StrEnum):
@@ -109,7 +118,7 @@ def step_scope(step_id: str) -> str:
 
 def step_name(step_id: str) -> str:
     """The name a person gave the step, without scope and occurrence."""
-    name = step_id.rpartition("/")[2].partition("~")[0].partition("#")[0].removeprefix("@")
+    name = step_id.rpartition("/")[2].partition("~")[0].partition("#")[0].lstrip("@")
     if "%" in name:
         for mark in "~@#/%":
             name = name.replace(f"%{ord(mark):02X}", mark)

@@ -24,16 +24,18 @@ from kagzi.api.operations import (
     RepeatRun,
     RetryRun,
     RunOperation,
+    SignalAnswer,
     Started,
     StartRun,
     Write,
 )
-from kagzi.api.workers import AttachedWorker, Claim
+from kagzi.api.workers import AttachedWorker, Claim, RunNews
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.adopters import Adopters, WorkerKey
 from kagzi.engine.database_clock import DatabaseClock
 from kagzi.engine.events import Events
 from kagzi.engine.known_runs import DrivenRun, KnownRuns, StartedRun
+from kagzi.engine.news import News
 from kagzi.engine.results import Results
 from kagzi.engine.wakeups import Wakeups
 from kagzi.store.protocol import Recovered
@@ -53,6 +55,7 @@ class Aftermath:
         results: Results,
         events: Events,
         clock: DatabaseClock,
+        news: News,
         look_soon: Callable[[float], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,6 +65,7 @@ class Aftermath:
         self._results = results
         self._events = events
         self._clock = clock
+        self._news = news
         self._look_soon = look_soon
 
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
@@ -106,6 +110,8 @@ class Aftermath:
                     births.append((write, None))
             elif isinstance(answer, CancelAnswer) and answer.effective:
                 self._cancel_settled(write.namespace, answer)
+            elif isinstance(answer, SignalAnswer) and not answer.repeated:
+                self._signal_settled(write.namespace, answer)
             elif self._events.on and isinstance(write, RepeatRun) and isinstance(answer, Started):
                 self._tell_started(write.namespace, answer)
         self._pass_on(ended, births, alone=len(writes) == 1)
@@ -213,8 +219,8 @@ class Aftermath:
             self._wakeups.available((chunk.namespace, driven.claim.task_queue), at or 0)
 
     def _cancel_settled(self, namespace: str, answer: CancelAnswer) -> None:
-        """A run was told to end, or has ended. Its worker hears of it at once if it is in this process, else with its
-        next heartbeat. In a callback of its own, because a worker drives runs outside of any task."""
+        """A run was told to end, or has ended. Its worker hears of it at once. In a callback of its own, because a
+        worker drives runs outside of any task."""
         run_id = answer.run_id
         if self._events.on:
             change = Change.FINISHED if answer.status.finished else Change.CANCELLING
@@ -225,6 +231,8 @@ class Aftermath:
         if answer.status is RunStatus.RUNNING:
             if worker is not None:
                 self._loop.call_soon(worker.cancel, run_id)
+            else:
+                self._tell_worker(namespace, RunNews(run_id, 0, cancelled=True))
         elif not answer.status.finished:
             self._wakeups.available((namespace, answer.task_queue), answer.available_at)
         else:
@@ -232,6 +240,26 @@ class Aftermath:
             self._results.finished(namespace, run_id)
             if worker is not None:
                 self._loop.call_soon(worker.lose, run_id)
+
+    def _signal_settled(self, namespace: str, answer: SignalAnswer) -> None:
+        """The inbox of a live run has grown: its holder looks, or it is claimed if it waits for that."""
+        if answer.status is RunStatus.RUNNING:
+            worker = self._worker_of(answer.run_id)
+            if worker is not None:
+                # In a callback of its own, because a worker drives runs outside of any task.
+                self._loop.call_soon(worker.hear_news, answer.run_id, answer.seq)
+            else:
+                self._tell_worker(namespace, RunNews(answer.run_id, answer.seq))
+        elif answer.status is RunStatus.SLEEPING:
+            self._wakeups.available((namespace, answer.task_queue), answer.available_at)
+        if self._events.on:
+            self._events.progressed(namespace, answer.run_id)
+
+    def _tell_worker(self, namespace: str, news: RunNews) -> None:
+        """Tells the worker that holds this run of the news, if it asks this process for it."""
+        driven = self._known.driven(news.run_id)
+        if driven is not None and driven.claim.namespace == namespace:
+            self._news.tell((namespace, driven.worker_id), news)
 
     def _worker_of(self, run_id: str) -> AttachedWorker | None:
         driven = self._known.driven(run_id)

@@ -13,6 +13,7 @@ from kagzi.api.operations import (
     FailRun,
     Operation,
     RetryRun,
+    SendSignal,
     StartRun,
     StepOperation,
 )
@@ -153,6 +154,13 @@ class StartCheck:
         if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
             return len(payload)
         return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes)
+
+
+def check_signal(signal: SendSignal, limit: int) -> None:
+    check_name(signal.namespace, "namespace")
+    check_name(signal.name, "signal name")
+    check_name(signal.key, "signal key")
+    check_bytes(signal.value, f"value of signal {signal.name}", limit)
 
 
 def check_chunk(chunk: Chunk, limit: int) -> int:

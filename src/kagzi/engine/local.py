@@ -30,6 +30,7 @@ from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.leases import Leases
 from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.news import News
 from kagzi.engine.polls.hand_backs import HandBacks
 from kagzi.engine.polls.polls import Polls
 from kagzi.engine.polls.worker_polls import Surroundings
@@ -225,8 +226,9 @@ class _Parts:
         self._known = known = KnownRuns()
         self.adopters = adopters = Adopters()
         self._counting = Counting(metrics, known, self.clock.now)
+        self._news = News()
         self._aftermath = Aftermath(
-            known, adopters, self.wakeups, self.results, self.events, self.clock, agenda.look_soon
+            known, adopters, self.wakeups, self.results, self.events, self.clock, self._news, agenda.look_soon
         )
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
@@ -248,7 +250,7 @@ class _Parts:
             ),
         )
         self.workers = Workers(
-            store, self._lanes, self.polls, adopters, namespaces, self._heartbeats, self._changed, settings
+            store, self._lanes, self.polls, adopters, namespaces, self._heartbeats, self._news, self._changed, settings
         )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings.worker_stale)
@@ -287,6 +289,7 @@ class _Parts:
         self.wakeups.close()
         self.polls.close()
         self.results.close()
+        self._news.close()
         await self._announcements.close()
         await self._supervisor.close()
 

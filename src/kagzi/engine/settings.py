@@ -1,4 +1,4 @@
-"""Everything about an engine that can be set, with its default."""
+"""Everything about an engine that can be set, with the defaults SPEC.md decides."""
 
 from __future__ import annotations
 

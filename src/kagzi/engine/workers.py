@@ -6,16 +6,30 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, settled
-from kagzi.api.workers import AttachedWorker, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
-from kagzi.core.limits import check_id
+from kagzi.api.workers import (
+    INBOX_READ,
+    AttachedWorker,
+    Heartbeat,
+    HeartbeatAnswer,
+    Inbox,
+    Poll,
+    Polled,
+    Registered,
+    Registration,
+    RunNews,
+)
+from kagzi.core.duration import LONGEST
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import check_id, check_name
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
-from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_poll, check_registration
+from kagzi.engine.checks import check_chunk, check_heartbeat, check_home, check_poll, check_registration, check_span
 from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.news import News
 from kagzi.engine.polls.polls import Polls
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, LeaseLost
 from kagzi.store.protocol import Recovered, Store
 
 
@@ -30,6 +44,7 @@ class Workers:
         adopters: Adopters,
         namespaces: Namespaces,
         heartbeats: Heartbeats,
+        news: News,
         changed: Callable[[Sequence[Recovered]], None],
         settings: EngineSettings,
     ) -> None:
@@ -40,6 +55,7 @@ class Workers:
         self._adopters = adopters
         self._namespaces = namespaces
         self._heartbeats = heartbeats
+        self._news = news
         self._changed = changed
         self._settings = settings
         self._payload_bytes = settings.payload_bytes
@@ -71,6 +87,22 @@ class Workers:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         check_heartbeat(heartbeat)
         return await self._heartbeats.send(heartbeat)
+
+    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+        check_name(namespace, "namespace")
+        for name in names:
+            check_name(name, "signal name")
+        run_id, token = check_id(run_id, "run id"), check_id(token, "token")
+        inbox = await self._store.read_inbox(namespace, run_id, token, names, INBOX_READ)
+        if inbox is None:
+            raise LeaseLost(f"run {run_id} is not held under this lease")
+        return inbox
+
+    async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:
+        check_name(namespace, "namespace")
+        worker_id = check_id(worker_id, "worker id")
+        check_span(wait, "wait", 0, LONGEST)
+        return await self._news.wait((namespace, worker_id), wait / SECOND)
 
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")

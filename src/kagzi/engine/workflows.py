@@ -9,14 +9,24 @@ from typing import Final, cast
 
 from msgspec.structs import replace
 
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    RepeatRun,
+    SendSignal,
+    SignalAnswer,
+    Started,
+    StartRun,
+    TerminateRun,
+)
 from kagzi.api.reply import Reply
-from kagzi.api.workflows import RunFilter
+from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, Step, StepKind, in_order
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
@@ -24,6 +34,7 @@ from kagzi.engine.checks import (
     StartCheck,
     check_filter,
     check_reason,
+    check_signal,
     check_span,
 )
 from kagzi.engine.known_runs import KnownRuns
@@ -32,11 +43,12 @@ from kagzi.engine.reads import Reads
 from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups
-from kagzi.errors import KagziError, NotFound, Unavailable
+from kagzi.errors import Conflict, KagziError, NotFound, Unavailable
 from kagzi.store.protocol import Store
 
 log = logging.getLogger("kagzi.engine")
 
+_TRIES: Final = 3
 _LONG: Final[Span] = 30 * SECOND  # waits for results that may end a second or two late: a timer for each is dear
 
 
@@ -65,6 +77,7 @@ class Workflows:
         self._check = StartCheck(settings)
         self._tokens = PageTokens(store.page_secret)
         self._payload_warning = settings.payload_warning
+        self._payload_bytes = settings.payload_bytes
         self._loop = asyncio.get_running_loop()
 
     def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:  # noqa: ARG002
@@ -191,6 +204,32 @@ class Workflows:
         check_reason(terminate.reason)
         terminate = replace(terminate, run_id=check_id(terminate.run_id, "run id"))
         return cast("CancelAnswer", await self._submit(terminate))
+
+    async def signal(self, signal: SendSignal) -> SignalAnswer:
+        check_signal(signal, self._payload_bytes)
+        if signal.run_id or signal.external_id is None:
+            return await self._send(replace(signal, run_id=check_id(signal.run_id, "run id")))
+        # The id may be given to another run between reading and sending: then the one that has it now is meant.
+        for _ in range(_TRIES):
+            run = await self.get_by_external_id(signal.namespace, signal.external_id)
+            try:
+                return await self._send(replace(signal, run_id=run.run_id))
+            except (Conflict, NotFound):
+                holder = await self.get_by_external_id(signal.namespace, signal.external_id)
+                if holder.run_id == run.run_id:
+                    raise
+        raise Unavailable(f"the id {signal.external_id!r} is being given from run to run; trying again is safe")
+
+    async def _send(self, signal: SendSignal) -> SignalAnswer:
+        return cast("SignalAnswer", await self._submit(signal, len(signal.value)))
+
+    async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        signals = await self._store.list_signals(namespace, run_id, after, SIGNALS_LISTED)
+        if not signals:
+            await self.get(namespace, run_id)
+        return tuple(signals)
 
     async def repeat(self, repeat: RepeatRun) -> Started:
         check_name(repeat.namespace, "namespace")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kagzi.api.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
-from kagzi.http import events, namespaces, openapi, runs, system, workers
+from kagzi.http import events, namespaces, openapi, runs, signals, system, workers
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
 
 API: Final = "/api/v1"
@@ -92,6 +92,24 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _get(_RUN, runs.get_run, RunDocument, "Get a run, or wait for its end", about="runs", query=runs.RunQuery),
     _get(f"{_RUN}/steps", runs.list_steps, runs.StepPage, "List a run's steps", about="runs", query=runs.StepsQuery),
+    _post(
+        f"{_RUN}/signals",
+        signals.send_signal,
+        signals.SignalBody,
+        signals.SentSignal,
+        "Tell a run something",
+        about="runs",
+        status=201,
+        also=200,
+    ),
+    _get(
+        f"{_RUN}/signals",
+        signals.list_signals,
+        signals.SignalPage,
+        "List what a run was told",
+        about="runs",
+        query=signals.SignalsQuery,
+    ),
     _post(f"{_RUN}/cancel", runs.cancel, runs.CancelBody, runs.Ending, "Ask a run to end", about="runs"),
     _post(f"{_RUN}/terminate", runs.terminate, runs.TerminateBody, runs.Ending, "End a run at once", about="runs"),
     _post(

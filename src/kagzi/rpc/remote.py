@@ -8,7 +8,7 @@ jittered pauses for as long as that engine itself would be patient with its data
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -22,6 +22,8 @@ from kagzi.api.operations import (
     ChunkAnswer,
     Operation,
     RepeatRun,
+    SendSignal,
+    SignalAnswer,
     Started,
     StartRun,
     StepOperation,
@@ -33,10 +35,12 @@ from kagzi.api.workers import (
     Claim,
     Heartbeat,
     HeartbeatAnswer,
+    Inbox,
     Poll,
     Polled,
     Registered,
     Registration,
+    RunNews,
 )
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
@@ -45,11 +49,13 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc.authorization import MetadataSource, nothing
 from kagzi.rpc.channel import CONNECT_SECONDS
+from kagzi.rpc.convert import signals
 from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
 from kagzi.rpc.convert.packed import pack_chunk
@@ -284,6 +290,17 @@ class RemoteWorkflows:
         answer = await self._write("TerminateWorkflow", request, workflow_pb2.TerminateWorkflowResponse)
         return cancel_answer_from_wire(terminate.run_id, answer.terminated, answer.status)
 
+    async def signal(self, signal: SendSignal) -> SignalAnswer:
+        request = converted(signals.send_to_wire, signal)
+        return signals.answer_from_wire(
+            await self._write("SignalWorkflow", request, workflow_pb2.SignalWorkflowResponse)
+        )
+
+    async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
+        request = converted(_signals_request, (namespace, run_id, after))
+        answer = await self._read("ListSignals", request, workflow_pb2.ListSignalsResponse)
+        return tuple(signals.signal_from_wire(signal) for signal in answer.signals)
+
     async def repeat(self, repeat: RepeatRun) -> Started:
         request = converted(repeat_to_wire, repeat)
         answer = await self._write("RetryWorkflow", request, workflow_pb2.RetryWorkflowResponse)
@@ -347,6 +364,19 @@ class RemoteWorkers:
         answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
+    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+        request = worker_pb2.ReadInboxRequest(namespace=namespace, run_id=run_id, token=token, names=names)
+        return signals.inbox_from_wire(
+            await self._call("ReadInbox", request, worker_pb2.ReadInboxResponse, READ_SECONDS)
+        )
+
+    async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:
+        request = worker_pb2.WaitNewsRequest(namespace=namespace, worker_id=worker_id, wait_us=wait)
+        seconds = min(wait / SECOND, LONGEST_WAIT_SECONDS) + _MARGIN_SECONDS
+        # Once: the worker repeats it itself.
+        answer = await self._call("WaitNews", request, worker_pb2.WaitNewsResponse, seconds, patience=0.0)
+        return tuple(signals.news_from_wire(news) for news in answer.news)
+
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
         await self._deregister(worker_id, namespace, drain=True)
 
@@ -360,9 +390,8 @@ class RemoteWorkers:
         )
         await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 
-    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> None:
         """Adoption is for workers in the engine's own process, which this one is not."""
-        return lambda: None
 
     async def _call(
         self, rpc: str, request: Message, answer: type[M], seconds: float, patience: float | None = None
@@ -439,6 +468,11 @@ def _weight(operation: Operation) -> int:
 
 def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:
     return workflow_pb2.GetWorkflowRequest(namespace=asked[0], run_id=text(asked[1], "run id"))
+
+
+def _signals_request(asked: tuple[str, str, int]) -> workflow_pb2.ListSignalsRequest:
+    namespace, run_id, after = asked
+    return workflow_pb2.ListSignalsRequest(namespace=namespace, run_id=run_id, after_seq=after)
 
 
 def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowByExternalIdRequest:

@@ -7,14 +7,26 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from kagzi.api.engine import Engine
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, to_datetime
+from kagzi.core.limits import check_name
 from kagzi.core.report import places
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.errors import Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
-from kagzi.sdk.records import Cancellation, RunRecord, StepRecord, run_record, step_record
+from kagzi.ids import IdSource
+from kagzi.sdk.payload import Codec
+from kagzi.sdk.records import (
+    Cancellation,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    run_record,
+    signal_record,
+    step_record,
+)
+from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import PATIENCE, Unserved
 
 R = TypeVar("R", covariant=True)
@@ -31,7 +43,18 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 class Handle(Generic[R]):
     """A run that was started or found. `already_exists` says that a run with this id was there before the start."""
 
-    __slots__ = ("_decode", "_end", "_engine", "_new_id", "_read", "_unserved", "already_exists", "id", "namespace")
+    __slots__ = (
+        "_codec",
+        "_decode",
+        "_end",
+        "_engine",
+        "_ids",
+        "_read",
+        "_unserved",
+        "already_exists",
+        "id",
+        "namespace",
+    )
 
     def __init__(
         self,
@@ -40,15 +63,17 @@ class Handle(Generic[R]):
         run_id: str,
         decode: Callable[[bytes], R],
         read: Callable[[bytes], Any],
-        new_id: Callable[[], str],
+        ids: IdSource,
         unserved: Unserved,
         *,
+        codec: Codec | None = None,
         already_exists: bool = False,
         end: Run | None = None,
     ) -> None:
         self._engine = engine  # of the app, which refuses a use in a foreign event loop, or after its end
-        self._new_id = new_id
+        self._ids = ids
         self._unserved = unserved
+        self._codec = codec  # the layer around every payload, for what is sent to the run
         self._decode = decode  # the result, to its type
         self._read = read  # any payload of the run, to plain data
         self._end = end  # the finished run, once it is known
@@ -109,6 +134,29 @@ class Handle(Generic[R]):
         request = TerminateRun(namespace=self.namespace, run_id=self.id, reason=reason)
         return _cancellation(await self._engine().workflows.terminate(request))
 
+    async def signal(self, name: str, value: Any = None, *, key: str | None = None) -> None:
+        """Tell the run something: `await run.signal("approved", True)`. It is durable when this returns.
+
+        Kept until the workflow takes it with `kagzi.wait_signal`, in the order of arrival, also if it waits only later.
+        `key` makes a repeat harmless: a second signal with the same key is the first one. Raises Conflict if the run
+        has finished.
+        """
+        await self._engine().workflows.signal(
+            SendSignal(
+                namespace=self.namespace,
+                run_id=self.id,
+                name=check_name(name, "signal name"),
+                value=encode_signal(name, value, self._codec),
+                key=check_key(key, self._ids.token()),
+            )
+        )
+
+    async def signals(self) -> tuple[SignalRecord, ...]:
+        """What the run was told, in the order of arrival; `taken` says whether its workflow has got it. The first 1,000
+        are listed."""
+        found = await self._engine().workflows.signals(self.namespace, self.id)
+        return tuple(signal_record(signal, self._read) for signal in found)
+
     async def retry(self) -> Handle[R]:
         """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed
         for good or to its cancellation, and goes on from there. This run does not change, and keeps its id.
@@ -123,10 +171,19 @@ class Handle(Generic[R]):
         return await self._repeat(keep_steps=False)
 
     async def _repeat(self, *, keep_steps: bool) -> Handle[R]:
-        request = RepeatRun(namespace=self.namespace, run_id=self._new_id(), of_run_id=self.id, keep_steps=keep_steps)
+        request = RepeatRun(
+            namespace=self.namespace, run_id=self._ids.run_id(), of_run_id=self.id, keep_steps=keep_steps
+        )
         started = await self._engine().workflows.repeat(request)
         return Handle(
-            self._engine, self.namespace, started.run_id, self._decode, self._read, self._new_id, self._unserved
+            self._engine,
+            self.namespace,
+            started.run_id,
+            self._decode,
+            self._read,
+            self._ids,
+            self._unserved,
+            codec=self._codec,
         )
 
     async def _wait(self) -> Run:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 
 Read: TypeAlias = Callable[[bytes], Any]
@@ -92,6 +93,26 @@ class StepRecord(_Record, frozen=True, kw_only=True):
     def duration(self) -> timedelta | None:
         """How long it took; None while it is running."""
         return _between(self.started_at, self.finished_at)
+
+
+class SignalRecord(Struct, frozen=True, kw_only=True):
+    """Something a run was told. `taken`: its workflow has got it."""
+
+    name: str
+    key: str
+    value: Any
+    sent_at: datetime
+    taken: bool
+
+
+def signal_record(signal: Signal, read: Read) -> SignalRecord:
+    return SignalRecord(
+        name=signal.name,
+        key=signal.key,
+        value=read(signal.value),
+        sent_at=to_datetime(signal.sent_at),
+        taken=signal.taken_seq is not None,
+    )
 
 
 def run_record(run: Run, read: Read) -> RunRecord:

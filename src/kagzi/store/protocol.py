@@ -19,7 +19,7 @@ from msgspec import Struct
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, HeartbeatAnswer, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
@@ -28,6 +28,7 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import Migration
@@ -148,7 +149,17 @@ class Store(Protocol):
         heard of; None if there is no run with this token."""
         ...
 
+    async def read_inbox(
+        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    ) -> Inbox | None:
+        """The first `limit` untaken signals of these names, in the order of arrival; None if the lease is gone."""
+        ...
+
     # Reads.
+
+    async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        """In the order of arrival, those with a number above `after`; taken ones, too."""
+        ...
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None: ...
 

@@ -12,7 +12,7 @@ both raise Unavailable. A repeated call reaches the engine a second time, later,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -23,18 +23,31 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     RepeatRun,
+    SendSignal,
+    SignalAnswer,
     Started,
     StartRun,
     TerminateRun,
 )
 from kagzi.api.reply import Reply, reply_of
-from kagzi.api.workers import AttachedWorker, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.api.workers import (
+    AttachedWorker,
+    Heartbeat,
+    HeartbeatAnswer,
+    Inbox,
+    Poll,
+    Polled,
+    Registered,
+    Registration,
+    RunNews,
+)
 from kagzi.api.workflows import RunFilter
 from kagzi.core.health import Health
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import Unavailable
 
@@ -163,6 +176,12 @@ class FaultyWorkflows:
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
         return await self._carry("terminate", lambda engine: engine.workflows.terminate(terminate))
 
+    async def signal(self, signal: SendSignal) -> SignalAnswer:
+        return await self._carry("signal", lambda engine: engine.workflows.signal(signal))
+
+    async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
+        return await self._carry("signals", lambda engine: engine.workflows.signals(namespace, run_id, after=after))
+
     async def repeat(self, repeat: RepeatRun) -> Started:
         return await self._carry("repeat", lambda engine: engine.workflows.repeat(repeat))
 
@@ -183,12 +202,19 @@ class FaultyWorkers:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))
 
+    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+        return await self._carry(
+            "read_inbox", lambda engine: engine.workers.read_inbox(namespace, run_id, token, names)
+        )
+
+    async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:
+        return await self._carry("news", lambda engine: engine.workers.news(worker_id, namespace, wait))
+
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
         await self._carry("drain", lambda engine: engine.workers.drain(worker_id, namespace))
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         await self._carry("deregister", lambda engine: engine.workers.deregister(worker_id, namespace))
 
-    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:  # noqa: ARG002
+    def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> None:
         """Adoption is for workers in the engine's own process, which this one is not."""
-        return lambda: None

@@ -197,5 +197,5 @@ def batch_of(statement: str, runs: list[str]) -> str:
     steps += f", NULL, NULL, {ones}, NULL, NULL, NULL"
     if statement == "record_steps":
         return f"{leases}, {steps}"
-    moves = f"NULL, NULL, NULL, {array(['COMPLETED'] * len(runs))}, NULL, NULL, NULL, NULL"
+    moves = f"NULL, NULL, NULL, {array(['COMPLETED'] * len(runs))}, NULL, NULL, NULL, NULL, NULL"
     return f"{leases}, NULL, {steps}, NULL, {moves}"

@@ -38,6 +38,7 @@ _KINDS: Final[dict[StepKind, pb.StepKind]] = {
     StepKind.SLEEP: pb.STEP_KIND_SLEEP,
     StepKind.CHILD_WORKFLOW: pb.STEP_KIND_CHILD_WORKFLOW,
     StepKind.SIGNAL: pb.STEP_KIND_SIGNAL,
+    StepKind.CANCEL: pb.STEP_KIND_CANCEL,
 }
 _KIND_OF: Final[dict[int, StepKind]] = {wire: kind for kind, wire in _KINDS.items()}
 _STATUSES: Final[dict[StepStatus, pb.StepStatus]] = {
@@ -164,7 +165,8 @@ def heartbeat_answer_to_wire(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
         accepted=answer.known,
         should_drain=answer.drain,
         lost=answer.lost,
-        news=answer.news,
+        news=[run_id for run_id, _ in answer.news],
+        run_news=[pb.RunNews(run_id=run_id, inbox_seq=seq) for run_id, seq in answer.news],
         cancelled=answer.cancelled,
         known=answer.known,
         now_us=answer.now,
@@ -174,7 +176,7 @@ def heartbeat_answer_to_wire(answer: HeartbeatAnswer) -> pb.HeartbeatResponse:
 def heartbeat_answer_from_wire(response: pb.HeartbeatResponse) -> HeartbeatAnswer:
     return HeartbeatAnswer(
         lost=tuple(response.lost),
-        news=tuple(response.news),
+        news=tuple((news.run_id, news.inbox_seq) for news in response.run_news),
         cancelled=tuple(response.cancelled),
         drain=response.should_drain,
         known=response.known,
@@ -331,7 +333,10 @@ def _operation_from_record(record: pb.StepRecord) -> StepOperation:
 def _end_of(message: pb.Chunk) -> RunOperation | None:
     match message.WhichOneof("end"):
         case "park":
-            return ParkRun(available_at=message.park.available_at_us, inbox_seq=message.park.inbox_seq)
+            park = message.park
+            return ParkRun(
+                available_at=park.available_at_us, inbox_seq=park.inbox_seq, waiting_for=tuple(park.waiting_for)
+            )
         case "hand_back":
             back = message.hand_back
             return HandBackRun(available_at=back.available_at_us if back.HasField("available_at_us") else None)
@@ -340,8 +345,7 @@ def _end_of(message: pb.Chunk) -> RunOperation | None:
             return RetryRun(available_at=retry.available_at_us, keep_seq=retry.keep_seq, error=retry.error)
         case "complete":
             complete = message.complete
-            seen = complete.inbox_seq if complete.HasField("inbox_seq") else None
-            return CompleteRun(output=complete.output, inbox_seq=seen)
+            return CompleteRun(output=complete.output, unless_cancelled=complete.unless_cancelled)
         case "end_cancelled":
             return EndCancelledRun(error=message.end_cancelled.error)
         case "fail":

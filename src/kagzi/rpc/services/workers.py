@@ -14,6 +14,7 @@ from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert import signals
 from kagzi.rpc.convert.packed import unpack_chunk
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.work import (
@@ -109,6 +110,16 @@ class WorkerService(UnaryCalls):
         if not page.next_page_token:
             self._kept.discard(namespace, request.run_id, request.token)
         return page
+
+    async def WaitNews(self, request: pb.WaitNewsRequest, call: Call) -> pb.WaitNewsResponse:
+        namespace, wait = namespace_of(request.namespace), self._host.wait_span(request.wait_us, call)
+        news = await self._host.unless_closing(lambda: self._workers.news(request.worker_id, namespace, wait))
+        return pb.WaitNewsResponse(news=[signals.news_to_wire(each) for each in news])
+
+    async def ReadInbox(self, request: pb.ReadInboxRequest, call: Call) -> pb.ReadInboxResponse:  # noqa: ARG002
+        namespace = namespace_of(request.namespace)
+        inbox = await self._workers.read_inbox(namespace, request.run_id, request.token, tuple(request.names))
+        return signals.inbox_to_wire(inbox)
 
     async def CommitBatch(self, request: pb.CommitBatchRequest, call: Call) -> pb.CommitBatchResponse:  # noqa: ARG002
         count = len(request.chunks) + len(request.packed)

@@ -13,7 +13,9 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
+from kagzi.core.signal import MADE_KEY
 from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.rpc.convert import signals
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
     cancel_from_wire,
@@ -153,6 +155,20 @@ class WorkflowService:
     ) -> pb.TerminateWorkflowResponse:
         answer = await self._workflows.terminate(terminate_from_wire(request))
         return pb.TerminateWorkflowResponse(terminated=answer.effective, status=old_status(answer.status))
+
+    async def SignalWorkflow(self, request: pb.SignalWorkflowRequest, call: Call) -> pb.SignalWorkflowResponse:  # noqa: ARG002
+        signal = signals.send_from_wire(request, MADE_KEY + self._host.ids.token())
+        return signals.answer_to_wire(await self._workflows.signal(signal), signal.key)
+
+    async def ListSignals(self, request: pb.ListSignalsRequest, call: Call) -> pb.ListSignalsResponse:  # noqa: ARG002
+        found = await self._workflows.signals(namespace_of(request.namespace), request.run_id, after=request.after_seq)
+        response, size = pb.ListSignalsResponse(), 0
+        for signal in map(signals.signal_to_wire, found):
+            size += signal.ByteSize()
+            if size > ANSWER_BYTES and response.signals:
+                break  # the caller asks again after the last
+            response.signals.append(signal)
+        return response
 
     async def RetryWorkflow(self, request: pb.RetryWorkflowRequest, call: Call) -> pb.RetryWorkflowResponse:  # noqa: ARG002
         started = await self._workflows.repeat(repeat_from_wire(request, self._host.ids.run_id()))

@@ -24,6 +24,9 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
     cancels the task of the workflow function. What follows from that, cleaning up included, needs no record of its own.
     One that came when the function had returned, and its end was not stored, is recorded as late: the next execution
     delivers it in the turn of the event before it, so that the function hears of it where it waited last.
+14. A signal is an event when a wait takes it, and taken in the same breath as it is recorded. Signals and due timers
+    are delivered in the order in which they came about, a signal first if both did at once: a run that no worker has
+    driven for a weekend decides its timeouts as if one had.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -45,14 +48,16 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep
+from kagzi.api.operations import CancelStep, CompleteStep, FailStep, Operation, StartStep, TakeSignal
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import Retry, next_attempt
-from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
+from kagzi.core.signal import Signal
+from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, escape, step_name
 from kagzi.errors import NonDeterminismError, NotSerializable, PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
+from kagzi.sdk.replay.inbox import SignalInbox, SignalWait
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask, place_of_call
 
 logger = logging.getLogger("kagzi.workflow")
@@ -178,6 +183,8 @@ class Execution:
         self._running = 0
         self._ending = 0  # cancelled bodies that have not ended yet
         self._shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
+        self._inbox = SignalInbox()
+        self._signal_waits: dict[str, SignalWait] = {}  # by step id
         self._main: WorkflowTask | None = None
         self._encode_result: Callable[[Any], bytes] | None = None
         self._events: deque[Step] = deque()
@@ -188,9 +195,9 @@ class Execution:
         for step in history:
             if step.completed_seq is not None:
                 self._events.append(step)
-                if step.kind is StepKind.SLEEP or step.kind is StepKind.SIGNAL:
+                if step.kind is StepKind.SLEEP or step.kind is StepKind.CANCEL or step.step_id == BEGIN:
                     self._ticks[step.step_id] = max(step.attempt, self._ticks.get(step.step_id, 0))
-                    if step.kind is StepKind.SIGNAL and step.step_id == CANCEL:
+                    if step.kind is StepKind.CANCEL:
                         self.cancel_recorded = True
             elif step.status is StepStatus.FAILED:
                 last = self._attempts.get(step.step_id)
@@ -341,15 +348,23 @@ class Execution:
         if self.loop.evicting:
             return
         passed = self._effects.passed()
-        timer = self.loop.first_due(passed)
-        if timer is not None:
-            now = self._next_event()
-            self.loop.fire_due(passed)
-            due = self.loop.next_due()
-            early = now - passed if due is not None and due <= now else 0
-            self._mark(timer.step_id, StepKind.SLEEP, timer.created_at, early)
-            self.loop.drain()
+        if self.loop.first_due(passed) is not None:
+            self._fire(passed)
         self._settle()
+
+    def receive(self, signals: Iterable[Signal]) -> None:
+        """Signals have arrived that were not taken yet, in their order. Those that came before are passed over."""
+        if not self.loop.evicting:
+            self._inbox.receive(signals)
+            self._settle()
+
+    def unserved_signals(self) -> tuple[str, ...]:
+        """Returns the names of signals that the workflow waits for and that have not arrived here."""
+        return self._inbox.unserved_names()
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Returns what may wake the run beside time, as `ParkRun` says it."""
+        return self._inbox.waiting_for()
 
     def durable(self, operations: int, *, start: bool = True) -> None:
         """This many more operations are durable. Only starts bodies, unless they are to wait for the next event; the
@@ -517,7 +532,71 @@ class Execution:
             # makes of the traceback (`timeout` keeps its task, which keeps the error) must not keep the whole run.
             del self, future, call
 
+    def wait_signal(self, name: str, decode: Callable[[bytes], Any]) -> Coroutine[Any, Any, Any]:
+        """Waits for a signal of this name; its value is what `decode` makes of it."""
+        if self.loop.evicting:
+            self.loop.refuse()
+        step_id = self.loop.current_scope().identity("@@" + escape(name))
+        return self._await_signal(SignalWait(step_id=step_id, name=name, decode=decode, since=self.loop.now))
+
+    async def _await_signal(self, wait: SignalWait) -> Any:
+        future = wait.future = self.loop.create_future()
+        self._request_signal(wait)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled() and not self.loop.evicting:
+                self._signal_waits.pop(wait.step_id, None)
+                self._inbox.remove_wait(wait)
+            raise
+        finally:
+            del self, future, wait  # as in `_await`
+
     # Inside.
+
+    def _request_signal(self, wait: SignalWait) -> None:
+        if self.loop.evicting:
+            return
+        self._signal_waits[wait.step_id] = wait
+        self._inbox.add_wait(wait)
+        early = self._early.pop(wait.step_id, None) if self._early else None
+        if early is not None:
+            self._see_signal(wait, early.output or b"null")
+
+    def _see_signal(self, wait: SignalWait, value: bytes) -> None:
+        """Gives a wait its signal."""
+        self._signal_waits.pop(wait.step_id, None)
+        self._inbox.remove_wait(wait)
+        future, wait.future = wait.future, None
+        assert future is not None
+        try:
+            result = wait.decode(value)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def _take(self, wait: SignalWait, signal: Signal) -> None:
+        """Delivers a signal that has arrived; before that, timers that were due before it came."""
+        passed = min(self._effects.passed(), signal.sent_at - 1)
+        if self.loop.first_due(passed) is not None:
+            self._fire(passed)
+            return
+        now = self._next_event()
+        self._inbox.take(wait, signal)
+        self._submit(
+            TakeSignal(
+                step_id=wait.step_id,
+                kind=StepKind.SIGNAL,
+                completed_seq=self._seq,
+                started_at=wait.since,
+                finished_at=now,
+                output=signal.value,
+                signal=signal.key,
+            )
+        )
+        self._see_signal(wait, signal.value)
+        self.loop.drain()
 
     def _request(self, call: StepCall) -> None:
         if self.loop.evicting:
@@ -572,16 +651,25 @@ class Execution:
         self.loop.now = event.finished_at
         if event.kind is StepKind.SLEEP:
             self.loop.fire_due(event.finished_at - int(event.output or 0))
-        elif event.kind is StepKind.SIGNAL and event.step_id == CANCEL:
+        elif event.kind is StepKind.CANCEL:
             self._tell_cancelled()
-        else:
-            call = self._waiting.get(event.step_id)
-            if call is None:
-                self._early[event.step_id] = event
-                self._beside[event.step_id] = tuple(self._waiting)
-                return
-            self._see(call, event)
+        elif not self._see_recorded(event):
+            self._early[event.step_id] = event
+            self._beside[event.step_id] = tuple(self._waiting)
+            return
         self._drain()
+
+    def _see_recorded(self, event: Step) -> bool:
+        """Gives a recorded event to the call or wait it belongs to; whether there is one."""
+        if event.kind is StepKind.SIGNAL:
+            wait = self._signal_waits.get(event.step_id)
+            if wait is not None:
+                self._see_signal(wait, event.output or b"null")
+            return wait is not None
+        call = self._waiting.get(event.step_id)
+        if call is not None:
+            self._see(call, event)
+        return call is not None
 
     def _drain(self) -> None:
         """Let the workflow go on after an event; if it was recorded that it was told too late, with that beside it."""
@@ -617,10 +705,21 @@ class Execution:
     def _is_new(self, step_id: str) -> bool:
         return step_id in self._waiting and step_id not in self._attempts
 
+    def _fire(self, passed: Instant) -> None:
+        """Fires the timers that are due by then; there is one."""
+        timer = self.loop.first_due(passed)
+        assert timer is not None
+        now = self._next_event()
+        self.loop.fire_due(passed)
+        due = self.loop.next_due()
+        early = now - passed if due is not None and due <= now else 0
+        self._mark(timer.step_id, StepKind.SLEEP, timer.created_at, early)
+        self.loop.drain()
+
     def _deliver_cancel(self) -> None:
         assert self._main is not None
         if not self.cancelled and not self._main.done():
-            self._mark(CANCEL, StepKind.SIGNAL, self._next_event())
+            self._mark(CANCEL, StepKind.CANCEL, self._next_event())
             self.cancel_recorded = True
             self._tell_cancelled()
             self.loop.drain()
@@ -783,12 +882,15 @@ class Execution:
         main = self._main
         assert main is not None
         while not main.done():
-            if not self._exhausted:
+            if self._exhausted:
+                call, failure = self._exhausted.popleft()
+                if self._awaited(call):
+                    self._deliver_failure(call, failure)
+            elif (arrived := self._inbox.next()) is not None:
+                self._take(*arrived)
+            else:
                 self._pump()
                 return
-            call, failure = self._exhausted.popleft()
-            if self._awaited(call):
-                self._deliver_failure(call, failure)
         self._finish(main)
 
     def _pump(self) -> None:
@@ -860,7 +962,7 @@ class Execution:
 
 
 def _is_late_cancel(event: Step) -> bool:
-    return event.kind is StepKind.SIGNAL and event.step_id == CANCEL and event.output == LATE
+    return event.kind is StepKind.CANCEL and event.output == LATE
 
 
 def _raise_in(call: StepCall, error: Exception) -> None:

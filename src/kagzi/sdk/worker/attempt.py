@@ -25,7 +25,7 @@ from kagzi.api.operations import (
     ParkRun,
     RetryRun,
 )
-from kagzi.api.workers import Claim
+from kagzi.api.workers import Claim, Inbox
 from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
@@ -33,6 +33,7 @@ from kagzi.core.retry import next_attempt
 from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution, StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
+from kagzi.sdk.worker.news import News
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.worker import Worker
@@ -47,8 +48,10 @@ _REPEAT_AFTER: Final = (0.5, 1.0, 2.0)
 _DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its class (until Python 3.12)
 # Waits up to this long stay in memory under the lease, longer ones park the run.
 SHORT_WAIT: Span = SECOND
-# When only news from outside can wake a run, it is still looked at this often, in case that news was missed.
+# When only news from outside can wake a run, it is still looked at after this long, in case that news was missed; the
+# longer it has waited the later, at most after a day.
 RECHECK: Span = 300 * SECOND
+_LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 
 class Attempt:
@@ -80,6 +83,7 @@ class Attempt:
         self._refusals = 0  # in a row, for reasons that may pass
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
+        self._news = News(worker, claim, self._arrived, self.abandon)
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution, beside `submit`.
@@ -157,7 +161,9 @@ class Attempt:
     ) -> None:
         self.execution = execution
         execution.begin(workflow, encode_result, cancel=self.cancelling)
-        if execution.idle and (due := execution.next_due()) is not None and due <= self.passed():
+        if self._reads_news(execution):
+            pass  # what has arrived goes before timers that are due
+        elif execution.idle and (due := execution.next_due()) is not None and due <= self.passed():
             # It has slept, and was claimed because that is over. Were it to wait for that once more, it would lend its
             # slot, and the worker ask for a run that it has no place for when this one goes on.
             execution.tick()
@@ -199,13 +205,41 @@ class Attempt:
             return
         self.cancelling = True
         if self._worker.slots.is_lent(self):
-            # It waits in memory: first it needs a slot again.
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            self._worker.slots.take_back(self)
+            self._take_slot_back()
         else:
             self._tell_cancelled()
+
+    def hear_news(self, inbox_seq: int) -> None:
+        """Something has arrived for the run: its inbox goes that far, or 0 if that is not known."""
+        if self.gone or self._last is not None or not self._news.hear(inbox_seq):
+            return  # if this attempt is at its end already, parking is declined
+        if self._worker.slots.is_lent(self):
+            self._take_slot_back()
+        elif self.execution is not None:
+            self._after()
+
+    def _reads_news(self, execution: Execution) -> bool:
+        """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
+        return execution.outcome is None and self._news.read(execution.unserved_signals())
+
+    def _arrived(self, inbox: Inbox) -> None:
+        if self.execution is None or self._last is not None:
+            return
+        try:
+            self.execution.receive(inbox.signals)
+            if inbox.cancel_requested and not self.cancelling and not self._worker.slots.is_lent(self):
+                self.cancel()
+            else:
+                self._go_on()
+        except Exception as error:
+            self.broke(error)
+
+    def _take_slot_back(self) -> None:
+        """The run waits in memory and has to go on: first it needs a slot again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._worker.slots.take_back(self)
 
     def _tell_cancelled(self) -> None:
         if self.execution is not None:
@@ -244,6 +278,8 @@ class Attempt:
             return
         if self._worker.draining:
             self.drain()
+        elif self._reads_news(execution):
+            pass  # it goes on when that has come
         elif execution.idle:
             self._wait(execution)
         else:
@@ -258,7 +294,7 @@ class Attempt:
             return EndCancelledRun(error=cancelled())
         if outcome.failure is None:
             assert outcome.output is not None
-            return CompleteRun(output=outcome.output, inbox_seq=self._seen(execution))
+            return CompleteRun(output=outcome.output, unless_cancelled=not execution.cancel_recorded)
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
         delay = None
@@ -267,10 +303,6 @@ class Attempt:
         if delay is None:
             return FailRun(error=error)
         return RetryRun(available_at=self.now() + delay, keep_seq=outcome.keep_seq, error=error)
-
-    def _seen(self, execution: Execution) -> int | None:
-        """Returns how much of the run's inbox its workflow knows of; None if it has been told all there can be."""
-        return None if execution.cancel_recorded else self.claim.inbox_seq
 
     def _tell_late(self, execution: Execution) -> None:
         """The workflow function has returned, and somebody was promised before that it will be told to end. It is told
@@ -283,11 +315,13 @@ class Attempt:
         if due is not None and due - self.passed() <= SHORT_WAIT and self._worker.slots.lend(self):
             self._set_timer(due, self._due)
             return
+        if due is None:
+            # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
+            due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)
+        waiting_for = execution.waiting_for()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
-        self._end(
-            ParkRun(available_at=due if due is not None else self.now() + RECHECK, inbox_seq=self.claim.inbox_seq)
-        )
+        self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))
 
     def _watch_timers(self, execution: Execution) -> None:
         """Timers fire beside running bodies too: a timeout around a step, a sleep beside one, a retry."""
@@ -320,7 +354,7 @@ class Attempt:
         try:
             if self.cancelling and not self.execution.cancelled:
                 self._tell_cancelled()
-            else:
+            elif not self._reads_news(self.execution):
                 self.execution.tick()
                 self._after()
         except Exception as error:

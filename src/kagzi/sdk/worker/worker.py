@@ -37,7 +37,7 @@ from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
 from kagzi.core.report import report
 from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import KagziError, SchemaMismatch
+from kagzi.errors import KagziError, SchemaMismatch, VersionMismatch
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
@@ -62,6 +62,7 @@ _HAND_BACK: Span = 2 * SECOND
 _LEAVE_SECONDS = 3.0
 _TELL_SECONDS = 1.0
 _TRIAL_LOOK_SECONDS = 0.02
+_HEAR_AGAIN_SECONDS = 1.0
 
 
 class Definition(Protocol):
@@ -158,6 +159,8 @@ class Worker:
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
+        self.read_inbox = engine.workers.read_inbox
+        self._hearing: asyncio.Task[None] | None = None  # of news, from an engine in another process
 
     # Life.
 
@@ -172,6 +175,8 @@ class Worker:
         await self._heart.start()
         if self.settings.adopt:
             self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
+        if self._detach is None:
+            self._hearing = asyncio.create_task(self._hear_for_ever(), name="kagzi-news")
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
         self._log.info(
             "worker %s is up: queues %s; workflows %s; %d slots",
@@ -201,6 +206,8 @@ class Worker:
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
                 await asyncio.sleep(0)
         self.bodies.close()
+        if self._hearing is not None:
+            self._hearing.cancel()
         if telling is not None:
             await telling
         await self._say(self._engine.workers.deregister, _LEAVE_SECONDS)
@@ -239,6 +246,20 @@ class Worker:
     def hurry(self) -> None:
         """Cut the grace time of `stop` short: bodies that are still running are stopped and their runs handed back."""
         self._hurry.set()
+
+    async def _hear_for_ever(self) -> None:
+        """Asks an engine in another process what has arrived for runs that are held here. Should that fail, heartbeats
+        tell the same, later."""
+        while True:
+            try:
+                for news in await self._engine.workers.news(self.worker_id, self._namespace, self.settings.poll_wait):
+                    tell = self.cancel if news.cancelled else partial(self.hear_news, inbox_seq=news.inbox_seq)
+                    # In a callback of its own, because runs are driven outside of any task.
+                    self.loop.call_soon(tell, news.run_id)
+            except VersionMismatch:
+                return
+            except KagziError:
+                await asyncio.sleep(_HEAR_AGAIN_SECONDS)
 
     async def __aenter__(self) -> Worker:
         await self.start()
@@ -527,6 +548,11 @@ class Worker:
         if attempt is not None:
             attempt.cancel()
 
+    def hear_news(self, run_id: str, inbox_seq: int) -> None:
+        attempt = self._held.get(run_id)
+        if attempt is not None:
+            attempt.hear_news(inbox_seq)
+
     def lose(self, run_id: str) -> None:
         attempt = self._held.get(run_id)
         if attempt is not None:
@@ -556,7 +582,7 @@ class Worker:
             attempt = self._held.get(run_id)
             if attempt is not None and attempt.token == token and run_id not in lost:
                 attempt.leased_at = max(attempt.leased_at, at)
-        if lost or answer.cancelled or answer.drain or not answer.known:
+        if lost or answer.news or answer.drain or not answer.known:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self._heard_back, dict(sent.held), answer)
 
@@ -604,6 +630,8 @@ class Worker:
             attempt = self._held.get(run_id)
             if attempt is not None and attempt.token == sent[run_id]:
                 attempt.cancel()
+        for run_id, inbox_seq in answer.news:
+            self.hear_news(run_id, inbox_seq)
         if not answer.known and not self.draining:
             self._log.warning("the engine took worker %s for dead; registering again", self.worker_id)
             self._registering = self.loop.create_task(self._register_again())

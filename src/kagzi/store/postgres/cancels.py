@@ -24,6 +24,7 @@ _KEEP_OF_RUN = STATEMENTS["keep_of_run"]
 _REPEAT_RUN = STATEMENTS["repeat_run"]
 _COPY_INPUT = STATEMENTS["copy_input"]
 _COPY_STEPS = STATEMENTS["copy_steps"]
+_COPY_SIGNALS = STATEMENTS["copy_signals"]
 _FIND_REPEAT = STATEMENTS["find_repeat"]
 
 Request = CancelRun | TerminateRun | RepeatRun
@@ -81,4 +82,6 @@ async def _repeat(connection: Connection, request: RepeatRun, now: Instant | Non
             await connection.execute(_COPY_INPUT, namespace, source, run_id)
             if keep > 0:
                 await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
+            if request.keep_steps:
+                await connection.execute(_COPY_SIGNALS, namespace, source, run_id, keep)
     return Started(run_id=run_id, status=RunStatus(row["status"]), available_at=row["available_at"] or 0)

@@ -8,7 +8,7 @@ before it (the same run under another token, or after its transition) waits for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,12 +25,15 @@ from kagzi.api.operations import (
     RetryRun,
     RunOperation,
     StepOperation,
+    TakeSignal,
     lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
-from kagzi.store.postgres.single import INLINE_BYTES, apply_single
+from kagzi.store.postgres.signals import take_signals
+from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:
     import asyncpg
@@ -41,8 +44,8 @@ _RECORD_STEPS = STATEMENTS["record_steps"]
 _RECORD_STEPS_AND_MOVE_RUNS = STATEMENTS["record_steps_and_move_runs"]
 _STORE_OUTPUTS = STATEMENTS["store_outputs"]
 _SET_STEPS_ASIDE = STATEMENTS["set_steps_aside"]
+_GIVE_SIGNALS_BACK = STATEMENTS["give_signals_back"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
-_WHATEVER_HAS_ARRIVED: Final = 2**31 - 1
 
 
 async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> list[Answer]:
@@ -105,21 +108,27 @@ class Round:
         leases = ([run.namespace for run in runs], [run.run_id for run in runs], [run.token for run in runs])
         steps = _step_columns(runs)
         moves = [(place, run, run.move) for place, run in enumerate(runs, 1) if run.move is not None]
+        after = _Afterwards(runs, moves)
         if not moves:
-            rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
-            self._learn(rows[0])
+            if not after.needed:
+                rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
+                self._learn(rows[0])
+                return
+            async with connection.transaction():
+                rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
+                self._learn(rows[0])
+                await after.send(connection, self._held(), frozenset())
             return
-        seen = unless_all([_seen(run.move) for run in runs], 0)
+        seen = unless_all([_seen(run) for run in runs], UNLESS_CANCELLED)
         arguments = (*leases, seen, *steps, now, *_move_columns(moves, for_all=len(moves) == len(runs)))
-        after = _Afterwards(moves)
         if not after.needed:
             rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
             self._learn(rows[0])
             return
         async with connection.transaction():
             rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
-            await after.send(connection, frozenset(rows[0]["moved"] or ()))
-        self._learn(rows[0])
+            self._learn(rows[0])
+            await after.send(connection, self._held(), frozenset(rows[0]["moved"] or ()))
 
     def answer(self, chunks: Sequence[Chunk], answers: list[Answer]) -> None:
         done, news = ChunkAnswer.DONE, ChunkAnswer.NEWS
@@ -134,6 +143,10 @@ class Round:
                 if place in self._news and run.move is not None:
                     answers[run.chunks[-1]] = news
 
+    def _held(self) -> frozenset[int]:
+        """Returns the places of runs that were held under the token: their steps are recorded."""
+        return self._granted - self._over.keys()
+
     def _learn(self, row: asyncpg.Record) -> None:
         self._granted = frozenset(row["granted"] or ())
         self._news = frozenset(row["news"] or ())
@@ -141,37 +154,42 @@ class Round:
             self._over = dict(zip(row["over"], row["over_as"], strict=True))
 
 
-def _seen(move: RunOperation | None) -> int:
-    """Returns how much of the run's inbox this transition knows of. Nearly always that is 0, since nothing has arrived;
-    then, and where there is no transition, nothing need be sent."""
-    if move is None:
-        return 0
-    if isinstance(move, ParkRun | CompleteRun) and move.inbox_seq is not None:
-        return move.inbox_seq
-    return _WHATEVER_HAS_ARRIVED
+def _seen(run: Leased) -> int:
+    # Most complete; what says the same for all need not be sent.
+    return UNLESS_CANCELLED if run.move is None else seen_by(run.move)
 
 
 Move = tuple[int, Leased, RunOperation]
 
 
 class _Afterwards:
-    """What a transition needs beyond its run's row: rare, and sent in the same transaction."""
+    """What operations need beyond the rows of runs and steps: rare, and sent in the same transaction."""
 
-    def __init__(self, moves: list[Move]) -> None:
+    def __init__(self, runs: list[Leased], moves: list[Move]) -> None:
+        self._taken = [
+            (place, run, step) for place, run in enumerate(runs, 1) for step in run.steps if type(step) is TakeSignal
+        ]
         self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
-        self.needed = bool(self._outputs or self._retries or self._returned)
+        self.needed = bool(self._taken or self._outputs or self._retries or self._returned)
 
-    async def send(self, connection: Connection, moved: frozenset[int]) -> None:
+    async def send(self, connection: Connection, held: frozenset[int], moved: frozenset[int]) -> None:
+        taken = [
+            (run.namespace, run.run_id, step.signal, step.completed_seq or 0)
+            for place, run, step in self._taken
+            if place in held
+        ]
+        if taken:
+            await take_signals(connection, taken)
         if outputs := [move for move in self._outputs if move[0] in moved]:
             await connection.execute(
                 _STORE_OUTPUTS, *_keys(outputs), [getattr(move[2], "output", b"") for move in outputs]
             )
         if retries := [move for move in self._retries if move[0] in moved]:
-            await connection.execute(
-                _SET_STEPS_ASIDE, *_keys(retries), [getattr(move[2], "keep_seq", 0) for move in retries]
-            )
+            kept = [getattr(move[2], "keep_seq", 0) for move in retries]
+            await connection.execute(_SET_STEPS_ASIDE, *_keys(retries), kept)
+            await connection.execute(_GIVE_SIGNALS_BACK, *_keys(retries), kept)
         if returned := [move for move in self._returned if move[0] in moved]:
             await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
 
@@ -235,12 +253,14 @@ def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
     keep: list[int | None] = []
     outputs: list[bytes | None] = []
     errors: list[bytes | None] = []
+    waiting: list[str | None] = []
     for _, _, move in moves:
         kind = type(move)
         available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[attr-defined]
         keep.append(move.keep_seq if isinstance(move, RetryRun) else None)
         outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
         errors.append(move.error if isinstance(move, FailRun | RetryRun | EndCancelledRun) else None)
+        waiting.append(waiting_for(move) if kind is ParkRun else None)
     return (
         None if for_all else [place for place, _, _ in moves],
         None if for_all else [run.namespace for _, run, _ in moves],
@@ -250,6 +270,7 @@ def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
         optional(keep),
         optional(outputs),
         optional(errors),
+        optional(waiting),
     )
 
 

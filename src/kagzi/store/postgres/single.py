@@ -14,15 +14,19 @@ from kagzi.api.operations import (
     ParkRun,
     RunOperation,
     StepOperation,
+    TakeSignal,
     lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
+UNLESS_CANCELLED: Final = -(2**31)  # as the statements have it
+_WHATEVER_HAS_ARRIVED: Final = 2**31 - 1
 INLINE_BYTES: Final = 1024  # larger inputs and outputs of runs live in workflow_payloads
 
 _RECORD_STEP = STATEMENTS["record_step"]
@@ -47,12 +51,13 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
             chunk.run_id,
             chunk.token,
             *columns,
-            move.inbox_seq if isinstance(move, ParkRun | CompleteRun) else None,
+            seen_by(move),
             now,
             move.status,
             park and park.available_at,
             move.output if isinstance(move, CompleteRun) else None,
             move.error if isinstance(move, FailRun | EndCancelledRun) else None,
+            park and waiting_for(park),
         )
     if not rows:
         return ChunkAnswer.LEASE_LOST
@@ -62,20 +67,27 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
     return ChunkAnswer.DONE if rows[0]["quiet"] else ChunkAnswer.NEWS
 
 
+def seen_by(move: RunOperation) -> int:
+    """Returns how much of the run's inbox this transition knows of; UNLESS_CANCELLED if only a cancellation counts."""
+    if isinstance(move, CompleteRun) and move.unless_cancelled:
+        return UNLESS_CANCELLED
+    return move.inbox_seq if isinstance(move, ParkRun) else _WHATEVER_HAS_ARRIVED
+
+
 def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, RunOperation | None] | None:
     """At most one step, then at most one transition that touches nothing but the run's row."""
     if not 1 <= len(operations) <= 2:
         return None
     first, last = operations[0], operations[-1]
     if isinstance(last, StepOperation):
-        return (last, None) if len(operations) == 1 else None
+        return (last, None) if len(operations) == 1 and type(last) is not TakeSignal else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
     if isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES:
         return None
     if len(operations) == 1:
         return None, last
-    return (first, last) if isinstance(first, StepOperation) else None
+    return (first, last) if isinstance(first, StepOperation) and type(first) is not TakeSignal else None
 
 
 def step_columns(step: StepOperation) -> tuple[object, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.step import Step, StepStatus, step_kind
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _READ_HISTORY = STATEMENTS["read_history"]
 _GET_STEPS = STATEMENTS["get_steps"]
-_KINDS = {kind.value: kind for kind in StepKind}
 _STATUSES = {status.value: status for status in StepStatus}
 
 
@@ -41,7 +40,7 @@ def step_of(row: asyncpg.Record) -> Step:
     return Step(
         step_id=row["step_id"],
         attempt=row["attempt"],
-        kind=_KINDS[row["kind"]],
+        kind=step_kind(row["kind"], row["step_id"]),
         status=_STATUSES[row["status"]],
         completed_seq=row["completed_seq"],
         started_at=row["started_at"],

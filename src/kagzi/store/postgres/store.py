@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, Chunk, StartRun, Write
-from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
+from kagzi.api.operations import Answer, Chunk, SendSignal, StartRun, Write
+from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import Instant, Span
@@ -31,17 +31,19 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, keys, leases, namespaces, runs, steps, workers
+from kagzi.store.postgres import duties, keys, leases, namespaces, runs, signals, steps, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
 from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations
 from kagzi.store.postgres.pool import Line, Pool, hang_up
+from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 R = TypeVar("R")
-T = TypeVar("T", StartRun, Chunk, Request)
+T = TypeVar("T", StartRun, Chunk, SendSignal, Request)
 Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
 
 POOL_SIZE = 4
@@ -154,11 +156,14 @@ class PostgresStore:
         starts = [write for write in writes if type(write) is StartRun]
         if len(starts) == len(writes):
             return await self._apply(0, apply_starts, starts)
-        requests = [write for write in writes if not isinstance(write, StartRun | Chunk)]
+        sent = [write for write in writes if type(write) is SendSignal]
+        requests = [write for write in writes if not isinstance(write, StartRun | Chunk | SendSignal)]
         started = iter(await self._apply(0, apply_starts, starts) if starts else [])
         done = iter(await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else [])
+        told = iter(await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else [])
         asked = iter(await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else [])
-        return [next({StartRun: started, Chunk: done}.get(type(write), asked)) for write in writes]
+        answers = {StartRun: started, Chunk: done, SendSignal: told}
+        return [next(answers.get(type(write), asked)) for write in writes]
 
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
         now = self._now()
@@ -184,7 +189,23 @@ class PostgresStore:
             lambda connection: leases.read_lease(connection, namespace, run_id, token, confirm, now)
         )
 
+    async def read_inbox(
+        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    ) -> Inbox | None:
+        if not (runs.is_id(run_id) and runs.is_id(token)):
+            return None
+        return await self._pool.run(
+            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit)
+        )
+
     # Reads.
+
+    async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        if not runs.is_id(run_id):
+            return []
+        return await self._pool.run(
+            lambda connection: signals.list_signals(connection, namespace, run_id, after, limit)
+        )
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         if not runs.is_id(run_id):

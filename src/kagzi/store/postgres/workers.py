@@ -155,7 +155,7 @@ def _held(beat: Heartbeat) -> tuple[tuple[str, str], ...]:
 def _answer(worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: list[str]) -> HeartbeatAnswer:
     return HeartbeatAnswer(
         lost=tuple(lost),
-        news=tuple(str(row["run_id"]) for row in kept if row["news"]),
+        news=tuple((str(row["run_id"]), row["inbox_seq"]) for row in kept if row["inbox_seq"]),
         cancelled=tuple(str(row["run_id"]) for row in kept if row["cancel_requested"]),
         drain=worker is not None and worker["status"] == WorkerStatus.DRAINING,
         known=worker is not None,

@@ -30,10 +30,12 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
+    SendSignal,
     Started,
     StartRun,
     StartStep,
     StepOperation,
+    TakeSignal,
     Write,
     lets_go_as,
 )
@@ -44,8 +46,10 @@ from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.sqlite.cancels import apply_request
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.signals import send_signal, take_signal
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.starts import Identity, identity_of, refusal
+from kagzi.store.waits import waiting_for
 
 # What a value that no column takes raises, from Python or from SQLite.
 _BAD_VALUES: Final = (
@@ -80,7 +84,9 @@ def _apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant
             _apply_chunks(connection, chunks, answers, now)
         if len(starts) + len(chunks) < len(writes):
             for position, write in enumerate(writes):
-                if not isinstance(write, StartRun | Chunk):
+                if isinstance(write, SendSignal):
+                    answers[position] = send_signal(connection, write, now)
+                elif not isinstance(write, StartRun | Chunk):
                     answers[position] = apply_request(connection, write, now)
     return answers
 
@@ -213,6 +219,7 @@ _STEP_STATUS: Final[dict[type[Operation], str]] = {
     CompleteStep: "COMPLETED",
     FailStep: "FAILED",
     CancelStep: "CANCELLED",
+    TakeSignal: "COMPLETED",
 }
 _RELEASES: Final[frozenset[type[Operation]]] = frozenset({ParkRun, HandBackRun, RetryRun})
 _step_columns = attrgetter(
@@ -251,6 +258,7 @@ class _Rows:
     def __init__(self) -> None:
         self.completed: list[Row] = []
         self.steps: list[Row] = []
+        self.taken: list[Row] = []
         self.finished: list[Row] = []
         self.outputs: list[Row] = []
         self.released: list[Row] = []
@@ -308,6 +316,8 @@ def _apply_chunks(
                 assert isinstance(operation, StepOperation)
                 plain = False  # what follows in this chunk is written after this one
                 rows.steps.append((namespace, run_id, status, operation.kind._value_, *_step_columns(operation)))
+                if type(operation) is TakeSignal:
+                    rows.taken.append((namespace, run_id, operation.signal, operation.completed_seq))
             elif not _transition(rows, chunk, operation, lease, now):
                 answers[position] = ChunkAnswer.NEWS
     _write(connection, rows, now)
@@ -343,8 +353,8 @@ def _read_leases(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]
 def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease | None, now: Instant) -> bool:
     """Notes what happens to the run; False if it goes on because there is news. Without a lease there is none."""
     if lease is not None:
-        if type(operation) is CompleteRun and operation.inbox_seq is not None:
-            if lease.inbox_seq > operation.inbox_seq:
+        if type(operation) is CompleteRun:
+            if operation.unless_cancelled and lease.cancel_requested:
                 return False
         elif type(operation) in _RELEASES:
             return _release(rows, chunk, operation, lease, now)
@@ -371,10 +381,12 @@ def _release(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease, now
         case ParkRun(available_at=at):
             if lease.inbox_seq > operation.inbox_seq:
                 return False
-            rows.released.append((namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now)))
+            rows.released.append(
+                (namespace, run_id, token, "SLEEPING", at, claim_key(at, lease.priority, now), waiting_for(operation))
+            )
         case HandBackRun(available_at=available_at):
             at = now if available_at is None else _when(available_at, lease, now)
-            rows.released.append((namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now)))
+            rows.released.append((namespace, run_id, token, "PENDING", at, claim_key(at, lease.priority, now), None))
             rows.handed_back.append((namespace, run_id))
         case RetryRun():
             rows.retried.append((chunk, operation, lease))
@@ -392,6 +404,8 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> None:
         execute_rows(connection, "complete_steps", rows.completed)
     if rows.steps:
         execute_rows(connection, "write_steps", rows.steps)
+    for taken in rows.taken:
+        take_signal(connection, taken)
     if rows.outputs:
         execute_rows(connection, "insert_payloads", rows.outputs)
     if rows.finished:
@@ -423,3 +437,4 @@ def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, le
         ),
     )
     execute(connection, "set_steps_aside", (chunk.namespace, chunk.run_id, retry.keep_seq, attempts))
+    execute(connection, "give_signals_back", (chunk.namespace, chunk.run_id, retry.keep_seq))

@@ -78,6 +78,9 @@ def _repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) ->
         execute(connection, "copy_input", (*source, request.run_id))
         if keep > 0:
             execute(connection, "copy_steps", (*source, request.run_id, keep))
+        if request.keep_steps:
+            execute(connection, "copy_signals", (*source, request.run_id, keep))
+            execute(connection, "count_copied_signals", (request.namespace, request.run_id))
     wanted = (request.namespace, request.run_id, request.of_run_id, keep)
     row = execute(connection, "find_repeat", wanted).fetchone()
     if not row[3]:

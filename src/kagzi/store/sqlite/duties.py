@@ -96,4 +96,5 @@ def delete_runs(connection: sqlite3.Connection, runs: list[tuple[str, str]]) -> 
             deleted += 1
             execute(connection, "delete_steps", run)
             execute(connection, "delete_payloads", run)
+            execute(connection, "delete_signals", run)
     return deleted

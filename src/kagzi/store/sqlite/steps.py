@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.step import Step, StepStatus, step_kind
 from kagzi.store.sqlite.statements import execute
 
-_KINDS: Final = {kind.value: kind for kind in StepKind}
 _STATUSES: Final = {status.value: status for status in StepStatus}
 
 
@@ -51,7 +50,7 @@ def _step_of(
     return Step(
         step_id=step_id,
         attempt=attempt,
-        kind=_KINDS[kind],
+        kind=step_kind(kind, step_id),
         status=_STATUSES[status],
         completed_seq=completed_seq,
         started_at=started_at,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
@@ -18,11 +18,12 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
-from kagzi.store.sqlite import batch, cancels, claims, duties, keys, leases, namespaces, steps, workers
+from kagzi.store.sqlite import batch, cancels, claims, duties, keys, leases, namespaces, signals, steps, workers
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -114,7 +115,19 @@ class SqliteStore:
         await self._database.write(lambda connection: leases.confirm_lease(connection, namespace, run_id, token, now()))
         return await self.read_lease(namespace, run_id, token, False)
 
+    async def read_inbox(
+        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    ) -> Inbox | None:
+        return await self._database.read(
+            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit)
+        )
+
     # Reads.
+
+    async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        return await self._database.read(
+            lambda connection: signals.list_signals(connection, namespace, run_id, after, limit)
+        )
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         return await self._database.read(lambda connection: read_runs.get_run(connection, namespace, run_id))

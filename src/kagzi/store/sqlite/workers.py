@@ -52,17 +52,17 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
     listed = set(held)
     heard = 0 if heartbeat.confirmed else heartbeat.heard
     kept: set[str] = set()
-    news: list[str] = []
+    news: list[tuple[str, int]] = []
     cancelled: list[str] = []
     unheard: list[tuple[str, str, str, int]] = []
     shortest: Span | None = None
     leases = execute(connection, "find_leases_of_worker", (worker_id, heartbeat.namespace)).fetchall()
-    for namespace, run_id, token, task_queue, priority, poll, has_news, cancel_requested, length in leases:
+    for namespace, run_id, token, task_queue, priority, poll, inbox_seq, cancel_requested, length in leases:
         if (run_id, token) in listed or (heartbeat.confirmed and poll is None):
             kept.add(run_id)
             shortest = length if shortest is None else min(shortest, length)
-            if has_news:
-                news.append(run_id)
+            if inbox_seq:
+                news.append((run_id, inbox_seq))
             if cancel_requested:
                 cancelled.append(run_id)
         elif poll is not None and poll <= heard:

@@ -29,6 +29,7 @@ _NOUNS = (
     "listing",
     "namespaces",
     "runs",
+    "signals",
     "steps",
     "survey",
     "wakeups",
@@ -62,6 +63,7 @@ from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
+from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
@@ -98,6 +100,7 @@ __all__ = [
     "TestRunRetries",
     "TestRuns",
     "TestSchema",
+    "TestSignals",
     "TestStepTimeouts",
     "TestSteps",
     "TestSurvey",

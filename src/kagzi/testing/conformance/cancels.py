@@ -86,7 +86,7 @@ class TestCancels:
         assert await asked(bench, cancel(claim.run_id)) == (True, RunStatus.RUNNING)
 
         answer, _ = await bench.beat(claim, other)
-        assert (answer.cancelled, answer.news, answer.lost) == ((claim.run_id,), (claim.run_id,), ())
+        assert (answer.cancelled, answer.news, answer.lost) == ((claim.run_id,), ((claim.run_id, 1),), ())
         await bench.done(claim, bench.completed("step", 1))
 
     async def test_a_cancelled_run_is_not_parked_by_who_has_not_heard_of_it(self, bench: Bench) -> None:
@@ -110,7 +110,7 @@ class TestCancels:
     async def test_a_cancelled_run_is_not_completed_by_who_has_not_heard_of_it(self, bench: Bench, form: str) -> None:
         claim, other = await bench.started_claim(), await bench.started_claim()
         await bench.answer(cancel(claim.run_id))
-        complete = CompleteRun(output=b"1" * (5000 if form == "with a large output" else 1), inbox_seq=claim.inbox_seq)
+        complete = CompleteRun(output=b"1" * (5000 if form == "with a large output" else 1), unless_cancelled=True)
         beside = [bench.chunk(other, bench.completed("step", 1))] if form == "in a batch" else []
         chunks = [bench.chunk(claim, bench.completed("step", 1), complete), *beside]
 
@@ -121,13 +121,13 @@ class TestCancels:
         run, steps = await bench.state(claim.run_id)
         assert (run.status, run.output) == (RunStatus.RUNNING, None)
         assert [step.step_id for step in steps] == ["step"]
-        told = bench.completed(CANCEL, 2, kind=StepKind.SIGNAL, output=LATE)
+        told = bench.completed(CANCEL, 2, kind=StepKind.CANCEL, output=LATE)
         await bench.done(claim, told, HandBackRun())
         again = await bench.claim(claim.run_id)
         assert [step.step_id for step in again.history] == ["step", CANCEL]
         assert again.history[-1].output == LATE
         # Whoever has heard of it may complete it: what it makes of that is its own business.
-        await bench.done(again, CompleteRun(output=b"2", inbox_seq=again.inbox_seq))
+        await bench.done(again, CompleteRun(output=b"2"))
         assert (await bench.run(claim.run_id)).output == b"2"
 
     async def test_steps_of_a_cancelled_run_are_stored_beside_ends_of_others(self, bench: Bench) -> None:
@@ -135,7 +135,7 @@ class TestCancels:
         await bench.answer(cancel(claim.run_id))
         chunks = [
             bench.chunk(claim, bench.completed("step", 1)),
-            bench.chunk(other, CompleteRun(output=b"1", inbox_seq=other.inbox_seq)),
+            bench.chunk(other, CompleteRun(output=b"1", unless_cancelled=True)),
         ]
 
         assert await bench.store.apply(chunks, LEASE) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
@@ -173,7 +173,7 @@ class TestCancels:
         claims = [await bench.started_claim() for _ in range(3)]
         for claim in claims:
             await bench.answer(cancel(claim.run_id))
-        told = bench.completed(CANCEL, 1, kind=StepKind.SIGNAL, output=None)
+        told = bench.completed(CANCEL, 1, kind=StepKind.CANCEL, output=None)
 
         # Alone with a step, alone with several, and in a batch.
         await bench.done(claims[0], told, EndCancelledRun(error=b"over"))
@@ -187,7 +187,7 @@ class TestCancels:
             run = await bench.run(claim.run_id)
             assert (run.status, run.error, run.finished_at) == (RunStatus.CANCELLED, b"over", bench.now())
         assert [(step.step_id, step.kind) for step in await bench.steps(claims[1].run_id)] == [
-            (CANCEL, StepKind.SIGNAL),
+            (CANCEL, StepKind.CANCEL),
             ("undo", StepKind.FUNCTION),
         ]
         # Repeats are recognised by their token.
@@ -431,7 +431,7 @@ class TestRepeats:
         await bench.done(
             claim,
             bench.completed("charge", 1),
-            bench.completed(CANCEL, 2, kind=StepKind.SIGNAL, output=None),
+            bench.completed(CANCEL, 2, kind=StepKind.CANCEL, output=None),
             bench.completed("refund", 3),
             EndCancelledRun(error=b"over"),
         )

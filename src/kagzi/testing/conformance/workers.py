@@ -468,7 +468,7 @@ class TestHeartbeatsTogether:
         )
 
         assert [(each.answer.news, each.answer.cancelled) for each in beaten] == [
-            ((told.run_id,), (told.run_id,)),
+            (((told.run_id, 1),), (told.run_id,)),
             ((), ()),
         ]
 

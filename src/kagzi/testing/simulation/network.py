@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
-from kagzi.api.workers import Heartbeat, LeaseState, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.instant import SECOND, Instant, Span
@@ -24,6 +24,7 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import KagziError, Unavailable
@@ -162,7 +163,7 @@ class Network:
 
 
 class StorePort:
-    """The store as one process sees it, across the network. `store.protocol.Store`."""
+    """The store as one process sees it, across the network. `api.store.protocol.Store`."""
 
     lanes = 1
     page_secret = b"simulated"
@@ -204,6 +205,16 @@ class StorePort:
     async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
         state: LeaseState | None = await self._ask("read_lease", namespace, run_id, token, confirm)
         return state
+
+    async def read_inbox(
+        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    ) -> Inbox | None:
+        inbox: Inbox | None = await self._ask("read_inbox", namespace, run_id, token, tuple(names), limit)
+        return inbox
+
+    async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        signals: list[Signal] = await self._ask("list_signals", namespace, run_id, after, limit)
+        return signals
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         run: Run | None = await self._ask("get_run", namespace, run_id)

@@ -1,9 +1,7 @@
 -- Duties of the coordinator. Each takes a few rows, skips those that somebody holds, and may run anywhere at once.
 
 -- name: find_dead_leases
--- Runs whose lease has ended. There is no index on its end, so that heartbeats are HOT updates; the RUNNING rows are few
--- beside all others. A worker holds about a dozen for each of its slots at most: it drives one, ten wait in memory for a
--- moment, and the end of another is being stored.
+-- Runs whose lease has ended. There is no index on its end: the RUNNING rows are never more than there are slots.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
@@ -143,6 +141,8 @@ WITH instant AS MATERIALIZED (
     DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
 ), payloads AS (
     DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
+), signals AS (
+    DELETE FROM kagzi.signals AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
 ), runs AS (
     DELETE FROM kagzi.workflow_runs AS r USING doomed AS d WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 )

@@ -29,7 +29,9 @@ SELECT status, true AS quiet FROM locked;
 -- name: record_step_and_move_run
 -- Record one step, or none, and move its run on; see record_steps_and_move_runs.
 WITH locked AS MATERIALIZED (
-    SELECT r.status, ($17::integer IS NULL OR $17::integer >= r.inbox_seq) AS quiet
+    SELECT r.status,
+           CASE WHEN $17::integer = -2147483648 THEN NOT r.cancel_requested
+                ELSE $17::integer >= r.inbox_seq END AS quiet
     FROM kagzi.workflow_runs AS r
     WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
     FOR NO KEY UPDATE OF r
@@ -59,7 +61,8 @@ WITH locked AS MATERIALIZED (
         lease_expires_at = NULL,
         finished_at = CASE WHEN $20::bigint IS NULL THEN i.now END,
         output = $21::bytea,
-        error = CASE WHEN $20::bigint IS NULL THEN $22::bytea ELSE r.error END
+        error = CASE WHEN $20::bigint IS NULL THEN $22::bytea ELSE r.error END,
+        waiting_for = $23::text
     FROM locked AS l CROSS JOIN instant AS i
     WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND l.status = 'RUNNING' AND l.quiet
 )

@@ -76,7 +76,7 @@ WITH instant AS MATERIALIZED (
     FROM mine AS m CROSS JOIN instant AS i
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
     RETURNING m.worker_id AS holder, r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.lease_length,
-              r.inbox_seq > 0 AS news, r.cancel_requested
+              r.inbox_seq, r.cancel_requested
 )
 SELECT * FROM changed;
 

@@ -46,10 +46,12 @@ FROM locked;
 
 -- name: record_steps_and_move_runs
 -- The same, and move runs on: park, hand back, retry, complete, fail, end cancelled.
--- A run whose inbox has grown beyond what its ParkRun or CompleteRun has seen (if none is said: 0) keeps its lease. The
--- token stays on the row, so that a repeated batch is recognised.
+-- A run whose inbox has grown beyond what its ParkRun has seen keeps its lease, and so does one that is to complete and
+-- was told to end (`seen` the least integer, or none). The token stays on the row, so that a repeated batch is recognised.
 WITH locked AS MATERIALIZED (
-    SELECT c.place, r.status, coalesce(c.seen, 0) >= r.inbox_seq AS quiet
+    SELECT c.place, r.status,
+           CASE WHEN coalesce(c.seen, -2147483648) = -2147483648 THEN NOT r.cancel_requested
+                ELSE c.seen >= r.inbox_seq END AS quiet
     FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::integer[]) WITH ORDINALITY
         AS c (namespace, run_id, token, seen, place)
     JOIN kagzi.workflow_runs AS r ON r.namespace = c.namespace AND r.run_id = c.run_id AND r.token = c.token
@@ -93,14 +95,15 @@ WITH locked AS MATERIALIZED (
         attempts = r.attempts + CASE WHEN m.keep_seq IS NULL THEN 0 ELSE 1 END,
         crashed_seq = least(r.crashed_seq, m.keep_seq),
         output = m.output,
-        error = CASE WHEN m.finished THEN m.error ELSE coalesce(m.error, r.error) END
+        error = CASE WHEN m.finished THEN m.error ELSE coalesce(m.error, r.error) END,
+        waiting_for = m.waiting_for
     FROM (
-        SELECT coalesce(t.place, t.ordinal) AS place, t.namespace, t.run_id, t.status, t.output, t.error,
+        SELECT coalesce(t.place, t.ordinal) AS place, t.namespace, t.run_id, t.status, t.output, t.error, t.waiting_for,
                t.keep_seq, i.now, coalesce(t.available_at, i.now) AS available_at,
                t.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS finished
         FROM unnest($22::integer[], coalesce($23::text[], $1::text[]), coalesce($24::uuid[], $2::uuid[]), $25::text[],
-                    $26::bigint[], $27::integer[], $28::bytea[], $29::bytea[]) WITH ORDINALITY
-            AS t (place, namespace, run_id, status, available_at, keep_seq, output, error, ordinal)
+                    $26::bigint[], $27::integer[], $28::bytea[], $29::bytea[], $30::text[]) WITH ORDINALITY
+            AS t (place, namespace, run_id, status, available_at, keep_seq, output, error, waiting_for, ordinal)
         CROSS JOIN instant AS i
     ) AS m
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id

@@ -76,11 +76,11 @@ WHERE r.namespace = ended.namespace AND r.run_id = ended.run_id AND r.token = en
 
 -- name: release_runs
 -- Let go of runs under their lease: parked, or handed back. The token stays, so that a repeat is recognised.
-WITH released (namespace, run_id, token, status, available_at, claim_key) AS (
-    VALUES (?, ?, ?, ?, ?, ?))
+WITH released (namespace, run_id, token, status, available_at, claim_key, waiting_for) AS (
+    VALUES (?, ?, ?, ?, ?, ?, ?))
 UPDATE workflow_runs AS r
 SET status = released.status, available_at = released.available_at, claim_key = released.claim_key,
-    lease_expires_at = NULL
+    waiting_for = released.waiting_for, lease_expires_at = NULL
 FROM released
 WHERE r.namespace = released.namespace AND r.run_id = released.run_id AND r.token = released.token
   AND r.status = 'RUNNING';

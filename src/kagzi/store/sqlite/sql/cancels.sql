@@ -34,7 +34,7 @@ LIMIT ?2;
 
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
-SELECT coalesce(min(CASE WHEN status = 'FAILED' OR (kind = 'SIGNAL' AND step_id = '@cancel') THEN completed_seq END) - 1,
+SELECT coalesce(min(CASE WHEN status = 'FAILED' OR kind = 'CANCEL' THEN completed_seq END) - 1,
     max(completed_seq), 0)
 FROM step_runs
 WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT NULL;

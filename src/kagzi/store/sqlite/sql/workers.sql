@@ -24,7 +24,7 @@ WHERE worker_id = ?1 AND status <> 'OFFLINE' AND (?5 IS NULL OR namespace = ?5);
 
 -- name: find_leases_of_worker
 -- Every run that a worker holds.
-SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq > 0, cancel_requested, lease_length
+SELECT namespace, run_id, token, task_queue, priority, poll, inbox_seq, cancel_requested, lease_length
 FROM workflow_runs
 WHERE worker_id = ?1 AND status = 'RUNNING' AND (?2 IS NULL OR namespace = ?2);
 

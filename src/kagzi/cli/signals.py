@@ -1,0 +1,65 @@
+"""kagzi runs signal"""
+
+from __future__ import annotations
+
+import click
+
+from kagzi.api.operations import SendSignal
+from kagzi.cli import output
+from kagzi.cli.follow import find_run
+from kagzi.cli.options import as_json, engine_of, run, settings_of, start_logging, where
+from kagzi.cli.start import read_json
+from kagzi.clock import SystemClock
+from kagzi.core.signal import MADE_KEY
+from kagzi.ids import RandomIds
+from kagzi.settings import Loaded
+
+
+@click.command()
+@click.argument("named", metavar="RUN")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--value",
+    "text",
+    default="null",
+    metavar="JSON|@FILE|-",
+    help="What the workflow gets. @order.json reads a file, - reads standard input.",
+)
+@click.option("--key", metavar="TEXT", help="Makes a repeat harmless: a signal with the same key is the same signal.")
+@where
+@as_json
+def signal(
+    named: str, name: str, text: str, key: str | None, url: str | None, namespace: str | None, json: bool
+) -> None:
+    """Tell a run something: its workflow gets it from kagzi.wait_signal(NAME).
+
+    It is stored when this returns, and kept until the workflow waits for it. Exit code 5 if the run has finished.
+
+    \b
+    kagzi runs signal order-42 approved --value true
+    """
+    loaded = settings_of(url=url, namespace=namespace)
+    start_logging(loaded.settings, quiet=True)
+    document = run(_send(loaded, named, name, read_json(text, "--value"), key))
+    if json:
+        output.document(document)
+    else:
+        repeated = " (it was sent before)" if document["repeated"] else ""
+        output.note(f"run {document['run_id']} has the signal {name}{repeated}; it is {document['status']}")
+
+
+async def _send(loaded: Loaded, named: str, name: str, value: bytes, key: str | None) -> dict[str, object]:
+    key = MADE_KEY + RandomIds(SystemClock().now).token() if key is None else key
+    async with engine_of(loaded) as engine:
+        found = await find_run(engine, loaded.settings.namespace, named)
+        answer = await engine.workflows.signal(
+            SendSignal(namespace=found.namespace, run_id=found.run_id, name=name, value=value, key=key)
+        )
+    return {
+        "run_id": answer.run_id,
+        "name": name,
+        "key": key,
+        "seq": answer.seq,
+        "status": answer.status,
+        "repeated": answer.repeated,
+    }

@@ -1,0 +1,28 @@
+"""A signal: something a run is told from outside, by name, with a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+MOST_UNTAKEN: Final = 10_000  # signals that may wait in the inbox of one run
+MADE_KEY: Final = "~"  # what keys begin with that the SDK makes for senders who give none
+
+
+class Signal(Struct, frozen=True, kw_only=True):
+    """One signal of a run. `seq` orders the inbox; `taken_seq` is the number of the event that took it."""
+
+    key: str
+    seq: int
+    name: str
+    value: bytes
+    sent_at: Instant
+    taken_seq: int | None = None
+
+
+def awaits_signal(name: str) -> str:
+    """Returns what `ParkRun.waiting_for` says of a wait for a signal of this name."""
+    return f"s:{name}"

@@ -1,0 +1,82 @@
+"""What workflow code waits for from outside, and what has arrived: signals.
+
+A wait takes the oldest signal of its name; several waits for one name are served in the order of their calls. Taking is
+an event: it is recorded, and comes back on replay like the result of a step. A wait that is cancelled takes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+from kagzi.core.signal import Signal, awaits_signal
+
+_MOST_NAMES: Final = 20  # of which a parked run is woken by each; beyond this by any signal
+
+
+class SignalWait(Struct, eq=False, kw_only=True):
+    """A wait for a signal in a workflow: from the call to its recorded end."""
+
+    step_id: str
+    name: str
+    decode: Callable[[bytes], Any]
+    since: Instant
+    future: asyncio.Future[Any] | None = None
+
+
+class SignalInbox:
+    """Waits by name in the order of their calls, and signals that have arrived and were not taken."""
+
+    def __init__(self) -> None:
+        self._waits: dict[str, deque[SignalWait]] = {}
+        self._arrived: dict[str, deque[Signal]] = {}
+        self._known: set[int] = set()  # numbers of those that have arrived here, taken ones among them
+
+    def add_wait(self, wait: SignalWait) -> None:
+        self._waits.setdefault(wait.name, deque()).append(wait)
+
+    def remove_wait(self, wait: SignalWait) -> None:
+        waits = self._waits.get(wait.name)
+        if waits is not None and wait in waits:
+            waits.remove(wait)
+            if not waits:
+                del self._waits[wait.name]
+
+    def receive(self, signals: Iterable[Signal]) -> None:
+        """Takes in signals in the order of arrival. Those that came before are passed over."""
+        for signal in signals:
+            if signal.seq not in self._known:
+                self._known.add(signal.seq)
+                self._arrived.setdefault(signal.name, deque()).append(signal)
+
+    def next(self) -> tuple[SignalWait, Signal] | None:
+        """Returns the oldest signal that somebody waits for, and the wait it is for. Nothing is taken yet."""
+        found: tuple[SignalWait, Signal] | None = None
+        for name, signals in self._arrived.items():
+            waits = self._waits.get(name)
+            if waits and signals and (found is None or signals[0].seq < found[1].seq):
+                found = (waits[0], signals[0])
+        return found
+
+    def take(self, wait: SignalWait, signal: Signal) -> None:
+        self._arrived[signal.name].remove(signal)
+        if not self._arrived[signal.name]:
+            del self._arrived[signal.name]
+        self.remove_wait(wait)
+
+    def unserved_names(self) -> tuple[str, ...]:
+        """Returns the names that more calls wait for than signals have arrived here."""
+        return tuple(
+            sorted(name for name, waits in self._waits.items() if len(waits) > len(self._arrived.get(name, ())))
+        )
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Returns what may wake the run, as `ParkRun` says it."""
+        if len(self._waits) > _MOST_NAMES:
+            return (awaits_signal("*"),)
+        return tuple(sorted(awaits_signal(name) for name in self._waits))

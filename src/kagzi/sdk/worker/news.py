@@ -1,0 +1,86 @@
+"""What an attempt knows of its run's inbox, and reading what is new in it.
+
+The inbox has a number that grows with everything that arrives. An attempt parks its run only when it has looked for all
+that its workflow waits for up to that number; what arrives later makes the engine decline the park.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kagzi.api.workers import INBOX_READ, Claim, Inbox
+from kagzi.errors import KagziError, LeaseLost
+
+if TYPE_CHECKING:
+    from kagzi.sdk.worker.worker import Worker
+
+logger = logging.getLogger("kagzi.worker")
+
+_AGAIN_SECONDS: Final = 1.0
+
+
+class News:
+    """`arrived` is called with what was read, `lost` if the run is not held any more; both from plain callbacks."""
+
+    def __init__(
+        self, worker: Worker, claim: Claim, arrived: Callable[[Inbox], None], lost: Callable[[str], None]
+    ) -> None:
+        self.seq = claim.inbox_seq  # how far the inbox is known to go
+        self.reading = False
+        self._worker = worker
+        self._claim = claim
+        self._arrived = arrived
+        self._lost = lost
+        self._looked: dict[str, int] = {}  # by name of a signal: up to which number none is left to be read
+        self._unknown = False  # something has arrived, and its number is not known
+
+    def hear(self, seq: int) -> bool:
+        """Takes note of how far the inbox goes, 0 if that is not known; whether it is news."""
+        if seq == 0:
+            self._unknown = True
+            return True
+        if seq <= self.seq:
+            return False
+        self.seq = seq
+        return True
+
+    def read(self, names: Sequence[str]) -> bool:
+        """Reads the signals of these names that have arrived and were not read yet. Returns whether it is under way:
+        `arrived` is called when it has ended."""
+        if self.reading:
+            return True
+        wanted = [name for name in names if self._looked.get(name, 0) < self.seq or self._unknown]
+        if not wanted and not self._unknown:
+            return False
+        self.reading, self._unknown = True, False
+        task = self._worker.loop.create_task(self._read(wanted), name="kagzi-read-inbox")
+        task.add_done_callback(lambda done: self._ended(done, wanted))
+        return True
+
+    async def _read(self, names: Sequence[str]) -> Inbox | None:
+        """Returns what has arrived; None if the run is not held any more. Repeated until the engine answers."""
+        claim = self._claim
+        while True:
+            try:
+                return await self._worker.read_inbox(claim.namespace, claim.run_id, claim.token, names)
+            except LeaseLost:
+                return None
+            except KagziError as error:
+                logger.debug("reading the inbox of run %s failed: %s", claim.run_id, error)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _ended(self, task: asyncio.Task[Inbox | None], names: Sequence[str]) -> None:
+        self.reading = False
+        if task.cancelled():
+            return
+        inbox = task.result()
+        if inbox is None:
+            self._lost("its lease was lost")
+            return
+        self.seq = max(self.seq, inbox.inbox_seq)
+        if len(inbox.signals) < INBOX_READ:
+            self._looked.update(dict.fromkeys(names, inbox.inbox_seq))
+        self._arrived(inbox)

@@ -1,0 +1,69 @@
+"""Signals: sending, taking and reading them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from kagzi.api.operations import Answer, SendSignal, SignalAnswer
+from kagzi.api.workers import Inbox
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.core.signal import MOST_UNTAKEN, Signal, awaits_signal
+from kagzi.store.signals import unsent
+from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.statements import Row, execute
+
+_ANY = awaits_signal("*")
+
+
+def send_signal(connection: sqlite3.Connection, signal: SendSignal, now: Instant) -> Answer:
+    run = (signal.namespace, signal.run_id)
+    row = execute(connection, "find_run_to_signal", (*run, signal.key)).fetchone()
+    if row is None:
+        return unsent(signal, None, "", 0, None)
+    found, task_queue, available_at, place, priority, inbox_seq, waiting_for, known_seq, known_name = row
+    status = RunStatus(found)
+    known = None if known_seq is None else (known_seq, known_name)
+    full = known is None and execute(connection, "inbox_is_full", (*run, MOST_UNTAKEN - 1)).fetchone()[0]
+    if known is not None or status.finished or full:
+        return unsent(signal, status, task_queue, available_at or 0, known)
+    seq = inbox_seq + 1
+    execute(connection, "insert_signal", (*run, signal.key, seq, signal.name, signal.value, now))
+    awaited = msgspec.json.decode(waiting_for) if waiting_for is not None else ()
+    if status is RunStatus.SLEEPING and place > now and (awaits_signal(signal.name) in awaited or _ANY in awaited):
+        available_at, place = now, claim_key(now, priority, now)
+    execute(connection, "raise_inbox", (*run, seq, available_at, place))
+    return SignalAnswer(
+        run_id=signal.run_id, seq=seq, status=status, task_queue=task_queue, available_at=available_at or 0
+    )
+
+
+def take_signal(connection: sqlite3.Connection, taken: Row) -> None:
+    """Marks a signal as taken; ValueError, and nothing is to be kept, if it is not there to be taken."""
+    if execute(connection, "take_signal", taken).rowcount != 1:
+        raise ValueError("a signal was taken that is not in the run's inbox")
+
+
+def read_inbox(
+    connection: sqlite3.Connection, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+) -> Inbox | None:
+    listed = msgspec.json.encode(names).decode()
+    rows = execute(connection, "read_inbox", (namespace, run_id, token, listed, limit)).fetchall()
+    if not rows:
+        return None
+    return Inbox(
+        inbox_seq=rows[0][0],
+        cancel_requested=bool(rows[0][1]),
+        signals=tuple(_signal_of(*row[2:]) for row in rows if row[2] is not None),
+    )
+
+
+def list_signals(connection: sqlite3.Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+    return [_signal_of(*row) for row in execute(connection, "list_signals", (namespace, run_id, after, limit))]
+
+
+def _signal_of(key: str, seq: int, name: str, value: bytes, sent_at: Instant, taken_seq: int | None = None) -> Signal:
+    return Signal(key=key, seq=seq, name=name, value=value, sent_at=sent_at, taken_seq=taken_seq)

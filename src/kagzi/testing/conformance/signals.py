@@ -1,0 +1,236 @@
+"""Signals: sent to live runs, kept in order, taken once."""
+
+from __future__ import annotations
+
+import pytest
+
+from kagzi.api.operations import (
+    ChunkAnswer,
+    CompleteRun,
+    ParkRun,
+    RepeatRun,
+    RetryRun,
+    SendSignal,
+    SignalAnswer,
+    Started,
+    TakeSignal,
+)
+from kagzi.api.workers import Claim, Inbox
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.core.signal import Signal
+from kagzi.core.step import StepKind
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
+
+FAR = 1000 * SECOND
+
+
+def signal(
+    run_id: str, name: str = "approved", value: bytes = b"true", key: str = "k1", namespace: str = NAMESPACE
+) -> SendSignal:
+    return SendSignal(namespace=namespace, run_id=run_id, name=name, value=value, key=key)
+
+
+async def sent(bench: Bench, write: SendSignal) -> SignalAnswer:
+    answer = await bench.answer(write)
+    assert isinstance(answer, SignalAnswer), answer
+    return answer
+
+
+async def inbox(bench: Bench, claim: Claim, *names: str) -> Inbox:
+    found = await bench.store.read_inbox(claim.namespace, claim.run_id, claim.token, names or ("approved",), 100)
+    assert found is not None
+    return found
+
+
+def take(bench: Bench, seq: int, key: str = "k1", value: bytes = b"true") -> TakeSignal:
+    return TakeSignal(
+        step_id=f"@@approved#{seq}",
+        kind=StepKind.SIGNAL,
+        completed_seq=seq,
+        started_at=bench.now(),
+        finished_at=bench.now(),
+        output=value,
+        signal=key,
+    )
+
+
+class TestSignals:
+    async def test_signals_wait_in_order_until_they_are_taken(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        bench.clock.advance(1)
+        answer = await sent(bench, signal(run_id))
+        assert answer == SignalAnswer(
+            run_id=run_id, seq=1, status=RunStatus.PENDING, task_queue=QUEUE, available_at=answer.available_at
+        )
+        claim = await bench.claim()
+        assert claim.inbox_seq == 1
+        assert (await sent(bench, signal(run_id, "paid", b"5", "k2"))).status is RunStatus.RUNNING
+        assert (await sent(bench, signal(run_id, "approved", b"false", "k3"))).seq == 3
+        found = await inbox(bench, claim)
+        assert (found.inbox_seq, found.cancel_requested) == (3, False)
+        assert [(one.key, one.seq, one.value) for one in found.signals] == [("k1", 1, b"true"), ("k3", 3, b"false")]
+        assert found.signals[0].sent_at == bench.now()
+        assert [one.key for one in (await inbox(bench, claim, "paid", "other")).signals] == ["k2"]
+        assert (await inbox(bench, claim, "other")).signals == ()
+
+        assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.DONE
+        assert [one.key for one in (await inbox(bench, claim)).signals] == ["k3"]
+        assert [(one.key, one.taken_seq) for one in await bench.store.list_signals(NAMESPACE, run_id, 0, 10)] == [
+            ("k1", 1),
+            ("k2", None),
+            ("k3", None),
+        ]
+        (step,) = [step for step in await bench.store.get_steps(NAMESPACE, run_id)]
+        assert (step.kind, step.output, step.completed_seq) == (StepKind.SIGNAL, b"true", 1)
+
+    async def test_a_chunk_that_comes_twice_takes_once(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        for _ in range(2):
+            assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.DONE
+
+    async def test_a_signal_is_taken_once(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.DONE
+        for wrong in (take(bench, 2), take(bench, 2, "unknown")):
+            answer = await bench.answer(bench.chunk(claim, wrong, CompleteRun(output=b"1")))
+            assert isinstance(answer, InvalidRequest)
+        assert (await bench.run(run_id)).status is RunStatus.RUNNING
+        assert [step.completed_seq for step in await bench.store.get_steps(NAMESPACE, run_id)] == [1]
+
+    async def test_a_stale_holder_takes_nothing(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        bench.clock.advance(LEASE + 1)
+        await bench.store.recover_runs(10, 9, lambda _: 0)
+        assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.LEASE_LOST
+        assert await bench.store.read_inbox(NAMESPACE, run_id, claim.token, ("approved",), 10) is None
+        assert [one.key for one in (await inbox(bench, await bench.claim())).signals] == ["k1"]
+
+    async def test_a_key_makes_a_repeat_harmless(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        first = await sent(bench, signal(run_id))
+        again = await sent(bench, signal(run_id, value=b"9"))
+        assert (again.seq, again.repeated, first.repeated) == (first.seq, True, False)
+        answers = await bench.store.apply([signal(run_id, key="k2"), signal(run_id, key="k2")], LEASE)
+        assert [(answer.seq, answer.repeated) for answer in answers if isinstance(answer, SignalAnswer)] == [
+            (2, False),
+            (2, True),
+        ]
+        conflict = await bench.answer(signal(run_id, "paid"))
+        assert isinstance(conflict, Conflict)
+        assert "'approved' with the key 'k1'" in str(conflict)
+        assert len(await bench.store.list_signals(NAMESPACE, run_id, 0, 10)) == 2
+
+    async def test_a_finished_run_takes_none(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        await bench.send(claim, CompleteRun(output=b"1"))
+        refused = await bench.answer(signal(run_id, key="k2"))
+        assert isinstance(refused, Conflict)
+        assert "is COMPLETED and takes no signals" in str(refused)
+        again = await sent(bench, signal(run_id))
+        assert (again.repeated, again.status) == (True, RunStatus.COMPLETED)
+
+    @pytest.mark.parametrize("namespace", [NAMESPACE, "elsewhere"])
+    async def test_there_is_no_such_run(self, bench: Bench, namespace: str) -> None:
+        run_id = await bench.start()
+        other = run_id if namespace != NAMESPACE else bench.new_id()
+        assert isinstance(await bench.answer(signal(other, namespace=namespace)), NotFound)
+        assert await bench.store.list_signals(NAMESPACE, run_id, 0, 10) == []
+
+    async def test_an_inbox_may_be_full(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in ("postgres", "sqlite"):
+            monkeypatch.setattr(f"kagzi.store.{module}.signals.MOST_UNTAKEN", 2)
+        run_id = await bench.start()
+        for key in ("k1", "k2"):
+            await sent(bench, signal(run_id, key=key))
+        assert isinstance(await bench.answer(signal(run_id, key="k3")), LimitExceeded)
+        claim = await bench.claim()
+        await bench.send(claim, take(bench, 1))
+        assert (await sent(bench, signal(run_id, key="k3"))).seq == 3
+
+    @pytest.mark.parametrize(
+        ("waiting_for", "wakes"),
+        [
+            (("s:approved",), True),
+            (("s:*",), True),
+            (("s:paid", "s:approved"), True),
+            (("s:paid",), False),
+            ((), False),
+        ],
+    )
+    async def test_a_parked_run_is_woken_by_what_it_waits_for(
+        self, bench: Bench, waiting_for: tuple[str, ...], wakes: bool
+    ) -> None:
+        run_id = await bench.start(priority=1)
+        claim = await bench.claim()
+        park = ParkRun(available_at=bench.now() + FAR, inbox_seq=0, waiting_for=waiting_for)
+        assert await bench.send(claim, park) is ChunkAnswer.DONE
+        bench.clock.advance(SECOND)
+        answer = await sent(bench, signal(run_id))
+        assert answer.status is RunStatus.SLEEPING
+        assert (answer.available_at == bench.now()) is wakes
+        assert len(await bench.claims()) == wakes
+
+    async def test_nobody_parks_past_a_signal(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        park = ParkRun(available_at=bench.now() + FAR, inbox_seq=0, waiting_for=("s:approved",))
+        assert await bench.send(claim, park) is ChunkAnswer.NEWS
+        seen = ParkRun(available_at=bench.now() + FAR, inbox_seq=1, waiting_for=("s:other",))
+        assert await bench.send(claim, seen) is ChunkAnswer.DONE
+
+    async def test_a_retry_of_the_run_gives_signals_back(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        for key in ("k1", "k2"):
+            await sent(bench, signal(run_id, key=key))
+        await bench.send(claim, take(bench, 1), take(bench, 2, "k2"))
+        retry = RetryRun(available_at=bench.now(), keep_seq=1, error=b"no")
+        assert await bench.send(claim, retry) is ChunkAnswer.DONE
+        assert [one.key for one in (await inbox(bench, await bench.claim())).signals] == ["k2"]
+
+    @pytest.mark.parametrize("keep_steps", [True, False])
+    async def test_a_repeated_run_gets_what_was_not_taken(self, bench: Bench, keep_steps: bool) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        for key in ("k1", "k2"):
+            await sent(bench, signal(run_id, key=key))
+        await bench.send(claim, take(bench, 1), CompleteRun(output=b"1"))
+        new = bench.new_id()
+        repeat = RepeatRun(namespace=NAMESPACE, run_id=new, of_run_id=run_id, keep_steps=keep_steps)
+        assert isinstance(await bench.answer(repeat), Started)
+        claim = await bench.claim()
+        assert [one.key for one in (await inbox(bench, claim)).signals] == (["k2"] if keep_steps else [])
+        assert claim.inbox_seq == (2 if keep_steps else 0)
+
+    async def test_signals_go_with_their_run(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        claim = await bench.claim()
+        await sent(bench, signal(run_id))
+        await bench.send(claim, CompleteRun(output=b"1"))
+        bench.clock.advance(31 * 86400 * SECOND)
+        await bench.store.prune_runs(100, None)
+        assert await bench.store.list_signals(NAMESPACE, run_id, 0, 10) == []
+
+    async def test_signals_are_listed_from_a_number_on(self, bench: Bench) -> None:
+        run_id = await bench.start()
+        for number in range(5):
+            await sent(bench, signal(run_id, key=f"k{number}"))
+
+        async def keys(after: int, limit: int) -> list[str]:
+            return [one.key for one in await bench.store.list_signals(NAMESPACE, run_id, after, limit)]
+
+        assert await keys(0, 3) == ["k0", "k1", "k2"]
+        assert await keys(3, 3) == ["k3", "k4"]
+        listed = await bench.store.list_signals(NAMESPACE, run_id, 4, 3)
+        assert listed == [Signal(key="k4", seq=5, name="approved", value=b"true", sent_at=bench.now())]
