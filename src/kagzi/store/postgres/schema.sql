@@ -1,0 +1,231 @@
+-- Made from the migrations, for people to read: python -m scripts.schema
+-- Each table is followed by its indexes and triggers.
+
+CREATE OR REPLACE FUNCTION kagzi.at(instant bigint)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+AS $function$ SELECT timestamptz 'epoch' + instant * interval '1 microsecond' $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.clock()
+ RETURNS bigint
+ LANGUAGE sql
+ PARALLEL SAFE
+AS $function$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.prune_audit_log(most integer, until bigint)
+ RETURNS integer
+ LANGUAGE sql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+        WITH oldest AS MATERIALIZED (
+            SELECT e.entry_id, e.at FROM kagzi.audit_log AS e ORDER BY e.entry_id LIMIT most
+        ), doomed AS MATERIALIZED (
+            SELECT e.entry_id
+            FROM oldest AS o
+            JOIN kagzi.audit_log AS e ON e.entry_id = o.entry_id
+            WHERE o.at <= least(until, kagzi.clock() - 400 * 86400000000::bigint)
+            FOR UPDATE OF e SKIP LOCKED
+        ), pruned AS (
+            DELETE FROM kagzi.audit_log AS e USING doomed AS d WHERE e.entry_id = d.entry_id
+        )
+        SELECT count(*)::integer FROM doomed
+    $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.refuse_change_of_audit_log()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'entries of the audit log cannot change' USING ERRCODE = 'integrity_constraint_violation';
+END $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.refuse_change_of_finished_run()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RAISE EXCEPTION 'run % has finished and cannot change', OLD.run_id USING ERRCODE = 'integrity_constraint_violation';
+END $function$;
+
+CREATE TABLE kagzi.api_keys (
+    key_id text NOT NULL,
+    namespace text,
+    role text NOT NULL,
+    name text NOT NULL,
+    digest bytea NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    revoked_at bigint,
+    last_used_at bigint,
+    CONSTRAINT api_keys_pkey PRIMARY KEY (key_id),
+    CONSTRAINT api_keys_digest CHECK (octet_length(digest) = 32),
+    CONSTRAINT api_keys_role CHECK (role = ANY (ARRAY['admin'::text, 'client'::text, 'worker'::text, 'viewer'::text]))
+);
+
+CREATE TABLE kagzi.audit_log (
+    entry_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at bigint NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    namespace text,
+    target text NOT NULL,
+    request_id text NOT NULL,
+    peer text NOT NULL,
+    result text NOT NULL,
+    CONSTRAINT audit_log_pkey PRIMARY KEY (entry_id)
+);
+CREATE INDEX audit_log_namespace ON kagzi.audit_log USING btree (namespace, entry_id);
+CREATE TRIGGER audit_log_is_final BEFORE UPDATE ON kagzi.audit_log FOR EACH ROW EXECUTE FUNCTION kagzi.refuse_change_of_audit_log();
+
+CREATE TABLE kagzi.migrations (
+    number integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT migrations_pkey PRIMARY KEY (number)
+);
+
+CREATE TABLE kagzi.namespaces (
+    namespace text NOT NULL,
+    display_name text NOT NULL DEFAULT ''::text,
+    description text NOT NULL DEFAULT ''::text,
+    enabled boolean NOT NULL DEFAULT true,
+    retention_days integer NOT NULL DEFAULT 30,
+    created_at bigint NOT NULL DEFAULT kagzi.clock(),
+    updated_at bigint NOT NULL DEFAULT kagzi.clock(),
+    CONSTRAINT namespaces_pkey PRIMARY KEY (namespace),
+    CONSTRAINT namespaces_retention_days_check CHECK (retention_days >= 0)
+);
+
+CREATE TABLE kagzi.secrets (
+    name text NOT NULL,
+    value bytea NOT NULL,
+    CONSTRAINT secrets_pkey PRIMARY KEY (name)
+);
+
+CREATE TABLE kagzi.step_runs (
+    run_id uuid NOT NULL,
+    started_at bigint NOT NULL,
+    finished_at bigint,
+    retry_at bigint,
+    timeout_at bigint,
+    attempt integer NOT NULL,
+    completed_seq integer,
+    input_hash bigint NOT NULL DEFAULT 0,
+    generation smallint NOT NULL DEFAULT 0,
+    namespace text NOT NULL,
+    step_id text NOT NULL,
+    kind text NOT NULL,
+    status text NOT NULL,
+    input bytea,
+    output bytea,
+    error bytea,
+    child_run_id uuid,
+    CONSTRAINT step_runs_pkey PRIMARY KEY (namespace, run_id, step_id, attempt),
+    CONSTRAINT step_runs_kind CHECK (kind = ANY (ARRAY['FUNCTION'::text, 'SLEEP'::text, 'CHILD_WORKFLOW'::text, 'SIGNAL'::text])),
+    CONSTRAINT step_runs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX step_runs_timeout ON kagzi.step_runs USING btree (timeout_at) WHERE (status = 'RUNNING'::text);
+
+CREATE TABLE kagzi.worker_events (
+    event_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    namespace text NOT NULL,
+    worker_id uuid NOT NULL,
+    event text NOT NULL,
+    at bigint NOT NULL,
+    CONSTRAINT worker_events_pkey PRIMARY KEY (event_id),
+    CONSTRAINT worker_events_event_check CHECK (event = ANY (ARRAY['STARTED'::text, 'DRAINING'::text, 'STOPPED'::text, 'LOST'::text]))
+);
+CREATE INDEX worker_events_worker ON kagzi.worker_events USING btree (namespace, worker_id, event_id);
+
+CREATE TABLE kagzi.workers (
+    worker_id uuid NOT NULL,
+    namespace text NOT NULL,
+    queues text[] NOT NULL,
+    types text[] NOT NULL,
+    versions text[] NOT NULL,
+    hostname text NOT NULL,
+    pid integer NOT NULL,
+    version text NOT NULL,
+    concurrency integer NOT NULL,
+    status text NOT NULL,
+    registered_at bigint NOT NULL,
+    last_heartbeat_at bigint NOT NULL,
+    deregistered_at bigint,
+    completed bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    labels bytea,
+    CONSTRAINT workers_pkey PRIMARY KEY (worker_id),
+    CONSTRAINT workers_status_check CHECK (status = ANY (ARRAY['ONLINE'::text, 'DRAINING'::text, 'OFFLINE'::text]))
+);
+CREATE INDEX workers_live ON kagzi.workers USING btree (namespace, worker_id) WHERE (status <> 'OFFLINE'::text);
+
+CREATE TABLE kagzi.workflow_payloads (
+    run_id uuid NOT NULL,
+    namespace text NOT NULL,
+    kind text NOT NULL,
+    data bytea NOT NULL,
+    CONSTRAINT workflow_payloads_pkey PRIMARY KEY (namespace, run_id, kind),
+    CONSTRAINT workflow_payloads_kind_check CHECK (kind = ANY (ARRAY['input'::text, 'output'::text]))
+);
+
+CREATE TABLE kagzi.workflow_runs (
+    run_id uuid NOT NULL,
+    token uuid,
+    worker_id uuid,
+    claim_key bigint,
+    available_at bigint,
+    lease_expires_at bigint,
+    lease_length bigint,
+    created_at bigint NOT NULL,
+    started_at bigint,
+    finished_at bigint,
+    deadline_at bigint,
+    priority integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    executions integer NOT NULL DEFAULT 0,
+    crashes integer NOT NULL DEFAULT 0,
+    crashed_seq integer,
+    poll integer,
+    inbox_seq integer NOT NULL DEFAULT 0,
+    cancel_requested boolean NOT NULL DEFAULT false,
+    namespace text NOT NULL,
+    task_queue text NOT NULL,
+    workflow_type text NOT NULL,
+    version text NOT NULL,
+    status text NOT NULL,
+    external_id text,
+    input bytea,
+    output bytea,
+    error bytea,
+    retry_policy bytea,
+    parent_run_id uuid,
+    parent_step_id text,
+    handles_run_id uuid,
+    schedule_group_id uuid,
+    scheduled_for bigint,
+    cron_expr text,
+    timezone text,
+    next_fire_at bigint,
+    max_catchup integer,
+    cancel_deadline bigint,
+    origin_run_id uuid,
+    trace_context text,
+    CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
+    CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
+    CONSTRAINT workflow_runs_moves CHECK (
+CASE
+    WHEN status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]) THEN claim_key IS NOT NULL AND available_at IS NOT NULL
+    WHEN status = 'RUNNING'::text THEN token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
+    ELSE true
+END),
+    CONSTRAINT workflow_runs_status CHECK (status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'SLEEPING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text, 'SCHEDULED'::text, 'PAUSED'::text]))
+) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_deadline) WHERE ((cancel_deadline IS NOT NULL) AND (finished_at IS NULL));
+CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));
+CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
+CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
+CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
+CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();

@@ -1,0 +1,178 @@
+-- Made from the migrations, for people to read: python -m scripts.schema
+-- Each table is followed by its indexes and triggers.
+
+CREATE TABLE api_keys (
+    key_id       TEXT PRIMARY KEY,
+    namespace    TEXT,                    -- NULL: all of them
+    role         TEXT NOT NULL CHECK (role IN ('admin', 'client', 'worker', 'viewer')),
+    name         TEXT NOT NULL,
+    digest       BLOB NOT NULL CHECK (length(digest) = 32),  -- of the secret, which nobody knows but its holder
+    created_at   INTEGER NOT NULL,
+    expires_at   INTEGER,
+    revoked_at   INTEGER,
+    last_used_at INTEGER                  -- to the minute or so
+) STRICT;
+
+CREATE TABLE audit_log (
+    entry_id   INTEGER PRIMARY KEY AUTOINCREMENT,
+    at         INTEGER NOT NULL,
+    actor      TEXT NOT NULL,
+    action     TEXT NOT NULL,
+    namespace  TEXT,
+    target     TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    peer       TEXT NOT NULL,
+    result     TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_log_namespace ON audit_log (namespace, entry_id);
+CREATE TRIGGER audit_log_is_final BEFORE UPDATE ON audit_log
+BEGIN
+    SELECT raise(ABORT, 'entries of the audit log cannot change');
+END;
+
+CREATE TABLE namespaces (
+    namespace      TEXT PRIMARY KEY NOT NULL,
+    display_name   TEXT NOT NULL DEFAULT '',
+    description    TEXT NOT NULL DEFAULT '',
+    enabled        INTEGER NOT NULL DEFAULT 1,
+    retention_days INTEGER NOT NULL DEFAULT 30 CHECK (retention_days >= 0),
+    created_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000),
+    updated_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000)
+) STRICT;
+
+CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP);
+
+CREATE TABLE secrets (
+    name  TEXT PRIMARY KEY,
+    value BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE "step_runs" (
+    run_id        TEXT NOT NULL,
+    started_at    INTEGER NOT NULL,
+    finished_at   INTEGER,
+    retry_at      INTEGER,
+    timeout_at    INTEGER,
+    attempt       INTEGER NOT NULL,
+    completed_seq INTEGER,               -- set if and only if the workflow has seen this as an event
+    input_hash    INTEGER NOT NULL DEFAULT 0,
+    generation    INTEGER NOT NULL DEFAULT 0,  -- above 0: set aside by a retry of the run, unseen by replay
+    namespace     TEXT NOT NULL,
+    step_id       TEXT NOT NULL,
+    kind          TEXT NOT NULL,
+    status        TEXT NOT NULL,
+    input         BLOB,
+    output        BLOB,
+    error         BLOB,
+    child_run_id  TEXT,
+    PRIMARY KEY (namespace, run_id, step_id, attempt),
+    CONSTRAINT step_runs_kind CHECK
+        (kind = 'FUNCTION' OR kind = 'SLEEP' OR kind = 'CHILD_WORKFLOW' OR kind = 'SIGNAL'),
+    CONSTRAINT step_runs_status CHECK
+        (status = 'COMPLETED' OR status = 'RUNNING' OR status = 'FAILED' OR status = 'CANCELLED')
+) STRICT, WITHOUT ROWID;
+CREATE INDEX step_runs_timeout ON step_runs (timeout_at) WHERE status = 'RUNNING';
+
+CREATE TABLE worker_events (
+    event_id  INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace TEXT NOT NULL,
+    worker_id TEXT NOT NULL,
+    event     TEXT NOT NULL CHECK (event IN ('STARTED', 'DRAINING', 'STOPPED', 'LOST')),
+    at        INTEGER NOT NULL
+) STRICT;
+CREATE INDEX worker_events_worker ON worker_events (namespace, worker_id, event_id);
+
+CREATE TABLE workers (
+    worker_id         TEXT PRIMARY KEY NOT NULL,
+    namespace         TEXT NOT NULL,
+    queues            TEXT NOT NULL,
+    types             TEXT NOT NULL,
+    versions          TEXT NOT NULL,     -- beside types; '' is every version
+    hostname          TEXT NOT NULL,
+    pid               INTEGER NOT NULL,
+    version           TEXT NOT NULL,
+    concurrency       INTEGER NOT NULL,
+    status            TEXT NOT NULL CHECK (status IN ('ONLINE', 'DRAINING', 'OFFLINE')),
+    registered_at     INTEGER NOT NULL,
+    last_heartbeat_at INTEGER NOT NULL,
+    deregistered_at   INTEGER,
+    completed         INTEGER NOT NULL DEFAULT 0,
+    failed            INTEGER NOT NULL DEFAULT 0,
+    labels            BLOB
+) STRICT;
+CREATE INDEX workers_live ON workers (namespace, worker_id) WHERE status <> 'OFFLINE';
+
+CREATE TABLE workflow_payloads (
+    run_id    TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    kind      TEXT NOT NULL CHECK (kind IN ('input', 'output')),
+    data      BLOB NOT NULL,
+    PRIMARY KEY (namespace, run_id, kind)
+) STRICT;
+
+CREATE TABLE workflow_runs (
+    run_id           TEXT NOT NULL,
+    token            TEXT,               -- fences the lease; stays when the holder lets go, so that repeats are known
+    worker_id        TEXT,               -- who holds, or last held, the lease
+    claim_key        INTEGER,            -- order of claiming: due time less priority; NULL once finished
+    available_at     INTEGER,            -- when the run may be claimed
+    lease_expires_at INTEGER,
+    lease_length     INTEGER,            -- NULL: the engine's default
+    created_at       INTEGER NOT NULL,
+    started_at       INTEGER,            -- first claim: time zero of the workflow's own clock
+    finished_at      INTEGER,
+    deadline_at      INTEGER,
+    priority         INTEGER NOT NULL DEFAULT 0,
+    attempts         INTEGER NOT NULL DEFAULT 0,  -- failures of the run that count against its retry policy
+    executions       INTEGER NOT NULL DEFAULT 0,  -- claims
+    crashes          INTEGER NOT NULL DEFAULT 0,  -- leases that ran out in a row without a new event
+    crashed_seq      INTEGER,            -- highest completed_seq at the last crash
+    poll             INTEGER,            -- number of the worker's poll that claimed the run; NULL if that worker is in the engine's process
+    inbox_seq        INTEGER NOT NULL DEFAULT 0,  -- raised by signals, children and cancels
+    cancel_requested INTEGER NOT NULL DEFAULT 0,
+    namespace        TEXT NOT NULL,
+    task_queue       TEXT NOT NULL,
+    workflow_type    TEXT NOT NULL,
+    version          TEXT NOT NULL,
+    status           TEXT NOT NULL,
+    external_id      TEXT,
+    input            BLOB,               -- NULL: in workflow_payloads
+    output           BLOB,
+    error            BLOB,
+    retry_policy     BLOB,
+    -- Relations and schedules (their duties come with later migrations).
+    parent_run_id    TEXT,
+    parent_step_id   TEXT,
+    handles_run_id   TEXT,
+    schedule_group_id TEXT,
+    scheduled_for    INTEGER,
+    cron_expr        TEXT,
+    timezone         TEXT,
+    next_fire_at     INTEGER,
+    max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT,
+    PRIMARY KEY (namespace, run_id),
+    CONSTRAINT workflow_runs_status CHECK (status IN
+        ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
+    CONSTRAINT workflow_runs_finished CHECK
+        ((status IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT')) = (finished_at IS NOT NULL)),
+    -- No dead ends: what is not finished can be claimed some day, is leased, or is a schedule template.
+    CONSTRAINT workflow_runs_moves CHECK
+        (CASE WHEN status IN ('PENDING', 'SLEEPING') THEN claim_key IS NOT NULL AND available_at IS NOT NULL
+              WHEN status = 'RUNNING' THEN token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
+              ELSE 1 END)
+) STRICT;
+CREATE INDEX workflow_runs_cancel ON workflow_runs (cancel_deadline)
+    WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX workflow_runs_claim ON workflow_runs (namespace, task_queue, claim_key)
+    WHERE status IN ('PENDING', 'SLEEPING');
+CREATE INDEX workflow_runs_deadline ON workflow_runs (deadline_at)
+    WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
+CREATE UNIQUE INDEX workflow_runs_external_id ON workflow_runs (namespace, external_id)
+    WHERE external_id IS NOT NULL;
+CREATE INDEX workflow_runs_leased ON workflow_runs (worker_id)
+    WHERE status = 'RUNNING';
+CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
+    WHEN OLD.finished_at IS NOT NULL
+BEGIN
+    SELECT RAISE(ABORT, 'this run has finished and cannot change');
+END;
