@@ -1,4 +1,4 @@
-"""Bugs to be planted, each a patch of its own. What breaks a rule of CORE.md inside the replay kernel is planted as in
+"""Bugs to be planted, each a patch of its own. What breaks a rule of `sdk/replay/execution.py` is planted as in
 `tests/sdk/replay`; here it has to show in a whole system."""
 
 from __future__ import annotations

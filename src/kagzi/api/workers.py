@@ -31,8 +31,8 @@ class Registration(Struct, frozen=True, kw_only=True):
     version: str
     concurrency: int
     labels: dict[str, str] = {}
-    queue_limit: int | None = None  # runs of its queue at once, over all workers
-    type_limits: dict[str, int] = {}
+    queue_limit: int | None = None  # runs of its queue at once, over all workers; not enforced yet
+    type_limits: dict[str, int] = {}  # the same by workflow; not enforced yet
 
 
 class Registered(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Everything about an engine that can be set, with the defaults SPEC.md decides."""
+"""Everything about an engine that can be set, with its default."""
 
 from __future__ import annotations
 

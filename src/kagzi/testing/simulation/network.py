@@ -163,7 +163,7 @@ class Network:
 
 
 class StorePort:
-    """The store as one process sees it, across the network. `api.store.protocol.Store`."""
+    """The store as one process sees it, across the network. `store.protocol.Store`."""
 
     lanes = 1
     page_secret = b"simulated"

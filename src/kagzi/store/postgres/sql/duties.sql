@@ -1,7 +1,9 @@
 -- Duties of the coordinator. Each takes a few rows, skips those that somebody holds, and may run anywhere at once.
 
 -- name: find_dead_leases
--- Runs whose lease has ended. There is no index on its end: the RUNNING rows are never more than there are slots.
+-- Runs whose lease has ended. There is no index on its end, so that heartbeats are HOT updates; the RUNNING rows are few
+-- beside all others. A worker holds about a dozen for each of its slots at most: it drives one, ten wait in memory for a
+-- moment, and the end of another is being stored.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )

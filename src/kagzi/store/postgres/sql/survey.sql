@@ -65,7 +65,7 @@ ORDER BY 2 DESC
 LIMIT $1::integer;
 
 -- name: running_loads
--- Leased runs, of which there are never more than there are slots; and what time it is.
+-- Leased runs, of which a worker holds about a dozen for each of its slots at most; and what time it is.
 SELECT coalesce($1::bigint, kagzi.clock()) AS now, r.namespace, r.running
 FROM (SELECT 1) AS one
 LEFT JOIN (

@@ -28,8 +28,8 @@ SELECT namespace, CASE WHEN last_heartbeat_at <= ?2 THEN 'OFFLINE' ELSE status E
 FROM workers GROUP BY 1, 2 ORDER BY 2 DESC LIMIT ?1;
 
 -- name: running_loads
--- Leased runs, of which there are never more than there are slots. The index has to be named: to group by namespace
--- SQLite would rather walk all runs in the order of their key.
+-- Leased runs, of which a worker holds about a dozen for each of its slots at most. The index has to be named: to group by
+-- namespace SQLite would rather walk all runs in the order of their key.
 SELECT namespace, count(*) FROM workflow_runs INDEXED BY workflow_runs_leased
 WHERE status = 'RUNNING' GROUP BY namespace LIMIT ?1;
 
