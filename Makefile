@@ -2,10 +2,14 @@
 # make test ARGS="-k postgres" passes arguments on; make PYTHON=/path/to/python chooses the interpreter.
 
 ARGS ?=
-# Worker processes of the test suite.
+# Processes of the test suite: for what computes, and for what mostly waits (tests/parts.py).
 JOBS ?= 2
+WAITING_JOBS ?= 6
 # How many seeds `make simulate` runs.
 SEEDS ?= 20000
+
+# Without bytecode each process of the suite, and each that it starts, would compile everything anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -21,7 +25,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format pythons bench simulate pgbouncer failover clean
+.PHONY: help demo quick test check format pythons bench simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,8 +33,21 @@ help: ## Show this list
 demo: $(BASE) ## Watch a workflow survive kill -9 (under 30 seconds)
 	@$(PY) examples/demo/main.py $(ARGS)
 
+# What can be said without PostgreSQL, processes and long searches.
+QUICK := tests/access tests/coordinator tests/core tests/engine tests/sdk tests/store
+
+quick: $(DEV) ## Run what answers in about a minute: rules, replay, engine, SQLite
+	$(PY) -m pytest -n $(JOBS) -m "not postgres and not faults and not slow" $(QUICK) $(ARGS)
+
+# Two parts, because what waits wants more processes than there are cores. pytest says 5 where it found no test: ARGS may
+# choose tests of one part only. Both are run whatever the first has found, unless it was interrupted (2).
 test: $(DEV) ## Run the whole suite, PostgreSQL included
-	$(PY) -m pytest -n $(JOBS) $(ARGS)
+	@$(PY) -m pytest -n $(JOBS) --part computing $(ARGS); computing=$$?; \
+	test $$computing -ne 2 || exit 2; \
+	$(PY) -m pytest -n $(WAITING_JOBS) --part waiting $(ARGS); waiting=$$?; \
+	if [ $$computing -eq 5 ]; then exit $$waiting; fi; \
+	if [ $$waiting -eq 5 ]; then exit $$computing; fi; \
+	exit $$((computing > waiting ? computing : waiting))
 
 pythons: $(DEV) ## Run a quick part of the suite on every Python from 3.11 up that is here, pyenv's included
 	$(PY) -m scripts.pythons $(ARGS)
