@@ -1,4 +1,4 @@
-"""How often heartbeats are sent."""
+"""How often heartbeats are sent, and what becomes of their answers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kagzi.api.engine import Engine
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Registered, Registration
 from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import Unavailable
@@ -105,14 +107,69 @@ def test_after_a_failure_the_next_one_comes_soon() -> None:
     run(main)
 
 
+@pytest.mark.parametrize("where", ["asking the engine", "asking the worker", "telling the worker"])
+def test_what_nobody_foresaw_is_told_and_heartbeats_go_on(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Stumbling(Held):
+        def heartbeat(self) -> tuple[Heartbeat, Span]:
+            stumble("asking the worker")
+            return super().heartbeat()
+
+        def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
+            stumble("telling the worker")
+            renewed.append(round(asyncio.get_running_loop().time(), 3))
+
+    class Stumbler(Engineer):
+        async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
+            stumble("asking the engine")
+            return await super().heartbeat(heartbeat)
+
+    def stumble(here: str) -> None:
+        if here == where and not stumbled:
+            stumbled.append(here)
+            raise ZeroDivisionError("nobody foresaw this")
+
+    stumbled: list[str] = []
+    renewed: list[float] = []
+
+    async def main() -> None:
+        heart = hearts(Stumbler(), Stumbling())
+        await heart.start()
+        await asyncio.sleep(21)
+        await heart.stop()
+
+    run(main)
+    assert renewed == [10.2, 20.2]
+    (told,) = [each for each in caplog.records if each.exc_info]
+    assert (told.levelname, told.getMessage()) == ("ERROR", "heartbeat failed")
+    assert "nobody foresaw this" in caplog.text
+
+
+def test_a_worker_taken_for_dead_registers_again_until_it_is_known() -> None:
+    async def main() -> None:
+        clock = SystemClock()
+        registered: list[str] = []
+
+        async def register(registration: Registration) -> Registered:
+            registered.append(registration.worker_id)
+            if len(registered) == 1:
+                raise Unavailable("not now")
+            return Registered(lease=30 * SECOND, heartbeat=10 * SECOND)
+
+        engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None, register=register)))
+        worker = new_worker(engine, clock)
+        for known in (True, False, False, True):
+            heartbeat, at = worker.heartbeat()
+            worker.renewed(heartbeat, at, HeartbeatAnswer(known=known))
+            await asyncio.sleep(1)
+        assert registered == [worker.worker_id] * 2
+
+    run(main)
+
+
 def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
     async def main() -> None:
         clock = SystemClock()
-        engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None)))
-        registry: Any = SimpleNamespace(workflow_types=lambda: ())
-        ids = RandomIds(clock.now)
-        worker = Worker(engine, registry, namespace="default", clock=clock, ids=ids, settings=WorkerSettings())
-        worker.loop = asyncio.get_running_loop()
+        worker = new_worker(cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None))), clock)
         hurried: list[Span] = []
         worker._heart = cast("Heart", SimpleNamespace(hurry=lambda: hurried.append(worker.heartbeat_interval())))
         for number, lease in enumerate((30, 3, 3, 30)):
@@ -120,6 +177,14 @@ def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
         assert hurried == [1 * SECOND]
 
     run(main)
+
+
+def new_worker(engine: Engine, clock: SystemClock) -> Worker:
+    registry: Any = SimpleNamespace(workflow_types=lambda: ())
+    ids = RandomIds(clock.now)
+    worker = Worker(engine, registry, namespace="default", clock=clock, ids=ids, settings=WorkerSettings())
+    worker.loop = asyncio.get_running_loop()
+    return worker
 
 
 def new_claim(run_id: str, lease: Span) -> Claim:

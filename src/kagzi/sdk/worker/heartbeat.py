@@ -72,6 +72,7 @@ class Pace:
 async def beat(engine: Engine, held: Held, pace: Pace) -> None:
     """Send heartbeats until told to stop. After a failure the next one comes soon: a lease does not wait."""
     failures = 0
+    log = logging.LoggerAdapter(logger, {"worker_id": held.worker_id})
 
     def pause() -> float:
         seconds = held.heartbeat_interval() / SECOND
@@ -82,11 +83,11 @@ async def beat(engine: Engine, held: Held, pace: Pace) -> None:
         if pace.stopped:
             return
         interval = held.heartbeat_interval() / SECOND
-        heartbeat, at = held.heartbeat()
-        log = logging.LoggerAdapter(logger, {"worker_id": heartbeat.worker_id})
         try:
+            heartbeat, at = held.heartbeat()
             async with asyncio.timeout(interval * 2):
                 answer = await engine.workers.heartbeat(heartbeat)
+            held.renewed(heartbeat, at, answer)
         except (KagziError, TimeoutError) as error:
             failures += 1
             if failures in (1, 10, 100):
@@ -96,13 +97,13 @@ async def beat(engine: Engine, held: Held, pace: Pace) -> None:
             held.not_renewed(error)
             continue
         except Exception:
+            # Nobody else renews the leases: whatever it was, heartbeats go on.
             failures += 1
             log.exception("heartbeat failed")
             continue
         if failures:
             log.info("heartbeats work again after %d failures", failures)
         failures = 0
-        held.renewed(heartbeat, at, answer)
 
 
 class HeartbeatThread:
