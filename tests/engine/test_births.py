@@ -122,6 +122,7 @@ def test_only_what_the_worker_offers_and_may_start_now_is_born() -> None:
             ):
                 started = await engine.workflows.start(new_start(engine, **fields))
                 assert started.status is RunStatus.PENDING
+                await asyncio.sleep(0.5)  # the poll has looked because of it, and offers its slots again
             started = await engine.workflows.start(new_start(engine, version="2"))
             assert started.status is RunStatus.RUNNING
             assert [claim.run_id for claim in (await task).claims] == [started.run_id]

@@ -383,6 +383,8 @@ def test_bad_chunks_are_refused() -> None:
             with pytest.raises(PayloadTooLarge, match="output of run"):
                 await engine.workers.commit(chunk(claim, complete(b"x" * 101)))
             assert not calls
+            steps = [completed_step(seq, output=b"x" * size) for seq, size in enumerate((99, 100), 1)]
+            await engine.workers.commit(chunk(claim, *steps, complete(b"x" * 100)))
 
     run(main)
 

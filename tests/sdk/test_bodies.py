@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.retry import Retry
 from kagzi.sdk.replay.execution import StepCall
 from kagzi.sdk.signature import signature_of
@@ -41,6 +43,14 @@ class Told:
     def step_raised(self, call: StepCall, error: BaseException) -> None:
         self._hear("raised", str(error))
 
+    gone = False
+
+    def lease_holds(self) -> bool:
+        return True
+
+    def show(self, call: StepCall) -> None:
+        call.shown = True
+
     def body_ended(self, call: StepCall) -> None:
         self._hear("ended", None)
 
@@ -49,14 +59,14 @@ class Told:
         self.heard.append((what, value))
 
 
-def call_of(fn: Callable[..., Any]) -> StepCall:
+def call_of(fn: Callable[..., Any], timeout: Span | None = None) -> StepCall:
     return StepCall(
         step_id=fn.__name__,
         name=fn.__name__,
         fn=fn,
         codec=signature_of(fn),
         policy=Retry(),
-        timeout=None,
+        timeout=timeout,
         args=(),
         kwargs={},
         input=b"[]",
@@ -148,3 +158,42 @@ async def test_a_body_that_was_given_up_does_not_speak_for_the_next_attempt(bodi
     await turns()
     assert told.heard == [("ended", None), ("returned", 1)]
     bodies.close()
+
+
+async def test_the_timeout_of_a_def_step_begins_when_a_thread_has_taken_it() -> None:
+    now: Span = 0
+    bodies = Bodies(monotonic=lambda: now, threads=1)
+    began = [threading.Event(), threading.Event()]
+    doors = [threading.Event(), threading.Event()]
+    numbers = iter(range(2))
+
+    def slow() -> int:
+        number = next(numbers)
+        began[number].set()
+        doors[number].wait(30)
+        return number
+
+    told = Told()
+    calls = [call_of(slow), call_of(slow, timeout=2 * SECOND)]
+    try:
+        for call in calls:
+            bodies.start(cast("Attempt", told), call, now)
+        await asyncio.to_thread(began[0].wait, 30)
+        now = 10 * SECOND
+        bodies._sweep()
+        assert (calls[0].shown, calls[1].shown, told.heard) == (True, False, [])
+        doors[0].set()
+        await asyncio.to_thread(began[1].wait, 30)
+        now += 2 * SECOND - 1
+        bodies._sweep()
+        assert calls[1].shown
+        assert calls[1].started_at == 10 * SECOND
+        assert told.heard == [("returned", 0)]
+        now += 1
+        told.loop.call_soon(bodies._sweep)
+        await turns()
+        assert told.heard == [("returned", 0), ("raised", "step slow ran longer than its timeout of 2 s")]
+    finally:
+        for door in doors:
+            door.set()
+        bodies.close()

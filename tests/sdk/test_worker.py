@@ -23,16 +23,16 @@ from kagzi.testing import run_virtually
 IDS = RandomIds(lambda: 0)
 
 
-def a_start(workflow: str) -> StartRun:
+def a_start(workflow: str, *, version: str = "1", delay: Span = SECOND) -> StartRun:
     """A run that is due in a second, so that it is claimed together with the others."""
     return StartRun(
         namespace="default",
         run_id=IDS.run_id(),
         workflow_type=workflow,
         task_queue="default",
-        version="1",
+        version=version,
         input=b"[]",
-        delay=SECOND,
+        delay=delay,
     )
 
 
@@ -195,3 +195,48 @@ def test_a_step_whose_id_cannot_be_stored_is_refused_before_its_body_runs() -> N
         assert len(bodies) == 1
 
     run_virtually(app, main)
+
+
+def test_a_run_of_another_version_is_left_to_others() -> None:
+    app, _ = charging([])
+
+    async def main() -> None:
+        started = []
+        for version in ("2", "1"):
+            await asyncio.sleep(1)  # the worker has looked for work, and is free to take what is started
+            started.append(await app.engine.workflows.start(a_start("order", version=version, delay=0)))
+        assert [each.status for each in started] == [RunStatus.PENDING, RunStatus.RUNNING]
+        await app.engine.workflows.wait("default", started[1].run_id, 60 * SECOND)
+        assert (await app.engine.workflows.get("default", started[0].run_id)).executions == 0
+
+    run_virtually(app, main)
+
+
+async def test_results_of_exactly_the_limit_are_stored_and_one_byte_more_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limit, quotes = 1000, 2
+    monkeypatch.setenv("KAGZI_PAYLOAD_MAX_SIZE_BYTES", str(limit))
+    monkeypatch.setenv("KAGZI_PAYLOAD_WARN_THRESHOLD_BYTES", str(limit))
+    app = Kagzi("memory://")
+
+    @app.step
+    async def make(size: int) -> str:
+        return "x" * (size - quotes)
+
+    @app.workflow(retry=Retry.none)
+    async def by_step(size: int) -> int:
+        return len(await make(size)) + quotes
+
+    @app.workflow(retry=Retry.none)
+    async def by_run(size: int) -> str:
+        return "x" * (size - quotes)
+
+    async with app, app.worker():
+        for size in (limit - 1, limit):
+            assert await by_step.run(size) == size
+            assert len(await by_run.run(size)) == size - quotes
+        with pytest.raises(WorkflowFailed, match="step make returned 1,001 bytes; at most 1,000 are stored"):
+            await by_step.run(limit + 1)
+        with pytest.raises(WorkflowFailed, match="the result of by_run is 1,001 bytes; at most 1,000 are stored"):
+            await by_run.run(limit + 1)

@@ -155,6 +155,19 @@ class TestRuns:
 
         assert (run.input, run.output) == (data, data[::-1])
 
+    async def test_payloads_of_a_batch_come_back_whatever_their_size(self, bench: Bench) -> None:
+        starts = [bench.start_run(input=(EVERY_BYTE * 5)[:size]) for size in (0, 1023, 1024, 1025, 1024)]
+        await bench.store.apply(starts, LEASE)
+        claims = {claim.run_id: claim for claim in await bench.claims()}
+        ends = [bench.chunk(claims[start.run_id], CompleteRun(output=start.input[::-1])) for start in starts]
+
+        assert list(await bench.store.apply(ends, LEASE)) == [ChunkAnswer.DONE] * len(ends)
+
+        for start in starts:
+            run = await bench.run(start.run_id)
+            assert (run.input, run.output) == (start.input, start.input[::-1])
+            assert claims[start.run_id].input == start.input
+
     async def test_a_payload_of_two_mebibytes_is_stored(self, bench: Bench) -> None:
         data = EVERY_BYTE * 8192
         claim = await bench.started_claim(input=data, external_id="big")
