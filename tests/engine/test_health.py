@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kagzi import Kagzi
 from kagzi.connect import connect
 from kagzi.core.health import Health, HealthStatus, worst
-from kagzi.core.instant import SECOND
+from kagzi.core.instant import SECOND, Span
 from kagzi.engine import health
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
@@ -91,7 +91,7 @@ async def test_an_app_that_is_well() -> None:
 class Broken(SqliteStore):
     error: Exception | None = None
 
-    async def survey(self) -> Survey:
+    async def survey(self, stale: Span) -> Survey:
         if self.error is not None:
             raise self.error
         await asyncio.sleep(3600)
