@@ -62,12 +62,12 @@ def names_its_options(function: F) -> F:
 def _refuse(what: str, given: str, options: list[str]) -> NoReturn:
     meant = _meant(given, options)
     if meant is not None:
-        advice = f"did you mean {meant}? "
+        advice = f"; did you mean {meant}?"
     elif given in _NOT_YET:
-        advice = 'docs/not-yet.md, "What Kagzi does not do (yet)", says what to do instead. '
+        advice = '; docs/not-yet.md, "What Kagzi does not do (yet)", says what to do instead.'
     else:
-        advice = ""
-    raise TypeError(f"{what}() has no option {given!r}; {advice}There are: {', '.join(options)}") from None
+        advice = "."
+    raise TypeError(f"{what}() has no option {given!r}{advice} There are: {', '.join(options)}") from None
 
 
 def _meant(given: str, options: list[str]) -> str | None:
