@@ -105,6 +105,19 @@ CREATE TABLE kagzi.secrets (
     CONSTRAINT secrets_pkey PRIMARY KEY (name)
 );
 
+CREATE TABLE kagzi.signals (
+    run_id uuid NOT NULL,
+    sent_at bigint NOT NULL,
+    seq integer NOT NULL,
+    taken_seq integer,
+    namespace text NOT NULL,
+    key text NOT NULL,
+    name text NOT NULL,
+    value bytea NOT NULL,
+    CONSTRAINT signals_pkey PRIMARY KEY (namespace, run_id, key)
+);
+CREATE INDEX signals_untaken ON kagzi.signals USING btree (namespace, run_id, name, seq) WHERE (taken_seq IS NULL);
+
 CREATE TABLE kagzi.step_runs (
     run_id uuid NOT NULL,
     started_at bigint NOT NULL,
@@ -124,7 +137,7 @@ CREATE TABLE kagzi.step_runs (
     error bytea,
     child_run_id uuid,
     CONSTRAINT step_runs_pkey PRIMARY KEY (namespace, run_id, step_id, attempt),
-    CONSTRAINT step_runs_kind CHECK (kind = ANY (ARRAY['FUNCTION'::text, 'SLEEP'::text, 'CHILD_WORKFLOW'::text, 'SIGNAL'::text])),
+    CONSTRAINT step_runs_kind CHECK (kind = ANY (ARRAY['FUNCTION'::text, 'SLEEP'::text, 'CHILD_WORKFLOW'::text, 'SIGNAL'::text, 'CANCEL'::text])) NOT VALID,
     CONSTRAINT step_runs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX step_runs_timeout ON kagzi.step_runs USING btree (timeout_at) WHERE (status = 'RUNNING'::text);
@@ -213,6 +226,7 @@ CREATE TABLE kagzi.workflow_runs (
     cancel_deadline bigint,
     origin_run_id uuid,
     trace_context text,
+    waiting_for text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (

@@ -47,6 +47,19 @@ CREATE TABLE secrets (
     value BLOB NOT NULL
 ) STRICT;
 
+CREATE TABLE signals (
+    run_id    TEXT NOT NULL,
+    sent_at   INTEGER NOT NULL,
+    seq       INTEGER NOT NULL,          -- the run's inbox_seq with it: the order of arrival
+    taken_seq INTEGER,                   -- completed_seq of the event that took it
+    namespace TEXT NOT NULL,
+    key       TEXT NOT NULL,             -- makes a repeat harmless
+    name      TEXT NOT NULL,
+    value     BLOB NOT NULL,
+    PRIMARY KEY (namespace, run_id, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX signals_untaken ON signals (namespace, run_id, name, seq) WHERE taken_seq IS NULL;
+
 CREATE TABLE "step_runs" (
     run_id        TEXT NOT NULL,
     started_at    INTEGER NOT NULL,
@@ -67,7 +80,7 @@ CREATE TABLE "step_runs" (
     child_run_id  TEXT,
     PRIMARY KEY (namespace, run_id, step_id, attempt),
     CONSTRAINT step_runs_kind CHECK
-        (kind = 'FUNCTION' OR kind = 'SLEEP' OR kind = 'CHILD_WORKFLOW' OR kind = 'SIGNAL'),
+        (kind = 'FUNCTION' OR kind = 'SLEEP' OR kind = 'CHILD_WORKFLOW' OR kind = 'SIGNAL' OR kind = 'CANCEL'),
     CONSTRAINT step_runs_status CHECK
         (status = 'COMPLETED' OR status = 'RUNNING' OR status = 'FAILED' OR status = 'CANCELLED')
 ) STRICT, WITHOUT ROWID;
@@ -149,7 +162,7 @@ CREATE TABLE workflow_runs (
     cron_expr        TEXT,
     timezone         TEXT,
     next_fire_at     INTEGER,
-    max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT,
+    max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
