@@ -155,8 +155,7 @@ def test_a_worker_taken_for_dead_registers_again_until_it_is_known() -> None:
                 raise Unavailable("not now")
             return Registered(lease=30 * SECOND, heartbeat=10 * SECOND)
 
-        engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None, register=register)))
-        worker = new_worker(engine, clock)
+        worker = new_worker(clock, register=register)
         for known in (True, False, False, True):
             heartbeat, at = worker.heartbeat()
             worker.renewed(heartbeat, at, HeartbeatAnswer(known=known))
@@ -169,7 +168,7 @@ def test_a_worker_taken_for_dead_registers_again_until_it_is_known() -> None:
 def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
     async def main() -> None:
         clock = SystemClock()
-        worker = new_worker(cast("Engine", SimpleNamespace(workers=SimpleNamespace(commit=None))), clock)
+        worker = new_worker(clock)
         hurried: list[Span] = []
         worker._heart = cast("Heart", SimpleNamespace(hurry=lambda: hurried.append(worker.heartbeat_interval())))
         for number, lease in enumerate((30, 3, 3, 30)):
@@ -179,7 +178,9 @@ def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
     run(main)
 
 
-def new_worker(engine: Engine, clock: SystemClock) -> Worker:
+def new_worker(clock: SystemClock, **calls: Any) -> Worker:
+    """A worker whose engine answers these calls."""
+    engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(**{"commit": None, "read_inbox": None} | calls)))
     registry: Any = SimpleNamespace(workflow_types=lambda: ())
     ids = RandomIds(clock.now)
     worker = Worker(engine, registry, namespace="default", clock=clock, ids=ids, settings=WorkerSettings())
