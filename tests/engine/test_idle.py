@@ -177,7 +177,7 @@ def test_announcements_to_other_processes_are_coalesced() -> None:
     async def main() -> None:
         announced: list[tuple[float, Any, Any]] = []
 
-        async def announce(work: Any, finished: Any) -> None:
+        async def announce(work: Any, finished: Any, news: Any) -> None:
             announced.append((asyncio.get_running_loop().time(), work, finished))
 
         engine = new_engine()
@@ -204,7 +204,7 @@ def test_announcements_to_other_processes_are_coalesced() -> None:
 
 def test_an_announcement_that_fails_is_only_a_hint_lost() -> None:
     async def main() -> None:
-        async def announce(work: Any, finished: Any) -> None:
+        async def announce(work: Any, finished: Any, news: Any) -> None:
             raise Unavailable("down")
 
         engine = new_engine()

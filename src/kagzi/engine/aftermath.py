@@ -32,6 +32,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import AttachedWorker, Claim, RunNews
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.adopters import Adopters, WorkerKey
+from kagzi.engine.announcements import Announcements
 from kagzi.engine.database_clock import DatabaseClock
 from kagzi.engine.events import Events
 from kagzi.engine.known_runs import DrivenRun, KnownRuns, StartedRun
@@ -56,6 +57,7 @@ class Aftermath:
         events: Events,
         clock: DatabaseClock,
         news: News,
+        announcements: Announcements,
         look_soon: Callable[[float], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -66,6 +68,7 @@ class Aftermath:
         self._events = events
         self._clock = clock
         self._news = news
+        self._announcements = announcements
         self._look_soon = look_soon
 
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
@@ -256,10 +259,23 @@ class Aftermath:
             self._events.progressed(namespace, answer.run_id)
 
     def _tell_worker(self, namespace: str, news: RunNews) -> None:
-        """Tells the worker that holds this run of the news, if it asks this process for it."""
+        """Tells the worker that holds this run, or the process it polls."""
         driven = self._known.driven(news.run_id)
-        if driven is not None and driven.claim.namespace == namespace:
+        if driven is None:
+            self._announcements.add_news((namespace, news.run_id))
+        elif driven.claim.namespace == namespace:
             self._news.tell((namespace, driven.worker_id), news)
+
+    def heard_news(self, namespace: str, run_id: str) -> None:
+        """Another process says that something has arrived for a run. Its worker looks, if it is driven through here."""
+        driven = self._known.driven(run_id)
+        if driven is None or driven.claim.namespace != namespace:
+            return
+        worker = self._worker_of(run_id)
+        if worker is not None:
+            worker.hear_news(run_id, 0)
+        else:
+            self._news.tell((namespace, driven.worker_id), RunNews(run_id, 0))
 
     def _worker_of(self, run_id: str) -> AttachedWorker | None:
         driven = self._known.driven(run_id)

@@ -1,4 +1,4 @@
-"""Announcements to other processes: queues with new work, and runs that ended.
+"""Announcements to other processes: queues with new work, runs that ended, and news for runs they drive.
 
 They go out at once, and then at most one round trip every few milliseconds. They are hints: others look once a second
 anyway.
@@ -16,8 +16,8 @@ from kagzi.store.protocol import Queue
 
 log = logging.getLogger("kagzi.engine")
 
-Announce = Callable[[Sequence[Queue], Sequence[tuple[str, str]]], Awaitable[None]]
 RunKey = tuple[str, str]  # (namespace, run id)
+Announce = Callable[[Sequence[Queue], Sequence[RunKey], Sequence[RunKey]], Awaitable[None]]
 
 _MOST_ANNOUNCED: Final = 10_000
 # Ends that somebody here has waited for are no news to most, so they are told together, and at most so many.
@@ -32,6 +32,7 @@ class Announcements:
         self._loop = asyncio.get_running_loop()
         self._work: dict[Queue, None] = {}
         self._finished: dict[RunKey, None] = {}
+        self._news: dict[RunKey, None] = {}
         self._awaited: list[RunKey] = []
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -45,6 +46,13 @@ class Announcements:
     def add_finished(self, run: RunKey) -> None:
         if len(self._finished) < _MOST_ANNOUNCED:
             self._finished[run] = None
+        if self._task is None:
+            self._start()
+
+    def add_news(self, run: RunKey) -> None:
+        """Announces that something has arrived for a run that another process drives."""
+        if len(self._news) < _MOST_ANNOUNCED:
+            self._news[run] = None
         if self._task is None:
             self._start()
 
@@ -76,13 +84,14 @@ class Announcements:
 
     async def _send(self) -> None:
         try:
-            while self._work or self._finished:
-                work, finished = list(self._work), list(self._finished)
+            while self._work or self._finished or self._news:
+                work, finished, news = list(self._work), list(self._finished), list(self._news)
                 self._work.clear()
                 self._finished.clear()
+                self._news.clear()
                 pause = self._every
                 try:
-                    await self._announce(work, finished)
+                    await self._announce(work, finished, news)
                 except Exception as error:
                     log.debug("announcing failed: %s", error)
                     pause = 1.0

@@ -228,7 +228,15 @@ class _Parts:
         self._counting = Counting(metrics, known, self.clock.now)
         self._news = News()
         self._aftermath = Aftermath(
-            known, adopters, self.wakeups, self.results, self.events, self.clock, self._news, agenda.look_soon
+            known,
+            adopters,
+            self.wakeups,
+            self.results,
+            self.events,
+            self.clock,
+            self._news,
+            self._announcements,
+            agenda.look_soon,
         )
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
@@ -323,7 +331,9 @@ class _Parts:
             self._supervisor.stop("listen")
 
     async def _hear(self) -> None:
-        await self._store.listen(self._heard_work, self._heard_finished, self._heard_anything)
+        await self._store.listen(
+            self._heard_work, self._heard_finished, self._heard_anything, self._aftermath.heard_news
+        )
         # A store may also just subscribe and return; it is unsubscribed when it is closed.
         await asyncio.get_running_loop().create_future()
 

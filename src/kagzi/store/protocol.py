@@ -345,11 +345,18 @@ class Store(Protocol):
     # Wake-ups across processes. Hints only: everything works, more slowly, without them.
 
     async def listen(
-        self, on_work: Callable[[Queue], None], on_finished: Callable[[str, str], None], on_unknown: Callable[[], None]
+        self,
+        on_work: Callable[[Queue], None],
+        on_finished: Callable[[str, str], None],
+        on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,
     ) -> None:
-        """Hear from other processes until the store is closed. `on_unknown` means: anything may have changed."""
+        """Hear from other processes until the store is closed. `on_unknown` means: anything may have changed;
+        `on_news`: something has arrived for a run that is being driven."""
         ...
 
-    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+    async def announce(
+        self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Tell other processes, outside any transaction that writes data."""
         ...

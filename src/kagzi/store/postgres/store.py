@@ -408,6 +408,7 @@ class PostgresStore:
         on_work: Callable[[Queue], None],
         on_finished: Callable[[str, str], None],
         on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,
     ) -> None:
         listener = Listener(
             self._hearing,
@@ -416,6 +417,7 @@ class PostgresStore:
             on_work,
             on_finished,
             on_unknown,
+            on_news,
         )
         task = asyncio.ensure_future(listener.listen())
         self._listeners.add(task)
@@ -428,8 +430,10 @@ class PostgresStore:
         finally:
             self._listeners.discard(task)
 
-    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
-        await self._announcer.announce(work, finished)
+    async def announce(
+        self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        await self._announcer.announce(work, finished, news)
 
 
 def _nothing() -> None:

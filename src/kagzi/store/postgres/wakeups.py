@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WORK = "kagzi_work"
 DONE = "kagzi_done"
+NEWS = "kagzi_news"
 _EVERYTHING = "*"
 _PAYLOAD_BYTES = 7900  # the server takes fewer than 8000
 _PAYLOADS = 8  # beyond that "anything may have finished" is cheaper to hear
@@ -51,9 +52,12 @@ class Announcer:
     def server_pid(self) -> int:
         return self._line.server_pid
 
-    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+    async def announce(
+        self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
+    ) -> None:
         notes = [(WORK, payload) for payload in payloads(work)]
         notes += [(DONE, payload) for payload in payloads(finished)]
+        notes += [(NEWS, payload) for payload in payloads(news)]
         if not notes:
             return
         channels, texts = [channel for channel, _ in notes], [text for _, text in notes]
@@ -74,6 +78,7 @@ class Listener:
         on_work: Callable[[Queue], None],
         on_finished: Callable[[str, str], None],
         on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,
     ) -> None:
         self._connector = connector
         self._chance = chance
@@ -81,6 +86,7 @@ class Listener:
         self._on_work = on_work
         self._on_finished = on_finished
         self._on_unknown = on_unknown
+        self._on_news = on_news
 
     async def listen(self) -> None:
         failures = 0
@@ -117,6 +123,7 @@ class Listener:
         try:
             await connection.add_listener(WORK, self._on_note)
             await connection.add_listener(DONE, self._on_note)
+            await connection.add_listener(NEWS, self._on_note)
             self._on_unknown()
             while not connection.is_closed() and loop.time() < good_until:
                 try:
@@ -145,6 +152,9 @@ class Listener:
         for first, second in pairs:
             if channel == WORK:
                 self._on_work((first, second))
+            elif channel == NEWS:
+                if self._on_news is not None:
+                    self._on_news(first, second)
             else:
                 self._on_finished(first, second)
 

@@ -343,6 +343,7 @@ class SqliteStore:
         on_work: Callable[[Queue], None],  # noqa: ARG002
         on_finished: Callable[[str, str], None],  # noqa: ARG002
         on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,  # noqa: ARG002
     ) -> None:
         # SQLite says that another process has written, not what.
         stop = self._database.watch(on_unknown)
@@ -354,5 +355,7 @@ class SqliteStore:
             self._listening.remove(closed)
             stop()
 
-    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+    async def announce(
+        self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """Nothing to do: the commit itself is what other processes notice."""

@@ -392,10 +392,16 @@ class StorePort:
         on_work: Callable[[Queue], None],
         on_finished: Callable[[str, str], None],
         on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,  # noqa: ARG002 (heartbeats tell the same)
     ) -> None:
         self._network.listen(self._process, on_work, on_finished, on_unknown)
 
-    async def announce(self, work: Sequence[Queue], finished: Sequence[tuple[str, str]]) -> None:
+    async def announce(
+        self,
+        work: Sequence[Queue],
+        finished: Sequence[tuple[str, str]],
+        news: Sequence[tuple[str, str]] = (),  # noqa: ARG002
+    ) -> None:
         self._network.announce(self._process, work, finished)
 
 
