@@ -74,7 +74,7 @@ def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
     assert (drained.code, drained.json["status"]) == (0, "DRAINING"), drained
     assert "told with its next heartbeat" in drained.err
     said = read_until(process, "asks worker")
-    assert "1 runs in hand" in said
+    assert "1 run in hand" in said
     assert process.poll() is None  # its step is running
     # What comes now is for others.
     other, _ = worker_of(home)

@@ -197,6 +197,24 @@ def test_a_step_whose_id_cannot_be_stored_is_refused_before_its_body_runs() -> N
     run_virtually(app, main)
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_a_run_is_tried_as_often_as_its_policy_says(attempts: int) -> None:
+    app = Kagzi("memory://")
+    tries: list[int] = []
+
+    @app.workflow(retry=Retry.fixed("1s", attempts=attempts, jitter=0))
+    async def order() -> None:
+        tries.append(1)
+        raise ValueError("no")
+
+    async def main() -> None:
+        with pytest.raises(WorkflowFailed):
+            await order.run()
+
+    run_virtually(app, main)
+    assert len(tries) == attempts
+
+
 def test_a_run_of_another_version_is_left_to_others() -> None:
     app, _ = charging([])
 

@@ -223,7 +223,10 @@ class Worker:
             cut_short = f"; {self.shortcut} hands {them} back" if self.shortcut else ""
             self._log.warning("worker %s drains: %s; up to %s%s", self.worker_id, still, format_span(grace), cut_short)
         elif self._held:
-            self._log.info("worker %s drains: %d runs in hand", self.worker_id, len(self._held))
+            self._log.info("worker %s drains: %s in hand", self.worker_id, self._runs_held())
+
+    def _runs_held(self) -> str:
+        return "1 run" if len(self._held) == 1 else f"{len(self._held)} runs"
 
     async def _say(self, words: Callable[[str], Awaitable[None]], seconds: float) -> None:
         """What the engine had better know, and can do without."""
@@ -636,7 +639,7 @@ class Worker:
             self._log.warning("the engine took worker %s for dead; registering again", self.worker_id)
             self._registering = self.loop.create_task(self._register_again())
         if answer.drain and not self.draining:
-            self._log.info("an operator asks worker %s to drain: %d runs in hand", self.worker_id, len(self._held))
+            self._log.info("an operator asks worker %s to drain: %s in hand", self.worker_id, self._runs_held())
             self._leave_off()
             self._each_held(Attempt.drain)
 
