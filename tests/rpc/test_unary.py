@@ -376,6 +376,7 @@ async def test_what_does_not_exist(client: Client) -> None:
         (client.begin(f"{run_id}.{unknown}", "a"), PRECONDITION),
         (client.begin(task.run_id, ""), grpc.StatusCode.INVALID_ARGUMENT),
         (client.begin(task.run_id, "a", kind=99), grpc.StatusCode.INVALID_ARGUMENT),
+        (client.begin(task.run_id, "a", kind=worker_pb2.STEP_KIND_CANCEL), grpc.StatusCode.INVALID_ARGUMENT),
         (client.complete(task.run_id, "nonsense", b"1"), grpc.StatusCode.NOT_FOUND),
         (client.complete(task.run_id, f"{run_id}.1..never", b"1"), grpc.StatusCode.NOT_FOUND),
         (client.fail(task.run_id, f"{unknown}.1..a", message="x"), grpc.StatusCode.NOT_FOUND),

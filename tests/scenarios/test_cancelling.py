@@ -171,7 +171,7 @@ def test_a_running_step_is_cancelled_and_the_workflow_cleans_up(stage: Stage) ->
             "@cancel": StepStatus.COMPLETED,
             "refund": StepStatus.COMPLETED,
         }
-        assert (steps["@cancel"].kind, steps["@cancel"].completed_seq) == (StepKind.SIGNAL, 1)
+        assert (steps["@cancel"].kind, steps["@cancel"].completed_seq) == (StepKind.CANCEL, 1)
         assert (await run.status()) is CANCELLED
 
     shop.run(scenario)
@@ -431,7 +431,7 @@ def test_cleaning_up_may_sleep_and_retry(stage: Stage) -> None:
         events = [(step.step_id, step.attempt, step.kind) for step in await run.steps() if step.completed_seq]
         assert events == [
             ("@cancel", 1, StepKind.SLEEP),
-            ("@cancel", 2, StepKind.SIGNAL),
+            ("@cancel", 2, StepKind.CANCEL),
             ("@cancel#2", 1, StepKind.SLEEP),
             ("release", 3, StepKind.FUNCTION),
         ]

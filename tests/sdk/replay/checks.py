@@ -7,7 +7,7 @@ import hashlib
 import random
 from typing import Any
 
-from kagzi.core.step import CANCEL, StepKind
+from kagzi.core.step import StepKind
 from tests.sdk.replay.host import Host, ObservedExecution, Rows, demand, describe, store
 from tests.sdk.replay.programs import Node, random_program, run
 
@@ -108,7 +108,7 @@ def check_point(program: Node, point: Point) -> None:
 
 
 def check_final_history(program: Node, host: Host, outcome: Any, trace: list[Any]) -> None:
-    told = [row for row in host.rows.values() if row.kind is StepKind.SIGNAL and row.step_id == CANCEL]
+    told = [row for row in host.rows.values() if row.kind is StepKind.CANCEL]
     demand(len(told) <= 1, f"the run was told {len(told)} times that it is cancelled")
     again = Host(lambda: run(program), rows=dict(host.rows), now=host.clock + 10**9)
     execution = again.begin()

@@ -385,7 +385,7 @@ def cancellations_are_replayed_last(patch: Patch) -> None:
     begin = Execution.begin
 
     def last(self: Execution, *args: Any, **kwargs: Any) -> None:
-        told = [event for event in self._events if event.kind is StepKind.SIGNAL]
+        told = [event for event in self._events if event.kind is StepKind.CANCEL]
         for event in told:
             self._events.remove(event)
             self._events.append(event)

@@ -83,7 +83,7 @@ def test_many_cancelled_programs() -> None:
     seen: Counter[str] = Counter()
     for seed in range(150):
         outcome, _trace, rows = checks.check_cancelled(seed)
-        told = next((row.completed_seq for row in rows if row.kind is StepKind.SIGNAL), None)
+        told = next((row.completed_seq for row in rows if row.kind is StepKind.CANCEL), None)
         seen[f"{outcome[0]} {'told' if told else 'untold'}"] += 1
         if told and any(row.completed_seq > told for row in rows if row.completed_seq):
             seen["events after it was told"] += 1

@@ -79,7 +79,7 @@ class UnaryCalls:
     async def BeginStep(self, request: pb.BeginStepRequest, call: Call) -> pb.BeginStepResponse:  # noqa: ARG002
         name = check_name(request.step_name, "step_name")
         kind = kind_of(request.kind or pb.STEP_KIND_FUNCTION)
-        if kind is StepKind.SIGNAL:
+        if kind in (StepKind.SIGNAL, StepKind.CANCEL):
             raise InvalidRequest("kind must be FUNCTION, SLEEP or CHILD_WORKFLOW")
         input = payload_to_bytes(request.input) if request.HasField("input") else None
         async with self._lock(request.run_id):

@@ -727,7 +727,7 @@ class Execution:
     def tell_late(self) -> None:
         """The workflow function has returned, and before that was stored somebody was promised that it will be told to
         end. Records that it is, for the next execution."""
-        self._submit(replace(self._marked(CANCEL, StepKind.SIGNAL, self._next_event()), output=LATE))
+        self._submit(replace(self._marked(CANCEL, StepKind.CANCEL, self._next_event()), output=LATE))
         self.cancel_recorded = True
 
     def _tell_cancelled(self) -> None:

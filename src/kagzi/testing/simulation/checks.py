@@ -47,7 +47,7 @@ from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
-from kagzi.core.step import CANCEL, StepKind, StepStatus, step_name
+from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.simulation.workload import ATTEMPTS
 
@@ -214,7 +214,7 @@ class Checker:
         run.last_seq = len(events)
         if [step.completed_seq for step in events] != list(range(1, len(events) + 1)):
             raise self._wrong(run.run_id, f"has the events {[step.completed_seq for step in events]}")
-        if sum(step.kind is StepKind.SIGNAL and step.step_id == CANCEL for step in events) > 1:
+        if sum(step.kind is StepKind.CANCEL for step in events) > 1:
             raise self._wrong(run.run_id, "was told more than once that it is cancelled")
         at = run.started_at or 0
         for step in events:
@@ -612,7 +612,7 @@ def _of_poll(token: str | None, poll: Poll) -> bool:
 
 
 def _was_told(run: RunRow) -> bool:
-    return any(step.kind is StepKind.SIGNAL and step.step_id == CANCEL for step in run.events.values())
+    return any(step.kind is StepKind.CANCEL for step in run.events.values())
 
 
 def _step(row: tuple[Any, ...]) -> StepRow:
