@@ -6,7 +6,7 @@ import pytest
 
 from kagzi import Kagzi
 from kagzi.core.instant import SECOND
-from kagzi.sdk import handle
+from kagzi.sdk import unserved
 
 
 def make_app(url: str, version: str) -> Kagzi:
@@ -21,7 +21,7 @@ def make_app(url: str, version: str) -> Kagzi:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "PATIENCE", SECOND // 50)
+    monkeypatch.setattr(unserved, "PATIENCE", SECOND // 50)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -27,7 +27,7 @@ from kagzi.sdk.records import (
     step_record,
 )
 from kagzi.sdk.signal_values import check_key, encode_signal
-from kagzi.sdk.unserved import PATIENCE, Unserved
+from kagzi.sdk.unserved import Unserved
 
 R = TypeVar("R", covariant=True)
 
@@ -190,19 +190,20 @@ class Handle(Generic[R]):
         if self._end is not None:
             return self._end
         delay = 0.05
-        length = PATIENCE
-        while True:
-            try:
-                run = await self._engine().workflows.wait(self.namespace, self.id, length)
-            except Unavailable:
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 2.0)
-                continue
-            delay = 0.05
-            if run.status.finished:
-                return run
-            await self._unserved.look(run)
-            length = _WAIT
+        self._unserved.add(self)
+        try:
+            while True:
+                try:
+                    run = await self._engine().workflows.wait(self.namespace, self.id, _WAIT)
+                except Unavailable:
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, 2.0)
+                    continue
+                delay = 0.05
+                if run.status.finished:
+                    return run
+        finally:
+            self._unserved.remove(self)
 
     def _outcome(self, run: Run) -> R:
         if run.status is RunStatus.COMPLETED:

@@ -6,8 +6,11 @@ same from here, as a program that hangs.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from kagzi.api.admin import AdminService, WorkerFilter
 from kagzi.api.engine import Engine
@@ -19,8 +22,9 @@ from kagzi.errors import KagziError
 
 logger = logging.getLogger("kagzi")
 
-# How long a wait lasts before anybody asks: most are over by then, and cost nothing more.
+# How long a wait lasts before anybody asks: most are over by then, and cost nothing but a place in a table.
 PATIENCE: Span = 2 * SECOND
+_MOST_LOOKED_AT = 20  # waits at a time; runs of one kind fare alike
 _LOOK_EVERY: Span = 60 * SECOND
 _PAGE = 100
 
@@ -51,6 +55,13 @@ def _executes(worker: Worker, workflow: str, version: str) -> bool:
     return any(offered.name == workflow and offered.version in (None, version) for offered in worker.types)
 
 
+class Waiting(Protocol):
+    """Somebody who waits for the result of a run."""
+
+    namespace: str
+    id: str
+
+
 class Unserved:
     """Of one app: looks on behalf of all that wait, once a minute for each kind of run, and tells of each kind once."""
 
@@ -58,8 +69,37 @@ class Unserved:
         self._engine = engine
         self._place = place
         self._clock = clock
+        self._waiting: dict[Waiting, Span] = {}  # and since when
+        self._timer: asyncio.TimerHandle | None = None
+        self._looking: set[asyncio.Task[None]] = set()
         self._looked_at: dict[tuple[str, str, str, str], Span] = {}
         self._told: set[tuple[str, str, str, str]] = set()
+
+    def add(self, waiting: Waiting) -> None:
+        self._waiting[waiting] = self._clock.monotonic()
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE / SECOND, self._ring)
+
+    def remove(self, waiting: Waiting) -> None:
+        self._waiting.pop(waiting, None)
+
+    def _ring(self) -> None:
+        """Looks at those that have waited for long, each once."""
+        self._timer = None
+        before = self._clock.monotonic() - PATIENCE
+        late = [waiting for waiting, since in self._waiting.items() if since <= before]
+        for waiting in late:
+            del self._waiting[waiting]
+        for waiting in late[:_MOST_LOOKED_AT]:
+            task = asyncio.get_running_loop().create_task(self._look_at(waiting), name="kagzi-unserved")
+            self._looking.add(task)
+            task.add_done_callback(self._looking.discard)
+        if self._waiting:
+            self._timer = asyncio.get_running_loop().call_later(PATIENCE / SECOND, self._ring)
+
+    async def _look_at(self, waiting: Waiting) -> None:
+        with contextlib.suppress(KagziError):  # it was closed, or does not answer: those who wait hear of that
+            await self.look(await self._engine().workflows.get(waiting.namespace, waiting.id))
 
     async def look(self, run: Run) -> None:
         """Tell of a run that is waited for, if it is due and nobody is there to take it."""

@@ -358,6 +358,10 @@ class Execution:
             self._inbox.receive(signals)
             self._settle()
 
+    @property
+    def awaits_signals(self) -> bool:
+        return bool(self._signal_waits)
+
     def unserved_signals(self) -> tuple[str, ...]:
         """Returns the names of signals that the workflow waits for and that have not arrived here."""
         return self._inbox.unserved_names()
@@ -886,7 +890,7 @@ class Execution:
                 call, failure = self._exhausted.popleft()
                 if self._awaited(call):
                     self._deliver_failure(call, failure)
-            elif (arrived := self._inbox.next()) is not None:
+            elif self._inbox.arrived and (arrived := self._inbox.next()) is not None:
                 self._take(*arrived)
             else:
                 self._pump()

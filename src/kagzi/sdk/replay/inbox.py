@@ -34,7 +34,7 @@ class SignalInbox:
 
     def __init__(self) -> None:
         self._waits: dict[str, deque[SignalWait]] = {}
-        self._arrived: dict[str, deque[Signal]] = {}
+        self.arrived: dict[str, deque[Signal]] = {}
         self._known: set[int] = set()  # numbers of those that have arrived here, taken ones among them
 
     def add_wait(self, wait: SignalWait) -> None:
@@ -52,27 +52,27 @@ class SignalInbox:
         for signal in signals:
             if signal.seq not in self._known:
                 self._known.add(signal.seq)
-                self._arrived.setdefault(signal.name, deque()).append(signal)
+                self.arrived.setdefault(signal.name, deque()).append(signal)
 
     def next(self) -> tuple[SignalWait, Signal] | None:
         """Returns the oldest signal that somebody waits for, and the wait it is for. Nothing is taken yet."""
         found: tuple[SignalWait, Signal] | None = None
-        for name, signals in self._arrived.items():
+        for name, signals in self.arrived.items():
             waits = self._waits.get(name)
             if waits and signals and (found is None or signals[0].seq < found[1].seq):
                 found = (waits[0], signals[0])
         return found
 
     def take(self, wait: SignalWait, signal: Signal) -> None:
-        self._arrived[signal.name].remove(signal)
-        if not self._arrived[signal.name]:
-            del self._arrived[signal.name]
+        self.arrived[signal.name].remove(signal)
+        if not self.arrived[signal.name]:
+            del self.arrived[signal.name]
         self.remove_wait(wait)
 
     def unserved_names(self) -> tuple[str, ...]:
         """Returns the names that more calls wait for than signals have arrived here."""
         return tuple(
-            sorted(name for name, waits in self._waits.items() if len(waits) > len(self._arrived.get(name, ())))
+            sorted(name for name, waits in self._waits.items() if len(waits) > len(self.arrived.get(name, ())))
         )
 
     def waiting_for(self) -> tuple[str, ...]:

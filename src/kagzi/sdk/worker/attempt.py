@@ -220,6 +220,8 @@ class Attempt:
 
     def _reads_news(self, execution: Execution) -> bool:
         """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
+        if not execution.awaits_signals and not self._news.unknown:
+            return False
         return execution.outcome is None and self._news.read(execution.unserved_signals())
 
     def _arrived(self, inbox: Inbox) -> None:

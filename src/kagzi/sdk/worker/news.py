@@ -35,12 +35,12 @@ class News:
         self._arrived = arrived
         self._lost = lost
         self._looked: dict[str, int] = {}  # by name of a signal: up to which number none is left to be read
-        self._unknown = False  # something has arrived, and its number is not known
+        self.unknown = False  # something has arrived, and its number is not known
 
     def hear(self, seq: int) -> bool:
         """Takes note of how far the inbox goes, 0 if that is not known; whether it is news."""
         if seq == 0:
-            self._unknown = True
+            self.unknown = True
             return True
         if seq <= self.seq:
             return False
@@ -52,10 +52,10 @@ class News:
         `arrived` is called when it has ended."""
         if self.reading:
             return True
-        wanted = [name for name in names if self._looked.get(name, 0) < self.seq or self._unknown]
-        if not wanted and not self._unknown:
+        wanted = [name for name in names if self._looked.get(name, 0) < self.seq or self.unknown]
+        if not wanted and not self.unknown:
             return False
-        self.reading, self._unknown = True, False
+        self.reading, self.unknown = True, False
         task = self._worker.loop.create_task(self._read(wanted), name="kagzi-read-inbox")
         task.add_done_callback(lambda done: self._ended(done, wanted))
         return True
