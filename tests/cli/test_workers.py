@@ -22,6 +22,8 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
     shop.environ |= FAST
     if request.param == "grpc":
         shop.environ["KAGZI_URL"] = served(shop)
+    else:
+        shop("migrate")  # commands that only look make no database
     return shop
 
 
