@@ -21,10 +21,10 @@ from kagzi.ids import RandomIds
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from tests.engine.support import run
 from tests.sdk.test_heartbeat import new_claim
-from tests.sdk.test_suspects import NoHeart
+from tests.sdk.test_suspects import NoHeart, NoInbox
 
 
-class Claims:
+class Claims(NoInbox):
     """An engine's worker service that gives runs to polls, and stores nothing until it is told to."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from kagzi import Kagzi
 from kagzi.api.engine import Engine
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteStep, HandBackRun, StartStep
 from kagzi.api.reply import Reply
-from kagzi.api.workers import Poll, Polled, Registered
+from kagzi.api.workers import Inbox, Poll, Polled, Registered, RunNews
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.ids import RandomIds
 from kagzi.sdk.worker.attempt import Attempt
@@ -148,7 +148,18 @@ def test_what_is_gone_already_is_not_tried(bench: Bench) -> None:
     assert gone.handed_back == []
 
 
-class Claims:
+class NoInbox:
+    """The part of an engine's worker service that tells what has arrived for runs: nothing ever does."""
+
+    async def read_inbox(self, *_: object) -> Inbox:
+        return Inbox(inbox_seq=0, cancel_requested=False, signals=())
+
+    async def news(self, *_: object) -> tuple[RunNews, ...]:
+        await asyncio.get_running_loop().create_future()
+        return ()
+
+
+class Claims(NoInbox):
     """An engine's worker service that has two suspects to give, and stores nothing until it is told to."""
 
     def __init__(self) -> None:
