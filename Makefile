@@ -42,9 +42,9 @@ quick: $(DEV) ## Run what answers in about a minute: rules, replay, engine, SQLi
 # Two parts, because what waits wants more processes than there are cores. pytest says 5 where it found no test: ARGS may
 # choose tests of one part only. Both are run whatever the first has found, unless it was interrupted (2).
 test: $(DEV) ## Run the whole suite, PostgreSQL included
-	@$(PY) -m pytest -n $(JOBS) --part computing $(ARGS); computing=$$?; \
+	@$(PY) -m pytest -n $(JOBS) --dist worksteal --part computing $(ARGS); computing=$$?; \
 	test $$computing -ne 2 || exit 2; \
-	$(PY) -m pytest -n $(WAITING_JOBS) --part waiting $(ARGS); waiting=$$?; \
+	$(PY) -m pytest -n $(WAITING_JOBS) --dist worksteal --part waiting $(ARGS); waiting=$$?; \
 	if [ $$computing -eq 5 ]; then exit $$waiting; fi; \
 	if [ $$waiting -eq 5 ]; then exit $$computing; fi; \
 	exit $$((computing > waiting ? computing : waiting))

@@ -1,4 +1,4 @@
-"""The two parts of the suite: what computes, and what waits for processes, servers and real time.
+"""The two parts of the suite: what computes, and what waits for processes, databases, servers and real time.
 
 `make test` runs one after the other, each with as many processes as suit it: those of the first keep a core busy each,
 those of the second hardly ever. `pytest --part computing` runs one of them alone.
@@ -23,8 +23,6 @@ COMPUTING: Final = frozenset(
         "http/test_schemathesis.py",
         "sdk",
         "simulation",
-        "store",
-        "testing",
         "typing",
     }
 )

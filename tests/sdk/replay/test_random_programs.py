@@ -79,6 +79,7 @@ def test_many_programs() -> None:
     assert expected <= set(seen), seen
 
 
+@pytest.mark.slow
 def test_many_cancelled_programs() -> None:
     seen: Counter[str] = Counter()
     for seed in range(150):
