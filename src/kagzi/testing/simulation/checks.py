@@ -36,6 +36,8 @@ from kagzi.api.operations import (
     RepeatRun,
     RetryRun,
     RunOperation,
+    SendSignal,
+    SignalAnswer,
     Started,
     StartRun,
     StepOperation,
@@ -49,6 +51,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.store.sqlite.store import SqliteStore
+from kagzi.testing.simulation.signals import SignalRow, inbox_problem, waits_for
 from kagzi.testing.simulation.workload import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -104,6 +107,8 @@ class RunRow(Struct):
     workflow_type: str
     task_queue: str
     input: bytes | None
+    waiting_for: str | None
+    signals: dict[str, SignalRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}
     events: dict[str, StepRow] = {}
     last_seq: int = 0
@@ -115,7 +120,8 @@ _LONGEST_CALL = 60 * SECOND
 # No run of the workload needs nearly as many claims.
 MOST_EXECUTIONS = 60
 
-_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-4])
+_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-5])
+_SIGNAL_COLUMNS = ", ".join(SignalRow.__struct_fields__)
 _STEP_COLUMNS = ", ".join(StepRow.__struct_fields__)
 _UNCHANGING = ("namespace", "external_id", "workflow_type", "task_queue", "input", "deadline_at")
 
@@ -126,6 +132,12 @@ CREATE TEMP TRIGGER run_made AFTER INSERT ON main.workflow_runs
 CREATE TEMP TRIGGER run_changed AFTER UPDATE ON main.workflow_runs
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
 CREATE TEMP TRIGGER run_deleted AFTER DELETE ON main.workflow_runs
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+CREATE TEMP TRIGGER signal_made AFTER INSERT ON main.signals
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER signal_changed AFTER UPDATE ON main.signals
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER signal_deleted AFTER DELETE ON main.signals
     BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
 CREATE TEMP TRIGGER step_made AFTER INSERT ON main.step_runs
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
@@ -146,6 +158,7 @@ class Checker:
         self.live = 0
         self.transitions: Counter[str] = Counter()
         self.revoked: dict[str, Instant] = {}  # when a run was last taken from a holder whose lease was good
+        self._sent: set[tuple[str, str]] = set()  # run and key of every signal that was answered
         self._external: dict[tuple[str, str], str] = {}
         self._judges: dict[str, Callable[[RunRow, RunRow, Instant, tuple[Any, ...]], None]] = {
             "apply": self._after_apply,
@@ -168,7 +181,7 @@ class Checker:
             self._connection.execute("DELETE FROM temp.touched")
             for run_id, steps in touched:
                 if steps == 2:
-                    raise self._wrong(run_id, "or a step of it was deleted")
+                    raise self._wrong(run_id, "or a step or signal of it was deleted")
                 old = self.runs.get(run_id)
                 new = self._read(run_id, old, bool(steps))
                 if old is not None:
@@ -200,6 +213,8 @@ class Checker:
             new.tokens = [*new.tokens, new.token]
         if steps:
             self._read_steps(new)
+        rows = self._connection.execute(f"SELECT {_SIGNAL_COLUMNS} FROM signals WHERE run_id = ?", (run_id,))
+        new.signals = {row[0]: SignalRow(*row) for row in rows}
         return new
 
     def _read_steps(self, run: RunRow) -> None:
@@ -226,11 +241,13 @@ class Checker:
 
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         self._check_shape(new)
+        if (problem := inbox_problem(old, new, now)) is not None:
+            raise self._wrong(new.run_id, problem)
         if old is None:
             self._check_birth(new, now, method, args)
             return
         if old.status.finished:
-            if _difference(old, new) or not _same_but_timeouts(old, new):
+            if _difference(old, new) or old.signals != new.signals or not _same_but_timeouts(old, new):
                 raise self._wrong(new.run_id, f"changed after it had ended ({method}): {_difference(old, new)}")  # (1)
             return
         for field in _UNCHANGING:
@@ -243,12 +260,17 @@ class Checker:
                 raise self._wrong(new.run_id, f"went from {old.status} to {new.status}")
             if new.status.finished:
                 self.live -= 1
-        if old.cancel_requested and (new.cancel_requested, new.inbox_seq, new.cancel_deadline) != (
+        if old.cancel_requested and (new.cancel_requested, new.cancel_deadline) != (
             old.cancel_requested,
-            old.inbox_seq,
             old.cancel_deadline,
         ):
             raise self._wrong(new.run_id, f"forgot that it was cancelled: {_difference(old, new)}")  # (12)
+        if new.inbox_seq < old.inbox_seq:
+            raise self._wrong(new.run_id, f"has a smaller inbox than before: {_difference(old, new)}")
+        if any(row.taken_seq and not new.signals[row.key].taken_seq for row in old.signals.values()):
+            if new.attempts == old.attempts:
+                raise self._wrong(new.run_id, f"gave back signals without being tried again: {new.signals}")
+            self._world.operation("signal given back")
         self._check_steps(old, new, now, method)
         judge = self._judges.get(method)
         if judge is None:
@@ -273,6 +295,7 @@ class Checker:
         if run.attempts or run.crashes or run.executions != (run.status is RunStatus.RUNNING):
             raise self._wrong(run.run_id, "was born with counters that are not 0")
         self.live += 1
+        self._world.born(run.namespace, run.run_id)
         self.transitions[f"born {run.status}"] += 1
         self._world.log(method, f"born {run.status}", run.run_id)
         if run.external_id is not None:
@@ -341,6 +364,10 @@ class Checker:
         if requests:
             self._after_requests(old, new, now, requests, bool(chunks))
             return
+        told = any(isinstance(write, SendSignal) and write.run_id == new.run_id for write in args[0])
+        if told and not chunks:
+            self._after_signals(old, new, now)
+            return
         if old.status is not RunStatus.RUNNING or not chunks:
             raise self._wrong(new.run_id, f"was changed without its lease: {_difference(old, new)}")  # (2)
         if (new.token, new.worker_id, new.executions, new.crashes) != (
@@ -376,8 +403,20 @@ class Checker:
                 sound = new.error == error and bool(old.cancel_requested)
             case _:
                 sound = new.available_at == old.available_at
-        if not sound:
+        if not sound and not (told and new.status is RunStatus.SLEEPING and new.available_at == now):
             raise self._wrong(new.run_id, f"was not left as {last} says: {_difference(old, new)}")
+
+    def _after_signals(self, old: RunRow, new: RunRow, now: Instant) -> None:
+        fresh = [row for key, row in new.signals.items() if key not in old.signals]
+        if new.inbox_seq != old.inbox_seq + len(fresh):
+            raise self._wrong(new.run_id, f"got {fresh}: {_difference(old, new)}")
+        expected = msgspec.structs.replace(old, inbox_seq=new.inbox_seq)
+        if any(waits_for(old, row.name) for row in fresh) and old.status is RunStatus.SLEEPING:
+            self._world.operation("signal that woke a run")
+            if (old.claim_key or 0) > now:
+                expected.available_at, expected.claim_key = now, new.claim_key
+        if _difference(expected, new):
+            raise self._wrong(new.run_id, f"was changed by {fresh}: {_difference(expected, new)}")
 
     def _after_requests(
         self,
@@ -396,7 +435,7 @@ class Checker:
             return  # they came first, and the run may have been let go of by them
         if new.status is not (RunStatus.CANCELLED if old.started_at is None else old.status):
             raise self._wrong(new.run_id, f"became {new.status} when it was cancelled")
-        if not new.cancel_requested or new.inbox_seq != old.inbox_seq + 1:
+        if not new.cancel_requested or new.inbox_seq != old.inbox_seq + 1 + len(new.signals) - len(old.signals):
             raise self._wrong(new.run_id, f"was not told that it is cancelled: {_difference(old, new)}")  # (12)
         if new.status in CLAIMABLE and (new.available_at is None or new.available_at > now):
             raise self._wrong(new.run_id, "sleeps on although it was cancelled")  # (12)
@@ -497,6 +536,8 @@ class Checker:
                 continue
             if not isinstance(write, Chunk):
                 self._world.operation(type(write).__name__)
+                if isinstance(answer, SignalAnswer) and isinstance(write, SendSignal):
+                    self._check_sent(write, answer)
                 if isinstance(answer, CancelAnswer):
                     self._check_cancelled(answer)
                 continue
@@ -534,7 +575,10 @@ class Checker:
             ):
                 raise self._wrong(run.run_id, f"does not have what was acknowledged: {operation} is {step}")
         last = chunk.operations[-1]
-        if news and isinstance(last, ParkRun | CompleteRun) and run.cancel_requested:
+        if news and isinstance(last, CompleteRun) and run.cancel_requested:
+            return
+        if news and isinstance(last, ParkRun) and run.inbox_seq > last.inbox_seq:
+            self._world.operation("declined park")
             return
         if isinstance(last, RunOperation) and run.status is not last.status:
             raise self._wrong(run.run_id, f"is {run.status} after {type(last).__name__} was acknowledged")
@@ -546,6 +590,17 @@ class Checker:
             raise self._wrong(answer.run_id, f"is the answer to {start}")
         if answer.born and (start.lease is None or start.lease.token not in run.tokens):
             raise self._wrong(answer.run_id, "is said to be born under a lease it never had")
+
+    def _check_sent(self, signal: SendSignal, answer: SignalAnswer) -> None:
+        row = self.runs[answer.run_id].signals.get(signal.key)
+        if row is None or (row.seq, row.name, row.value) != (answer.seq, signal.name, signal.value):
+            raise self._wrong(answer.run_id, f"was told {signal}, answered {answer} and has {row}")
+        sent = (answer.run_id, signal.key)
+        if answer.repeated is not (sent in self._sent):
+            raise self._wrong(answer.run_id, f"was told {signal} and answered {answer}")
+        self._sent.add(sent)
+        if answer.repeated:
+            self._world.operation("repeated signal")
 
     def _check_cancelled(self, answer: CancelAnswer) -> None:
         run = self.runs[answer.run_id]
@@ -567,6 +622,8 @@ class Checker:
             if run.token != claim.token or not _of_poll(claim.token, poll) or run.worker_id != poll.worker_id:
                 raise self._wrong(claim.run_id, "was given to a worker that does not hold it")
             seqs = [step.completed_seq for step in claim.history if step.completed_seq is not None]
+            if claim.inbox_seq != run.inbox_seq:
+                raise self._wrong(claim.run_id, f"was given away with the inbox up to {claim.inbox_seq}")
             if claim.cancel_requested is not bool(run.cancel_requested):
                 raise self._wrong(claim.run_id, "was given to a worker that does not hear of its cancellation")  # (12)
             if len(seqs) != run.last_seq:
@@ -637,5 +694,5 @@ def _difference(old: RunRow, new: RunRow) -> str:
     return ", ".join(
         f"{field} {was[field]!r:.60} -> {now[field]!r:.60}"
         for field in was
-        if was[field] != now[field] and field not in ("steps", "events", "tokens")
+        if was[field] != now[field] and field not in ("steps", "events", "tokens", "signals")
     )

@@ -21,8 +21,15 @@ _OPERATIONS = (
     "CancelRun",
     "TerminateRun",
     "EndCancelledRun",
+    "SendSignal",
+    "TakeSignal",
+    "repeated signal",
+    "signal that woke a run",
+    "signal for a run that has ended",
+    "signal given back",
     "refused chunk",
     "declined completion",
+    "declined park",
     "run given up after crashes",
 )
 _TRANSACTIONS = (
@@ -41,6 +48,7 @@ _TRANSACTIONS = (
     "prune_workers",
     "horizon",
     "finished_of",
+    "read_inbox",
     "get_run",
     "get_runs",
 )

@@ -131,6 +131,15 @@ class Ledger:
 
         return over
 
+    def end_heeding(self, process: Process, run_id: str, name: str, due: Instant, heard: str | None) -> None:
+        """A workflow has waited for a signal, the only one of its name, and heard it or not."""
+        run = self._world.checker.runs[run_id]
+        for row in run.signals.values():
+            if row.name == name and row.sent_at > due and heard is not None:
+                raise self._world.violation(
+                    f"run {run_id} took {row}, which came after its wait was over at {due} [{process.name}]"
+                )
+
     def crash(self, visit: Visit) -> None:
         self._world.happened(Fault.POISON, f"{visit.process.name} {visit.run_id}")
         self._world.crash(self._world.node_of(visit.process))

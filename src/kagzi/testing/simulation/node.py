@@ -22,6 +22,7 @@ from kagzi.testing.simulation import workload
 from kagzi.testing.simulation.network import Link, StorePort
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
+from kagzi.testing.simulation.signals import Telling
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
@@ -67,6 +68,7 @@ class Node:
         self.process = process
         self.engine: Engine
         self.worker: Worker | None = None
+        self.app: Kagzi | None = None
         self.leaving = False
         self.orders: list[Order] = []  # that are still to be placed
         self.waiting = 0  # for results
@@ -82,7 +84,7 @@ class Node:
     def start(self) -> None:
         self.process.clock.origin = self._random.randrange(10**12)  # hosts count from when they were booted
         self.leaving = False
-        self.worker = None
+        self.worker = self.app = None
         self.waiting = 0
         self.process.start(self._main)
 
@@ -103,6 +105,7 @@ class Node:
         app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
         app._workflows = workload.app._workflows
         await app.open(self.engine)
+        self.app = app
         if self.has_worker:
             await self._start_worker(app)
         await asyncio.gather(*[self._place(app, order) for order in list(self.orders)])
@@ -197,6 +200,22 @@ class Node:
 
         await self._until_it_works(ask)
         self.waiting -= 1
+
+    async def tell(self, run_id: str, external_id: str | None, telling: Telling) -> None:
+        """Sends a signal, once; whether it has arrived is not known if that fails."""
+        if self.app is None:
+            return
+        try:
+            if telling.by_id and external_id is not None:
+                await self.app.signal(external_id, telling.name, telling.key, key=telling.key)
+            else:
+                await self.app.handle(run_id).signal(telling.name, telling.key, key=telling.key)
+        except KagziError as error:
+            self.world.log(self.process.name, "could not tell", run_id, telling.key, repr(error))
+            self.world.untold(run_id, telling, error)
+        else:
+            self.world.log(self.process.name, "told", run_id, telling.key)
+            self.world.told(run_id, telling)
 
     async def _start_run(self, order: Order, workflow: Any) -> Handle[Any] | None:
         while True:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kagzi.core.run import RunStatus
 from kagzi.testing.simulation.programs import CRASH_ALWAYS, Author, Node
+from kagzi.testing.simulation.signals import Telling
 from kagzi.testing.simulation.workload import RUN_ATTEMPTS
 
 
@@ -32,6 +33,7 @@ class Order(Struct, kw_only=True):
     grace: float = 30.0  # what it has to clean up then
     cancel_at_end: bool = False  # somebody asks just before its end is stored
     terminate: float | None = None  # somebody ends it
+    tellings: list[Telling] = []  # signals it is sent
     run_id: str | None = None  # once a start was acknowledged
 
 

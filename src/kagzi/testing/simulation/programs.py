@@ -133,6 +133,8 @@ def judge(node: Node, answer: Any) -> None:
                 raise Wrong(f"{kind} {number} answered {answer!r}")
             for place, inner in answer[1]:
                 judge(node[2][place], inner)
+        case "told" | "heed" | "either" | "stream":
+            _signals(node, answer)
         case "saga":
             if not isinstance(answer, list) or answer[:1] != ["undone"] or len(answer) != 3:
                 raise Wrong(f"{kind} {number} answered {answer!r}")
@@ -157,6 +159,17 @@ def _timeout(node: Node, answer: Any) -> None:
         judge(inner, answer[1])
         return
     raise Wrong(f"timeout {number} ({verdict}) answered {answer!r}")
+
+
+def _signals(node: Node, answer: Any) -> None:
+    if not isinstance(answer, list) or answer[:2] != node[:2]:
+        raise Wrong(f"{node[0]} {node[1]} answered {answer!r}")
+    values = answer[2]
+    names = node[2] if node[0] == "either" else [node[2]]
+    fewest, most = {"told": (node[-1], node[-1]), "heed": (0, 1), "either": (1, 1), "stream": (0, 3)}[node[0]]
+    foreign = [value for value in values if value.rpartition("-")[0] not in names]
+    if foreign or len(set(values)) != len(values) or not fewest <= len(values) <= most:
+        raise Wrong(f"{node[0]} {node[1]} for {names} answered {answer!r}")
 
 
 def _equal(node: Node, answer: Any, expected: Any) -> None:

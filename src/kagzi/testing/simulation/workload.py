@@ -19,6 +19,8 @@ from kagzi.core.instant import SECOND, from_datetime
 from kagzi.core.retry import Retry
 from kagzi.errors import StepTimeout
 from kagzi.sdk import context as kagzi
+from kagzi.sdk.groups import race
+from kagzi.sdk.signals import signals, wait_signal
 from kagzi.testing.simulation.process import Crash, ProcessLoop
 from kagzi.testing.simulation.programs import Node
 
@@ -196,6 +198,14 @@ def _begin_wait(node: Node) -> Callable[[int], None]:
     return over
 
 
+def _end_heeding(node: Node, due: int, heard: str | None) -> None:
+    """The wait for a signal is over that was to end at this time at the latest."""
+    execution = asyncio.get_running_loop().execution  # type: ignore[attr-defined]
+    loop = getattr(execution._effects, "loop", None)
+    if isinstance(loop, ProcessLoop):
+        loop.process.world.ledger.end_heeding(loop.process, execution.run_id, node[2], due, heard)
+
+
 class Interpreter:
     def __init__(self) -> None:
         self._trace: list[Any] = []
@@ -326,6 +336,24 @@ class Interpreter:
         await asyncio.gather(*pending, return_exceptions=True)
         return ["won", [[place, task.result()] for place, task in enumerate(tasks) if task in done]]
 
+    async def told(self, node: Node) -> Any:
+        return ["told", node[1], [await wait_signal(node[2], str) for _ in range(node[3])]]
+
+    async def heed(self, node: Node) -> Any:
+        loop: Any = asyncio.get_running_loop()
+        wait, due = _begin_wait(node), loop.now + loop.late + node[3] * (SECOND // 1000)
+        heard = await wait_signal(node[2], str, timeout=node[3] / 1000, default=None)
+        if heard is None:
+            wait(node[3])
+        _end_heeding(node, due, heard)
+        return ["heed", node[1], [] if heard is None else [heard]]
+
+    async def either(self, node: Node) -> Any:
+        return ["either", node[1], [await race(*[wait_signal(name, str) for name in node[2]])]]
+
+    async def stream(self, node: Node) -> Any:
+        return ["stream", node[1], [value async for value in signals(node[2], str, timeout=node[3] / 1000)]]
+
     async def saga(self, node: Node) -> Any:
         answer = None
         try:
@@ -342,7 +370,7 @@ _MEANINGS: dict[str, Callable[[Interpreter, Node], Awaitable[Any]]] = {
     name: getattr(Interpreter, name)
     for name in (
         *("step", "flaky", "patient", "broken", "stuck", "sleep", "chance", "spoil", "poison", "seq", "gather"),
-        *("completed", "queue", "group", "timeout", "race", "saga"),
+        *("completed", "queue", "group", "timeout", "race", "saga", "told", "heed", "either", "stream"),
     )
 }
 

@@ -17,6 +17,7 @@ from typing import Any
 from kagzi.api.operations import Chunk, CompleteRun, Write
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.errors import Conflict, KagziError, LimitExceeded, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
@@ -28,6 +29,7 @@ from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
 from kagzi.testing.simulation.process import Process
+from kagzi.testing.simulation.signals import Telling, draw_signals
 from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
 # After healing, everything has to end within this many seconds.
@@ -57,11 +59,14 @@ class World:
         self.checker = Checker(self, connection)
         self.ledger = Ledger(self)
         self.network = Network(self, WatchedStore(self, store), Random(random.random()))
+        self._senders = Random(f"kagzi senders {seed}")
+        self._told: set[tuple[str, str]] = set()  # runs and keys of signals that were acknowledged
         self.nodes = self._draw_nodes(random)
         self.engines = [node for node in self.nodes if node.has_engine]
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
         self.orders = draw_orders(random, self.until)
         draw_endings(Random(f"kagzi endings {seed}"), self.orders)
+        draw_signals(Random(f"kagzi signals {seed}"), self.orders)
         self._by_input = {input_of(order): order for order in self.orders}
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
@@ -271,6 +276,38 @@ class World:
             stored = getattr(_workload(), order.workflow).signature.decode_result(run_output(self, handle.id))
             if stored != answer:
                 raise self.violation(f"a client heard of another result of run {handle.id}")
+
+    def born(self, namespace: str, run_id: str) -> None:
+        """There is a new run: from now on it can be told something."""
+        run = run_at_once(self.store.get_run(namespace, run_id))
+        assert run is not None
+        order = self._by_input.get((run.workflow_type, run.input))
+        for telling in () if order is None else order.tellings:
+            for after in telling.after:
+                self.host.call_later(after, self._tell, run_id, run.external_id, telling, True)
+
+    def _tell(self, run_id: str, external_id: str | None, telling: Telling, first: bool) -> None:
+        """Somebody sends a signal; somebody else does until it is acknowledged."""
+        if self.checker.runs[run_id].status.finished or (not first and (run_id, telling.key) in self._told):
+            return
+        able = [node for node in self._living if node.process.alive and node.app is not None]
+        if able:
+            node = self._senders.choice(able)
+            node.process.spawn(node.tell(run_id, external_id, telling))
+        self.host.call_later(3.0, self._tell, run_id, external_id, telling, False)
+
+    def told(self, run_id: str, telling: Telling) -> None:
+        """A sender was told that its signal is durable."""
+        self._told.add((run_id, telling.key))
+        if telling.key not in self.checker.runs[run_id].signals:
+            raise self.violation(f"the signal {telling.key} for run {run_id} was acknowledged and is not there")
+
+    def untold(self, run_id: str, telling: Telling, error: KagziError) -> None:
+        """A sender was told that its signal was refused, or knows nothing of it."""
+        if isinstance(error, Conflict) and self.checker.runs[run_id].status.finished:
+            self.operation("signal for a run that has ended")
+        elif isinstance(error, Conflict | NotFound | LimitExceeded):
+            raise self.violation(f"the signal {telling.key} for run {run_id} was refused: {error}")
 
     def violation(self, what: str) -> Violation:
         violation = Violation(what)
