@@ -152,11 +152,11 @@ def test_notifications_from_another_process_wake_polls_and_waiters() -> None:
     async def main() -> None:
         heard: list[Any] = []
 
-        async def listen(on_work: Any, on_finished: Any, on_unknown: Any) -> None:
+        async def listen(on_work: Any, on_finished: Any, on_unknown: Any, on_news: Any) -> None:
             heard.append((on_work, on_finished, on_unknown))
             await asyncio.get_running_loop().create_future()
 
-        async def announce(work: Any, finished: Any) -> None:
+        async def announce(work: Any, finished: Any, news: Any) -> None:
             for queue in work:
                 heard[0][0](queue)
             for finished_run in finished:

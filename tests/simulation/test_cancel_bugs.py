@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kagzi.api.operations import CompleteRun, ParkRun
+from kagzi.engine.aftermath import Aftermath
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.store.sqlite import batch, cancels
@@ -20,7 +21,9 @@ Patch = pytest.MonkeyPatch
 
 
 def heartbeats_do_not_tell(patch: Patch) -> None:
-    say_instead(patch, "find_leases_of_worker", "inbox_seq > 0, cancel_requested", "inbox_seq > 0, 0")
+    """Nor do the calls in which workers wait for news, which tell the same."""
+    say_instead(patch, "find_leases_of_worker", "poll, inbox_seq, cancel_requested", "poll, 0, 0")
+    patch.setattr(Aftermath, "_tell_worker", lambda *_: None)
 
 
 def sleepers_are_not_woken(patch: Patch) -> None:

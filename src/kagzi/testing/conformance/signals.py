@@ -21,6 +21,8 @@ from kagzi.core.run import RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import StepKind
 from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from kagzi.store.postgres import signals as postgres_signals
+from kagzi.store.sqlite import signals as sqlite_signals
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
 
 FAR = 1000 * SECOND
@@ -147,8 +149,8 @@ class TestSignals:
         assert await bench.store.list_signals(NAMESPACE, run_id, 0, 10) == []
 
     async def test_an_inbox_may_be_full(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in ("postgres", "sqlite"):
-            monkeypatch.setattr(f"kagzi.store.{module}.signals.MOST_UNTAKEN", 2)
+        for module in (postgres_signals, sqlite_signals):
+            monkeypatch.setattr(module, "MOST_UNTAKEN", 2)
         run_id = await bench.start()
         for key in ("k1", "k2"):
             await sent(bench, signal(run_id, key=key))
