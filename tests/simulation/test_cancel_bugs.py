@@ -62,8 +62,10 @@ def holders_complete_past_it(patch: Patch) -> None:
 
 
 def workers_forget_to_tell_what_has_returned(patch: Patch) -> None:
-    """They claim it again, with the cancellation, and complete it."""
-    patch.setattr(Attempt, "_tell_late", lambda self, execution: self._end(self._final_operation(execution)))
+    """They complete it all the same, as those may who cannot tell it."""
+    patch.setattr(
+        Attempt, "_tell_late", lambda self, execution: self._end(CompleteRun(output=execution.outcome.output or b""))
+    )
 
 
 def workers_do_not_listen(patch: Patch) -> None:
