@@ -61,7 +61,7 @@ def a_repeat_is_stored_again(patch: Patch) -> None:
 
 
 def the_newest_is_read_first(patch: Patch) -> None:
-    say_instead(patch, "read_inbox", "ORDER BY s.seq", "ORDER BY s.seq DESC")
+    say_instead(patch, "read_inbox", "ORDER BY seq", "ORDER BY seq DESC")
 
 
 def a_retry_keeps_what_was_taken(patch: Patch) -> None:

@@ -50,15 +50,12 @@ def take_signal(connection: sqlite3.Connection, taken: Row) -> None:
 def read_inbox(
     connection: sqlite3.Connection, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
 ) -> Inbox | None:
-    listed = msgspec.json.encode(names).decode()
-    rows = execute(connection, "read_inbox", (namespace, run_id, token, listed, limit)).fetchall()
-    if not rows:
+    found = execute(connection, "find_inbox", (namespace, run_id, token)).fetchone()
+    if found is None:
         return None
-    return Inbox(
-        inbox_seq=rows[0][0],
-        cancel_requested=bool(rows[0][1]),
-        signals=tuple(_signal_of(*row[2:]) for row in rows if row[2] is not None),
-    )
+    listed = msgspec.json.encode(names).decode()
+    rows = execute(connection, "read_inbox", (namespace, run_id, listed, limit)).fetchall()
+    return Inbox(inbox_seq=found[0], cancel_requested=bool(found[1]), signals=tuple(_signal_of(*row) for row in rows))
 
 
 def list_signals(connection: sqlite3.Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:

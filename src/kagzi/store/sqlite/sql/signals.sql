@@ -29,19 +29,18 @@ WHERE namespace = ?1 AND run_id = ?2 AND key = ?3 AND (taken_seq IS NULL OR take
 -- What a retry of the run no longer sees can be taken again, in the old order.
 UPDATE signals SET taken_seq = NULL WHERE namespace = ?1 AND run_id = ?2 AND taken_seq > ?3;
 
+-- name: find_inbox
+-- How far the inbox of a held run goes. Read before its signals: what comes in between is looked for once more.
+SELECT inbox_seq, cancel_requested FROM workflow_runs
+WHERE namespace = ?1 AND run_id = ?2 AND token = ?3 AND status = 'RUNNING';
+
 -- name: read_inbox
--- What the holder of a lease has not taken yet, of these names; a row without a signal if there is none.
-SELECT r.inbox_seq, r.cancel_requested, s.key, s.seq, s.name, s.value, s.sent_at
-FROM workflow_runs AS r
-LEFT JOIN (
-    SELECT key, seq, name, value, sent_at
-    FROM signals
-    WHERE namespace = ?1 AND run_id = ?2 AND taken_seq IS NULL AND name IN (SELECT value FROM json_each(?4))
-    ORDER BY seq
-    LIMIT ?5
-) AS s
-WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.token = ?3 AND r.status = 'RUNNING'
-ORDER BY s.seq;
+-- The signals of these names that were not taken yet.
+SELECT key, seq, name, value, sent_at
+FROM signals
+WHERE namespace = ?1 AND run_id = ?2 AND taken_seq IS NULL AND name IN (SELECT value FROM json_each(?3))
+ORDER BY seq
+LIMIT ?4;
 
 -- name: list_signals
 -- The signals of a run in the order of arrival, from a number on.
