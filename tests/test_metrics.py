@@ -365,9 +365,9 @@ def test_asking_often_asks_the_database_seldom() -> None:
 
             slow = engine.store.load
 
-            async def slower() -> Load:
+            async def slower(*asked: object) -> Load:
                 await asyncio.sleep(1)
-                return await slow()
+                return await slow(*asked)  # type: ignore[arg-type]
 
             engine.store.load = slower  # type: ignore[method-assign]
             calls.clear()
@@ -384,7 +384,7 @@ def test_a_database_that_does_not_answer_leaves_gauges_out() -> None:
         async with new_engine() as engine:
             await engine.workflows.start(new_start(engine))
 
-            async def down() -> Load:
+            async def down(*_: object) -> Load:
                 raise Unavailable("no database")
 
             engine.store.load = down  # type: ignore[method-assign]
@@ -525,7 +525,7 @@ async def test_workers_in_the_field_are_counted_too() -> None:
         assert seen("kagzi_step_duration_seconds_count", **step_labels) == 1
 
 
-async def test_an_app_shows_its_own_and_sends_those_of_a_server_there() -> None:
+async def test_an_app_shows_its_own_and_sends_those_of_a_server_there(monkeypatch: pytest.MonkeyPatch) -> None:
     app = shop("memory://")
     async with app, app.worker():
         checkout = app.find_workflow("checkout", "1")
@@ -535,7 +535,7 @@ async def test_an_app_shows_its_own_and_sends_those_of_a_server_there() -> None:
     assert b'kagzi_runs_total{namespace="default",status="completed",workflow="checkout"} 1.0' in body
     assert "version=" in content_type
     remote = shop("grpc://127.0.0.1:1")
-    remote._engine = RemoteEngine("127.0.0.1:1")
+    monkeypatch.setattr(type(remote), "engine", property(lambda _: RemoteEngine("127.0.0.1:1")))
     with pytest.raises(InvalidRequest, match="/metrics there"):
         await remote.metrics()
     await remote.close()

@@ -107,7 +107,7 @@ async def _outcome(client: Keyed, method: Method, ids: dict[str, Any]) -> tuple[
     """The code and text of what came of it, without what differs between any two calls."""
     request: Any = _aimed(method, ids)
     takes_run = "run_id" in method.request.DESCRIPTOR.fields_by_name
-    if method.service == "WorkerService" and method.rpc != "GetHistory" and takes_run:
+    if method.service == "WorkerService" and method.rpc not in ("GetHistory", "ReadInbox") and takes_run:
         request.run_id = f"{ids['bare_id']}.{ids['token']}"  # the handle of a lease
     try:
         answer = await client.send(method, request, timeout=20)
