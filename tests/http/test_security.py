@@ -106,7 +106,8 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
                 # A foreign id answers exactly like an unknown one.
                 answers = []
                 for run_id, worker_id in ((run["run_id"], WORKER), (UNKNOWN, UNKNOWN)):
-                    more = {} if route.body is None else {"json": {}}
+                    body = {"name": "go"} if route.path.endswith("/signals") else {}
+                    more = {} if route.body is None else {"json": body}
                     path = route.path.format(run_id=run_id, worker_id=worker_id)
                     status, problem = await b.problem(route.method, path, **more)
                     del problem["request_id"]

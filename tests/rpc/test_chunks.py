@@ -25,7 +25,7 @@ from kagzi.api.operations import (
     StepOperation,
 )
 from kagzi.core.step import StepKind
-from kagzi.errors import InvalidRequest, VersionMismatch
+from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.packed import pack_chunk, unpack_chunk
 from kagzi.rpc.convert.work import all_done, answer_to_wire, chunk_from_wire
 
@@ -212,10 +212,3 @@ def test_many_that_are_done_are_said_like_one_by_one(chunks: int) -> None:
 def test_one_that_is_not_done_makes_the_answer_another() -> None:
     answers = [ChunkAnswer.DONE, ChunkAnswer.LEASE_LOST, ChunkAnswer.DONE]
     assert all_done(3) != pb.CommitBatchResponse(results=map(answer_to_wire, answers))
-
-
-def test_an_operation_of_a_newer_version_is_no_mistake_of_the_run() -> None:
-    """Or the run would fail for what only its server does not know yet."""
-    packed = msgspec.msgpack.encode(["run", "token", [[99, "pay#1", {}], STEP]])
-    with pytest.raises(VersionMismatch, match="does not know operation 99"):
-        unpack_chunk(packed, "default")
