@@ -111,6 +111,7 @@ def said_by_another_client(chunk: Chunk) -> bytes:
         else:
             end = next(name for known, name in ENDS if type(known) is type(operation))
             inner = getattr(message, end)
+            fields.pop("family", None)  # they leave it to the server to look
             inner.MergeFrom(type(inner)(**fields, **instants))
             inner.SetInParent()
     return message.SerializeToString()

@@ -23,6 +23,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.step import StepKind, StepStatus
@@ -85,6 +86,43 @@ class TakeSignal(StepOperation, frozen=True, kw_only=True, gc=False, tag=7):
     signal: str  # its key
 
 
+class ChildStart(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
+    """The run that a SpawnChild inserts, beside its input. `depth` is its own: that of its parent and one more."""
+
+    run_id: str
+    workflow_type: str
+    task_queue: str
+    version: str
+    external_id: str | None = None
+    priority: Annotated[int, _INT4] = 0
+    delay: Annotated[Span, _INT8] = 0
+    start_at: Annotated[Instant, _INT8] | None = None
+    timeout: Annotated[Span, _INT8] | None = None
+    deadline_at: Annotated[Instant, _INT8] | None = None
+    retry_policy: bytes | None = None
+    on_failure: str | None = None
+    on_failure_queue: str | None = None
+    policy: ParentPolicy = ParentPolicy.CANCEL
+    trace_context: str | None = None
+    depth: Annotated[int, _INT4] = 1
+
+
+class SpawnChild(StepOperation, frozen=True, kw_only=True, gc=False, tag=5):
+    """The workflow has started a child run, of kind CHILD_WORKFLOW; `input` is the child's. No event: the row stays
+    RUNNING until the child ends. An id that another run has makes the outcome a Conflict."""
+
+    status = StepStatus.RUNNING
+
+    child: ChildStart
+
+
+class TakeOutcome(StepOperation, frozen=True, kw_only=True, gc=False, tag=6):
+    """The workflow has got the outcome of a child it waited for. An event of kind CHILD_WORKFLOW; its row says how the
+    child ended since that did. Without such an outcome the chunk is refused."""
+
+    status = StepStatus.COMPLETED
+
+
 class RunOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
 
@@ -98,7 +136,8 @@ class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=11):
 
     available_at: Annotated[Instant, _INT8]
     inbox_seq: Annotated[int, _INT4]
-    waiting_for: tuple[str, ...] = ()  # what wakes the run before that: `s:approved` is a signal, `s:*` any
+    # What wakes the run before that: `s:approved` is a signal, `c:` and its id a child; `s:*` and `c:*` are any.
+    waiting_for: tuple[str, ...] = ()
 
 
 class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=12):
@@ -131,12 +170,14 @@ class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
 
     output: bytes
     unless_cancelled: bool = False
+    family: bool | None = None  # here and below: see `Claim.family`; None is "look"
 
 
 class FailRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=15):
     status = RunStatus.FAILED
 
     error: bytes
+    family: bool | None = None
 
 
 class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16):
@@ -145,6 +186,7 @@ class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16)
     status = RunStatus.CANCELLED
 
     error: bytes
+    family: bool | None = None
 
 
 Operation: TypeAlias = StepOperation | RunOperation

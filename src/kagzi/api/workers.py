@@ -85,6 +85,11 @@ class Claim(Struct, frozen=True, kw_only=True):
     cancel_requested: bool = False  # the workflow is to be told, unless its history says that it was
     origin_run_id: str | None = None  # the run that this one continues: chance inside the workflow is drawn from its id
     trace_context: str | None = None  # the span that started the run, as `kagzi.tracing` writes it
+    # Whether it has children, or a parent that is told of its end. A worker that says False when it ends a run, because
+    # the claim did and it has spawned nothing, spares the store looking for them.
+    family: bool = False
+    depth: int = 0  # generations above it
+    handles_run_id: str | None = None  # the failed run that this one was started for
 
 
 class Polled(Struct, frozen=True, kw_only=True):
@@ -136,6 +141,7 @@ class Inbox(Struct, frozen=True, kw_only=True):
     inbox_seq: int
     cancel_requested: bool
     signals: tuple[Signal, ...]
+    outcomes: tuple[Step, ...] = ()  # of children that have ended and were not taken yet, if they were asked for
 
 
 class LeaseState(Struct, frozen=True, kw_only=True):

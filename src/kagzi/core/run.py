@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 
 
@@ -76,3 +77,8 @@ class Run(Struct, frozen=True, kw_only=True):
     input: bytes
     output: bytes | None
     error: bytes | None
+    parent_run_id: str | None = None
+    parent_step_id: str | None = None
+    parent_policy: ParentPolicy | None = None
+    depth: int = 0  # generations above it
+    waiting_for: tuple[str, ...] = ()  # what wakes a run that sleeps, as its ParkRun said

@@ -56,7 +56,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """One attempt of one step (or one fired timer), as it is recorded.
 
     `completed_seq` is set if and only if the workflow has seen this as an event; a failed attempt that is to be
-    tried again has none, and neither has one that is still running or was cancelled.
+    tried again has none, and neither has one that is still running or was cancelled. The outcome of a child is recorded
+    by the child's end, and gets its number when the workflow has got it.
     """
 
     step_id: str
@@ -71,6 +72,7 @@ class Step(Struct, frozen=True, kw_only=True):
     output: bytes | None
     error: bytes | None
     input: bytes | None = None
+    child_run_id: str | None = None  # the run that this step has spawned
 
     @property
     def name(self) -> str:

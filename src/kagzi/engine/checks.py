@@ -14,8 +14,10 @@ from kagzi.api.operations import (
     Operation,
     RetryRun,
     SendSignal,
+    SpawnChild,
     StartRun,
     StepOperation,
+    TakeOutcome,
 )
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
@@ -173,6 +175,8 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
     for operation in chunk.operations:
         # isinstance takes long to find the base of a struct; most operations are of this class.
         if type(operation) is CompleteStep or isinstance(operation, StepOperation):
+            if isinstance(operation, SpawnChild | TakeOutcome):
+                raise InvalidRequest("children are not stored by this version")
             step_id = operation.step_id
             if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= STEP_ID_BYTES:
                 check_step_id(step_id)
