@@ -32,6 +32,7 @@ def status(shell: Shell, run_id: str) -> str:
 
 def test_the_ends_of_runs(home: Shell) -> None:
     one, two, three = (start(home, order) for order in ("one", "two", "three"))
+    assert "why\tWaiting for a worker: no worker that is online serves queue default" in home("runs", "show", one).out
     # By the id it was started with, and by its own; nobody has begun them.
     cancelled = home("runs", "cancel", "one", two, "--json")
     assert cancelled.code == 0, cancelled

@@ -89,7 +89,8 @@ async def test_the_documents_are_those_of_the_command_line(client: Client, engin
     started = await client.post("/api/v1/runs", {"workflow": "w", "input": {"a": [1.50, None, "ü"]}}, status=201)
     run = await engine.workflows.get("default", started["run_id"])
     document = await client.get(f"/api/v1/runs/{run.run_id}")
-    assert output.run_details(run, (), ()) == document | {"steps": [], "signals": []}
+    assert document["why"].startswith("Waiting for a worker: no worker that is online serves queue default")
+    assert output.run_details(run, (), (), document["why"]) == document | {"steps": [], "signals": []}
     listed = (await client.get("/api/v1/runs"))["runs"]
     assert listed == [output.run_summary(run)]
 

@@ -215,7 +215,8 @@ OURS: dict[str, str] = {
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
-        "54 deadline_at_us ?int64"
+        "54 deadline_at_us ?int64, 59 waiting_for *string, 67 cancel_deadline_us ?int64, "
+        "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "

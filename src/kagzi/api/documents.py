@@ -60,11 +60,13 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
-    """Everything that is known about a run but its steps. `output` and `error` are null until there are some."""
+    """Everything that is known about a run but its steps. `output` and `error` are null until there are some. `why`
+    says in a sentence why the run is not moving; null once it has finished."""
 
     input: Raw
     output: Raw
     error: FailureDocument | None
+    why: str | None = None
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
@@ -193,12 +195,13 @@ def run_summary(run: Run) -> RunSummary:
     return RunSummary(**_run_fields(run))  # type: ignore[arg-type]
 
 
-def run_document(run: Run) -> RunDocument:
+def run_document(run: Run, why: str | None = None) -> RunDocument:
     return RunDocument(
         **_run_fields(run),  # type: ignore[arg-type]
         input=payload(run.input),
         output=payload(run.output),
         error=failure_document(run.error),
+        why=why,
     )
 
 

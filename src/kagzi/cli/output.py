@@ -122,8 +122,10 @@ def run_summary(run: Run) -> dict[str, object]:
     return _plain(documents.run_summary(run))
 
 
-def run_details(run: Run, steps: Sequence[Step], signals: Sequence[Signal]) -> dict[str, object]:
-    return _plain(documents.run_document(run)) | {
+def run_details(
+    run: Run, steps: Sequence[Step], signals: Sequence[Signal], why: str | None = None
+) -> dict[str, object]:
+    return _plain(documents.run_document(run, why)) | {
         "steps": [step_details(step) for step in steps],
         "signals": [_plain(documents.signal_document(signal)) for signal in signals],
     }

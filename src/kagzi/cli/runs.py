@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
 from kagzi.cli.signals import signal
+from kagzi.clock import SystemClock
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
@@ -102,18 +104,20 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run: input, result, error, what it was told, and its steps.
+    """Show a run: why it is not moving, input, result, error, what it was told, and its steps.
 
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps, signals = run(_show(loaded, run_id))
+    found, steps, signals, why = run(_show(loaded, run_id))
     if json:
-        output.document(output.run_details(found, steps, signals))
+        output.document(output.run_details(found, steps, signals, why))
         return
     facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
+    if why is not None:
+        facts.insert(1 + [name for name, _ in facts].index("status"), ("why", why))
     facts.append(("input", _brief(found.input)))
     if found.output is not None:
         facts.append(("output", _brief(found.output)))
@@ -129,11 +133,13 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
         output.text(report(failure))
 
 
-async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...], tuple[Signal, ...]]:
+async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...], tuple[Signal, ...], str | None]:
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, text)
         workflows, run = engine.workflows, (found.namespace, found.run_id)
-        return found, await workflows.steps(*run), await workflows.signals(*run)
+        steps = await workflows.steps(*run)
+        why = await explain(workflows, engine.admin, found, SystemClock().now(), steps=steps)
+        return found, steps, await workflows.signals(*run), why
 
 
 def _print_steps(steps: Sequence[Step]) -> None:

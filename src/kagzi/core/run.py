@@ -81,4 +81,6 @@ class Run(Struct, frozen=True, kw_only=True):
     parent_step_id: str | None = None
     parent_policy: ParentPolicy | None = None
     depth: int = 0  # generations above it
-    waiting_for: tuple[str, ...] = ()  # what wakes a run that sleeps, as its ParkRun said
+    waiting_for: tuple[str, ...] = ()  # what wakes it while it is SLEEPING, as its ParkRun said
+    lease_expires_at: Instant | None = None  # while RUNNING
+    cancel_deadline: Instant | None = None  # until when it may clean up; None: nobody has asked it to end

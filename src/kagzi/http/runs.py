@@ -20,6 +20,7 @@ from kagzi.api.documents import (
     step_document,
 )
 from kagzi.api.ending import cancel_run
+from kagzi.api.explanation import explain
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
@@ -114,11 +115,13 @@ async def get_run(call: Call[RunQuery, None]) -> RunDocument:
     workflows = call.engine.workflows
     run_id = await run_id_of(call, call.path["run_id"])
     wait = 0 if call.query.wait is None else _length(call.query.wait, "wait")
-    if not wait:
-        return run_document(await workflows.get(call.namespace, run_id))
-    wait = min(wait, round(LONGEST_WAIT_SECONDS * SECOND))
-    found: Run | None = await call.host.closing.until(lambda: workflows.wait(call.namespace, run_id, wait), None)
-    return run_document(found if found is not None else await workflows.get(call.namespace, run_id))
+    found: Run | None = None
+    if wait:
+        wait = min(wait, round(LONGEST_WAIT_SECONDS * SECOND))
+        found = await call.host.closing.until(lambda: workflows.wait(call.namespace, run_id, wait), None)
+    if found is None:
+        found = await workflows.get(call.namespace, run_id)
+    return run_document(found, await explain(workflows, call.engine.admin, found, call.host.clock.now()))
 
 
 class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

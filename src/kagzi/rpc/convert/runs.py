@@ -213,6 +213,9 @@ def run_to_wire(run: Run) -> pb.Workflow:
         crashes=run.crashes,
         available_at_us=run.available_at,
         deadline_at_us=run.deadline_at,
+        waiting_for=run.waiting_for,
+        cancel_deadline_us=run.cancel_deadline,
+        lease_expires_at_us=run.lease_expires_at,
     )
 
 
@@ -242,6 +245,9 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         input=workflow.input.data,
         output=workflow.output.data if workflow.HasField("output") else None,
         error=error_from_wire(workflow.error, exact=bool(workflow.exact_status)),
+        waiting_for=tuple(workflow.waiting_for),
+        lease_expires_at=workflow.lease_expires_at_us if workflow.HasField("lease_expires_at_us") else None,
+        cancel_deadline=workflow.cancel_deadline_us if workflow.HasField("cancel_deadline_us") else None,
     )
 
 

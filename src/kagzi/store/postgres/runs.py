@@ -17,6 +17,7 @@ from kagzi.store import counting
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 from kagzi.store.protocol import Horizon, Queue
+from kagzi.store.waits import read_waits
 
 if TYPE_CHECKING:
     import asyncpg
@@ -155,6 +156,7 @@ async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | 
 
 def run_of(row: asyncpg.Record) -> Run:
     worker_id = row["worker_id"]
+    status = _STATUSES[row["status"]]
     return Run(
         namespace=row["namespace"],
         run_id=str(row["run_id"]),
@@ -162,7 +164,7 @@ def run_of(row: asyncpg.Record) -> Run:
         task_queue=row["task_queue"],
         workflow_type=row["workflow_type"],
         version=row["version"],
-        status=_STATUSES[row["status"]],
+        status=status,
         priority=row["priority"],
         attempts=row["attempts"],
         executions=row["executions"],
@@ -176,6 +178,9 @@ def run_of(row: asyncpg.Record) -> Run:
         input=row["input"],
         output=row["output"],
         error=row["error"],
+        waiting_for=read_waits(row["waiting_for"], status),
+        lease_expires_at=row["lease_expires_at"] if status is RunStatus.RUNNING else None,
+        cancel_deadline=None if status.finished else row["cancel_deadline"],
     )
 
 

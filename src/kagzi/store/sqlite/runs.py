@@ -16,6 +16,7 @@ from kagzi.core.run import AGEING, Run, RunStatus
 from kagzi.store import counting
 from kagzi.store.protocol import Horizon, Queue
 from kagzi.store.sqlite.statements import execute
+from kagzi.store.waits import read_waits
 
 # Payloads up to this size stay in their run's row.
 INLINE_BYTES: Final = 1024
@@ -32,6 +33,7 @@ def claim_key(available_at: Instant, priority: int, now: Instant) -> Instant:
 
 
 def run_of(row: tuple[Any, ...]) -> Run:
+    status = _STATUSES[row[6]]
     return Run(
         namespace=row[0],
         run_id=row[1],
@@ -39,7 +41,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
         task_queue=row[3],
         workflow_type=row[4],
         version=row[5],
-        status=_STATUSES[row[6]],
+        status=status,
         priority=row[7],
         attempts=row[8],
         executions=row[9],
@@ -53,6 +55,9 @@ def run_of(row: tuple[Any, ...]) -> Run:
         input=row[17],
         output=row[18],
         error=row[19],
+        waiting_for=read_waits(row[20], status),
+        lease_expires_at=row[21] if status is RunStatus.RUNNING else None,
+        cancel_deadline=None if status.finished else row[22],
     )
 
 

@@ -33,6 +33,7 @@ _NOUNS = (
     "steps",
     "survey",
     "wakeups",
+    "why",
     "workers",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
@@ -67,6 +68,7 @@ from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
+from kagzi.testing.conformance.why import TestWhy  # noqa: E402
 from kagzi.testing.conformance.workers import TestHeartbeats, TestHeartbeatsTogether, TestWorkers  # noqa: E402
 
 __all__ = [
@@ -106,5 +108,6 @@ __all__ = [
     "TestSurvey",
     "TestTermination",
     "TestWakeups",
+    "TestWhy",
     "TestWorkers",
 ]

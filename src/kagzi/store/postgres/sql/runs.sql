@@ -66,7 +66,8 @@ WHERE namespace = $1::text AND run_id = ANY ($2::uuid[]) AND kind = 'input';
 -- One run with its payloads.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
@@ -79,7 +80,8 @@ WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
 -- Several runs with their payloads.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
 LEFT JOIN kagzi.workflow_payloads AS i
@@ -92,7 +94,8 @@ LEFT JOIN kagzi.workflow_payloads AS o
 -- The run that has this id.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
@@ -105,7 +108,8 @@ WHERE r.namespace = $1::text AND r.external_id = $2::text;
 -- Runs older than a run id, newest first. A filter that is NULL lets everything through.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id < $2::uuid
@@ -128,7 +132,8 @@ ORDER BY r.run_id DESC;
 -- The nearest runs newer than a run id, nearest first.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id > $2::uuid

@@ -2,7 +2,8 @@
 -- One run as the engine shows it.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
+    r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
@@ -14,7 +15,8 @@ WHERE r.namespace = ?1 AND r.run_id = ?2;
 -- The run that has this external id.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
+    r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
@@ -26,7 +28,8 @@ WHERE r.namespace = ?1 AND r.external_id = ?2;
 -- Runs of a namespace, newest first, beyond a run id. Templates of schedules are no runs.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
+    r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
@@ -43,7 +46,8 @@ LIMIT ?8;
 -- The same, going the other way: the nearest newer runs, nearest first.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
+    r.waiting_for, r.lease_expires_at, r.cancel_deadline
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'

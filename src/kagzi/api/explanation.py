@@ -1,0 +1,44 @@
+"""Asking an engine what the why sentence needs, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kagzi.api.admin import AdminService, WorkerFilter
+from kagzi.api.workflows import WorkflowService
+from kagzi.core.instant import Instant
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import Step
+from kagzi.core.why import is_due, why
+from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.errors import NotFound
+
+_WORKERS = 100
+
+
+async def explain(
+    workflows: WorkflowService, admin: AdminService, run: Run, now: Instant, *, steps: Sequence[Step] | None = None
+) -> str | None:
+    """Returns why the run is not moving; None if it has finished. Reads its steps unless they are given."""
+    if run.status.finished:
+        return None
+    holder: Worker | None = None
+    serving: Sequence[Worker] = ()
+    others: Sequence[Worker] = ()
+    if run.status is RunStatus.RUNNING and run.worker_id is not None:
+        try:
+            holder = await admin.get_worker(run.worker_id, run.namespace)
+        except NotFound:
+            pass  # it was forgotten; the run names it still
+    elif is_due(run, now):
+        serving = await _online(admin, run.namespace, run.task_queue)
+        if not serving:
+            others = await _online(admin, run.namespace, None)
+    if steps is None:
+        steps = () if is_due(run, now) else await workflows.steps(run.namespace, run.run_id)
+    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others)
+
+
+async def _online(admin: AdminService, namespace: str, queue: str | None) -> Sequence[Worker]:
+    wanted = WorkerFilter(namespace=namespace, task_queue=queue, status=WorkerStatus.ONLINE)
+    return (await admin.list_workers(wanted, page_size=_WORKERS)).items
