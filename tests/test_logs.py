@@ -18,7 +18,7 @@ from kagzi._proto.v1 import workflow_pb2
 from kagzi.connect import connect
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Unavailable
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.testing import run_virtually
 from tests.core.test_printable import HOSTILE
 from tests.rpc.support import Client, detail_of

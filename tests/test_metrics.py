@@ -25,8 +25,8 @@ from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, Unavailable
 from kagzi.metrics.counters import MOST_NAMES, MOST_NAMESPACES, Counts, Histogram, Histograms, Metrics
 from kagzi.metrics.exposition import DEFINITIONS, Values, render
-from kagzi.rpc.remote import RemoteEngine
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.client.remote import RemoteEngine
+from kagzi.rpc.server.server import RpcServer
 from kagzi.store.sqlite.statements import SQL, unnumbered
 from tests.engine.support import (
     chunk,

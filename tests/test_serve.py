@@ -19,7 +19,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.key import Role
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
-from kagzi.rpc.guard import GateGuard
+from kagzi.rpc.server.guard import GateGuard
 from kagzi.rpc.tls import ServerTls
 from kagzi.serve import Server, _reflection, check_exposure, server_url
 from kagzi.settings import Settings, is_loopback

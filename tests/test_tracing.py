@@ -24,7 +24,7 @@ from kagzi._proto.v1 import workflow_pb2
 from kagzi.api.operations import StartRun
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.testing import run_virtually
 from tests.rpc.support import Client, payload
 

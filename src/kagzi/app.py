@@ -21,7 +21,6 @@ from kagzi.api.engine import Engine
 from kagzi.api.operations import SendSignal, Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
-from kagzi.collector import fewer_collections
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
@@ -33,8 +32,8 @@ from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest
-from kagzi.event_loop import new_event_loop
 from kagzi.ids import IdSource, RandomIds
+from kagzi.process import fewer_collections, new_event_loop
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle

@@ -195,8 +195,8 @@ def _remote(url: str, credentials: Credentials) -> ManagedEngine:
     try:
         import grpc  # noqa: F401  (so that what is missing has this name)
 
-        from kagzi.rpc.authorization import FixedKey, KeyInFile, nothing
-        from kagzi.rpc.remote import RemoteEngine
+        from kagzi.rpc.client.authorization import FixedKey, KeyInFile, nothing
+        from kagzi.rpc.client.remote import RemoteEngine
         from kagzi.rpc.tls import ClientTls
     except ModuleNotFoundError as error:
         raise grpc_is_missing(error) from error

@@ -19,7 +19,7 @@ from kagzi import tracing
 from kagzi.core.instant import to_datetime
 from kagzi.core.printable import printable, printable_json
 from kagzi.errors import InvalidRequest
-from kagzi.requests import current_request
+from kagzi.ports.requests import current_request
 from kagzi.sdk.context import current
 
 # What a record may say of the run or the call it is about, besides its message.

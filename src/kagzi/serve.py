@@ -19,15 +19,13 @@ from typing import Any, Final, Protocol
 
 from kagzi.access import Gate
 from kagzi.clock import SystemClock
-from kagzi.collector import fewer_collections
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
-from kagzi.event_loop import new_event_loop
 from kagzi.ids import RandomIds
-from kagzi.open_files import OpenFiles
+from kagzi.process import OpenFiles, fewer_collections, new_event_loop
 from kagzi.rpc.missing import grpc_is_missing
 from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
@@ -256,8 +254,8 @@ def _http(server: Server, settings: Settings) -> Port:
 
 def _grpc(server: Server, settings: Settings) -> Port:
     try:
-        from kagzi.rpc.guard import GateGuard
-        from kagzi.rpc.server import RpcServer
+        from kagzi.rpc.server.guard import GateGuard
+        from kagzi.rpc.server.server import RpcServer
         from kagzi.rpc.tls import ServerTls
     except ModuleNotFoundError as error:
         raise grpc_is_missing(error) from error

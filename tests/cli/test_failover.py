@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kagzi import Handle, Kagzi, RunStatus, Unavailable, Workflow
-from kagzi.rpc.failover import FailoverChannel
+from kagzi.rpc.client.failover import FailoverChannel
 from kagzi.testing.postgres import free_port
 from tests.cli.conftest import Shell, read_until
 from tests.cli.test_server import ended

@@ -15,9 +15,9 @@ from kagzi.clock import SystemClock
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
-from kagzi.rpc.guard import GateGuard
 from kagzi.rpc.methods import METHODS, Method
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.guard import GateGuard
+from kagzi.rpc.server.server import RpcServer
 from tests.rpc.support import engine_on
 
 IDS = RandomIds(SystemClock().now)

@@ -11,7 +11,7 @@ import grpc
 from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.core.instant import SECOND
 from kagzi.rpc.methods import EXCHANGE
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 
 
 class Stream:

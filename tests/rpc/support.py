@@ -22,8 +22,8 @@ from kagzi._proto.v1 import (
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
-from kagzi.rpc.respond import Guard
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.respond import Guard
+from kagzi.rpc.server.server import RpcServer
 
 LEASE = 30 * SECOND  # so long that no pause of a busy machine ends one
 SHORT = 3 * SECOND  # for tests that wait until one has run out

@@ -22,7 +22,7 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.rpc.methods import EXCHANGE, METHODS, Method
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from tests.rpc.dumps import Dump, PostgresDump, SqliteDump
 from tests.rpc.hostile import UUID, Way, broken, hostile, spoiled, ways
 from tests.rpc.streams import Stream
@@ -241,7 +241,7 @@ async def prober(
     caplog.set_level(logging.ERROR)
     # Calls that wait do so until this long before their caller gives up, which is now; and whoever gave one up would
     # not know when it changes something.
-    monkeypatch.setattr("kagzi.rpc.services.host.ANSWER_SECONDS", SECONDS)
+    monkeypatch.setattr("kagzi.rpc.server.services.host.ANSWER_SECONDS", SECONDS)
     monkeypatch.setattr("kagzi.engine.heartbeats._LONGEST_WINDOW", 0)  # nobody else's heartbeat is waited for
     dump: SqliteDump | PostgresDump
     # Without background duties: what changes, a call has changed.

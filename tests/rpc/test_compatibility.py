@@ -26,9 +26,9 @@ from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
 from kagzi.core.worker import WorkerStatus, WorkflowType
-from kagzi.rpc import versions
+from kagzi.rpc.client import handshake
+from kagzi.rpc.client.remote import RemoteEngine
 from kagzi.rpc.methods import METHODS
-from kagzi.rpc.remote import RemoteEngine
 from kagzi.sdk.definitions import Workflow
 from kagzi.version import __version__
 from tests.rpc.support import Client, detail_of, serving
@@ -225,7 +225,7 @@ class OtherServer:
     def __init__(self, **answers: Message) -> None:
         self.answers = answers
         self.info = admin_pb2.GetServerInfoResponse(
-            version="0.0.9", api_version="v1", supported_features=versions.NEEDED, min_sdk_version="0.1.0"
+            version="0.0.9", api_version="v1", supported_features=handshake.NEEDED, min_sdk_version="0.1.0"
         )
         self.answers.setdefault("GetServerInfo", self.info)
 

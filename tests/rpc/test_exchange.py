@@ -14,13 +14,14 @@ from kagzi._proto.v1.exchange_pb2 import ExchangedCall
 from kagzi.access import Role
 from kagzi.core.instant import SECOND
 from kagzi.errors import NotFound, Unavailable
-from kagzi.rpc import exchange, limits
-from kagzi.rpc.channel import AioChannel
+from kagzi.rpc import limits
+from kagzi.rpc.client import exchange
+from kagzi.rpc.client.channel import AioChannel
+from kagzi.rpc.client.remote import RemoteEngine
 from kagzi.rpc.methods import EXCHANGE, METHODS, SERVICES, Method
-from kagzi.rpc.remote import RemoteEngine
-from kagzi.rpc.respond import Guard
-from kagzi.rpc.server import RpcServer
-from kagzi.rpc.services import exchange as server_side
+from kagzi.rpc.server.respond import Guard
+from kagzi.rpc.server.server import RpcServer
+from kagzi.rpc.server.services import exchange as server_side
 from tests.rpc.guarded import Keyed, guarded
 from tests.rpc.streams import asked, streaming
 from tests.rpc.support import Client, GuardOf, engine_on, serving
@@ -263,7 +264,7 @@ async def test_more_than_fits_into_a_message_is_asked_and_given_up_in_several() 
 
 async def test_a_server_that_is_older_than_exchanges_is_called_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     old = {name: rpcs for name, rpcs in SERVICES.items() if name != "ExchangeService"}
-    monkeypatch.setattr("kagzi.rpc.server.SERVICES", old)
+    monkeypatch.setattr("kagzi.rpc.server.server.SERVICES", old)
     async with serving("memory://") as server, RemoteEngine(server.target) as remote:
         with pytest.raises(NotFound):
             await remote.workflows.get("default", UNKNOWN)

@@ -14,9 +14,9 @@ from kagzi.access import Role
 from kagzi.api.keys import LiveKeys
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.errors import Unavailable
-from kagzi.rpc import guard
-from kagzi.rpc.remote import RemoteEngine
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.client.remote import RemoteEngine
+from kagzi.rpc.server import guard
+from kagzi.rpc.server.server import RpcServer
 from tests.rpc.guarded import Guarded
 from tests.rpc.support import Client, engine_on
 

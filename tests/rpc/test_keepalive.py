@@ -11,8 +11,9 @@ import pytest
 
 from kagzi.core.instant import SECOND
 from kagzi.errors import Unavailable
-from kagzi.rpc import channel, limits
-from kagzi.rpc.remote import RemoteEngine
+from kagzi.rpc import limits
+from kagzi.rpc.client import channel
+from kagzi.rpc.client.remote import RemoteEngine
 from tests.rpc.support import serving
 from tests.rpc.test_remote import IDS, poll_of
 

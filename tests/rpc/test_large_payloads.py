@@ -17,7 +17,7 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, PayloadTooLarge, WorkflowFailed
 from kagzi.rpc.limits import MESSAGE_BYTES, PAYLOAD_BYTES
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 
 
 @asynccontextmanager

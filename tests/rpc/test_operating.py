@@ -16,8 +16,8 @@ from kagzi.core.worker import WorkerStatus, WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound
 from kagzi.ids import RandomIds
-from kagzi.rpc.remote import RemoteEngine
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.client.remote import RemoteEngine
+from kagzi.rpc.server.server import RpcServer
 from tests.rpc.support import engine_on
 
 NOBODY = "00000000-0000-4000-8000-000000000009"

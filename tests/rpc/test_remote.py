@@ -23,13 +23,14 @@ from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, LimitExceeded, NotFound, PermissionDenied
 from kagzi.ids import RandomIds
-from kagzi.rpc import channel, limits
+from kagzi.rpc import limits
+from kagzi.rpc.client import channel
+from kagzi.rpc.client.remote import RemoteEngine
 from kagzi.rpc.convert.work import poll_from_wire, poll_to_wire
 from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.methods import METHODS
-from kagzi.rpc.remote import RemoteEngine
-from kagzi.rpc.server import RpcServer
-from kagzi.rpc.services import histories
+from kagzi.rpc.server.server import RpcServer
+from kagzi.rpc.server.services import histories
 from tests.rpc.support import SHORT, Client, GuardOf, engine_on, serving
 
 IDS = RandomIds(lambda: time.time_ns() // 1000)
@@ -158,7 +159,7 @@ async def test_heartbeats_of_a_sibling_on_another_thread() -> None:
 
 
 async def test_nobody_listens_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kagzi.rpc.remote.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("kagzi.rpc.client.remote.CONNECT_SECONDS", 0.3)
     for engine in (RemoteEngine("127.0.0.1:1"), RemoteEngine("127.0.0.1:1").sibling()):
         with pytest.raises(Unavailable, match=r"no Kagzi server at 127\.0\.0\.1:1"):
             await engine.open()
@@ -476,7 +477,7 @@ async def test_two_servers_do_not_share_a_port() -> None:
 
 
 async def test_chunks_too_large_for_a_message_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kagzi.rpc.remote._PART_BYTES", 2000)
+    monkeypatch.setattr("kagzi.rpc.client.remote._PART_BYTES", 2000)
     async with serving("memory://", 30 * SECOND) as server, RemoteEngine(server.target) as engine:
         run_id = IDS.run_id()
         await engine.workflows.start(start_of(run_id))

@@ -20,7 +20,7 @@ from kagzi.core.failure import FAILURE_BYTES
 from kagzi.core.instant import NEVER, SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from tests.http.support import Client as HttpClient
 from tests.http.support import serving as serving_http
 from tests.rpc.support import Client, engine_on

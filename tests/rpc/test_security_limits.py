@@ -21,10 +21,10 @@ from kagzi.api.operations import StartRun
 from kagzi.connect import connect
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.rpc import limits
-from kagzi.rpc import server as rpc_server
 from kagzi.rpc.methods import EXCHANGE
-from kagzi.rpc.parts import MOST_PARTS
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server import server as rpc_server
+from kagzi.rpc.server.parts import MOST_PARTS
+from kagzi.rpc.server.server import RpcServer
 from kagzi.rpc.status import error_of_call
 from tests.rpc.guarded import IDS, Guarded, Keyed, guarded
 from tests.rpc.streams import Stream, asked

@@ -16,7 +16,7 @@ import trustme
 from kagzi.connect import Credentials, connect
 from kagzi.core.health import HealthStatus
 from kagzi.errors import InvalidRequest, Unauthenticated
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.rpc.tls import ClientTls, ServerTls
 from tests.rpc.support import engine_on
 

@@ -19,7 +19,7 @@ import pytest
 from kagzi import Kagzi
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.testing import run_virtually
 
 HOMES = [

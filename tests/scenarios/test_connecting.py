@@ -14,7 +14,7 @@ import pytest
 
 from kagzi import InvalidRequest, Kagzi, KagziError, SchemaMismatch, Unavailable
 from kagzi.engine.settings import EngineSettings
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.settings import load
 from kagzi.testing.postgres import PostgresServer
 from tests.rpc.support import engine_on

@@ -17,7 +17,7 @@ from kagzi import Kagzi, RunStatus
 from kagzi.core.worker import WorkerEvent, WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Unavailable
-from kagzi.rpc.server import RpcServer
+from kagzi.rpc.server.server import RpcServer
 from kagzi.sdk.worker.worker import Worker
 from tests.rpc.support import engine_on
 

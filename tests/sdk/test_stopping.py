@@ -8,8 +8,8 @@ import pytest
 
 from kagzi import Kagzi
 from kagzi.api.workers import Poll, Polled
+from kagzi.engine.seen_through import seen_through
 from kagzi.errors import SchemaMismatch
-from kagzi.interruption import seen_through
 from tests.engine.support import run
 from tests.sdk.test_headstart import Claims, worker_of
 

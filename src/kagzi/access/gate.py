@@ -31,7 +31,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.key import Key, Role, read_key
 from kagzi.core.namespace import DEFAULT_NAMESPACE, Namespace
 from kagzi.errors import KagziError, PermissionDenied, Unauthenticated, Unavailable
-from kagzi.interruption import Interruptible
+from kagzi.ports.interruption import Interruptible
 
 log = logging.getLogger("kagzi.access")
 

@@ -9,7 +9,6 @@ from typing import Any
 import click
 import msgspec
 
-from kagzi.api import documents
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.printable import printable, printable_json
@@ -17,6 +16,7 @@ from kagzi.core.run import Run
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
+from kagzi.ports import documents
 
 _COLOURS = {
     "COMPLETED": "green",

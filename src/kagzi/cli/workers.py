@@ -10,7 +10,6 @@ import click
 import msgspec
 
 from kagzi.api.admin import WorkerFilter
-from kagzi.api.documents import worker_document
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
@@ -30,6 +29,7 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, Unavailable
+from kagzi.ports.documents import worker_document
 from kagzi.settings import Loaded
 
 _LOOK_SECONDS: Final = 0.5

@@ -41,8 +41,8 @@ from kagzi.http.problems import Refused, code_of, naming, problem_response
 from kagzi.http.reading import named_namespace, read_body, read_path, read_query
 from kagzi.http.routes import Route
 from kagzi.http.streaming import Streaming
-from kagzi.requests import HEADER
-from kagzi.requests import request_id as name_request
+from kagzi.ports.requests import HEADER
+from kagzi.ports.requests import request_id as name_request
 
 log = logging.getLogger("kagzi.http")
 

@@ -10,11 +10,11 @@ from msgspec import Meta, Struct
 from kagzi import tracing
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
-from kagzi.closing import Closing
 from kagzi.http.checkups import Checkups
 from kagzi.http.fields import Name
 from kagzi.ids import IdSource
 from kagzi.metrics.exposition import Measured
+from kagzi.ports.closing import Closing
 
 Q = TypeVar("Q")
 B = TypeVar("B")

@@ -16,7 +16,6 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from kagzi.api.documents import Moment, moment
 from kagzi.api.events import Change, Event, Numbered, QueueChanged, RunChanged, Subscription
 from kagzi.core.run import RunStatus
 from kagzi.http.call import Call, Namespaced, Stream
@@ -24,6 +23,7 @@ from kagzi.http.fields import Name
 from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import run_id_of
+from kagzi.ports.documents import Moment, moment
 
 _LONGEST_ID = 200
 

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from kagzi.api.documents import NamespaceDocument, namespace_document
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS
 from kagzi.http.call import Call, NoQuery, Reply
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
+from kagzi.ports.documents import NamespaceDocument, namespace_document
 
 _DisplayName = Annotated[str, Meta(max_length=255, extra_json_schema=TEXT)]
 _Description = Annotated[str, Meta(max_length=DESCRIPTION_CHARACTERS, extra_json_schema=TEXT)]

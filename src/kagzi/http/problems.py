@@ -16,7 +16,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
-from kagzi.api.disclosure import message_to_caller
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -31,6 +30,7 @@ from kagzi.errors import (
     Unauthenticated,
     Unavailable,
 )
+from kagzi.ports.disclosure import message_to_caller
 
 log = logging.getLogger("kagzi.http")
 

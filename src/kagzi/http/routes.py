@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.api.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
 from kagzi.http import events, namespaces, openapi, runs, signals, system, workers
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
+from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
 
 API: Final = "/api/v1"
 

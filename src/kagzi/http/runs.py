@@ -11,14 +11,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from kagzi.api.documents import (
-    RunDocument,
-    RunSummary,
-    StepDocument,
-    run_document,
-    run_summary,
-    step_document,
-)
 from kagzi.api.ending import cancel_run
 from kagzi.api.explanation import explain
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
@@ -35,6 +27,14 @@ from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Timeout, Whe
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
 from kagzi.http.problems import BadField, naming
 from kagzi.http.reading import read_json
+from kagzi.ports.documents import (
+    RunDocument,
+    RunSummary,
+    StepDocument,
+    run_document,
+    run_summary,
+    step_document,
+)
 
 DEFAULT_QUEUE: Final = "default"
 _TOKEN: Final = 1000

@@ -7,13 +7,13 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from kagzi.api.documents import SignalDocument, signal_document
 from kagzi.api.operations import SendSignal
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MADE_KEY
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import Name
 from kagzi.http.runs import run_id_of
+from kagzi.ports.documents import SignalDocument, signal_document
 
 _NULL: Final = b"null"
 

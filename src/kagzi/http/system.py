@@ -6,19 +6,19 @@ from collections import Counter
 
 from msgspec import Struct
 
-from kagzi.api.documents import (
-    ComponentDocument,
-    Count,
-    HealthDocument,
-    Moment,
-    health_document,
-)
 from kagzi.core.health import HealthStatus
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Text
 from kagzi.http.limits import NAMES
 from kagzi.metrics.exposition import render
+from kagzi.ports.documents import (
+    ComponentDocument,
+    Count,
+    HealthDocument,
+    Moment,
+    health_document,
+)
 from kagzi.version import __version__
 
 

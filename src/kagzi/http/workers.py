@@ -8,7 +8,6 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from kagzi.api.admin import WorkerFilter
-from kagzi.api.documents import Count, Moment, WorkerDocument, moment, worker_document
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.run import RunStatus
@@ -19,6 +18,7 @@ from kagzi.http.fields import Name
 from kagzi.http.limits import NAMES
 from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
+from kagzi.ports.documents import Count, Moment, WorkerDocument, moment, worker_document
 
 _PAGES_OF_WORKERS: Final = 20
 

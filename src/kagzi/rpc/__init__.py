@@ -1,1 +1,4 @@
-"""gRPC: `server` hosts an Engine, `remote` is an Engine. Only `convert` and `status` know both protobuf and core."""
+"""gRPC: `server/` hosts an Engine, `client/` is one, `convert/` turns records into messages for both.
+
+Modules beside these are for both ends, too.
+"""

@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from kagzi import errors
 from kagzi._proto.v1 import common_pb2 as pb
-from kagzi.api.disclosure import message_to_caller
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -30,6 +29,7 @@ from kagzi.errors import (
     Unavailable,
     VersionMismatch,
 )
+from kagzi.ports.disclosure import message_to_caller
 from kagzi.rpc.limits import ERROR_TEXT_BYTES
 from kagzi.version import __version__
 

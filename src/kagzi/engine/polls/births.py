@@ -24,7 +24,7 @@ from msgspec import Struct
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.instant import SECOND, Instant, Span
-from kagzi.interruption import seen_through
+from kagzi.engine.seen_through import seen_through
 
 _FIRST_CLAIM = "00000001"  # what the token of a run's first claim begins with
 

@@ -38,8 +38,8 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.polls.births import Births, Born, NextBirths
 from kagzi.engine.polls.hand_backs import HandBacks
+from kagzi.engine.seen_through import seen_through
 from kagzi.engine.settings import EngineSettings
-from kagzi.interruption import seen_through
 from kagzi.store.protocol import Queue
 
 _KEPT_SECONDS: Final = 0.25  # a poll follows the answer to the one before within milliseconds

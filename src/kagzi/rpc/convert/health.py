@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from kagzi._proto.v1 import admin_pb2 as pb
-from kagzi.api.documents import health_document
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.instant import Instant
+from kagzi.ports.documents import health_document
 from kagzi.rpc.convert.common import timestamp
 
 _STATUSES: Final[dict[HealthStatus, pb.HealthStatus]] = {

@@ -1,0 +1,1 @@
+"""What the ports of a server, gRPC and HTTP, have in common."""

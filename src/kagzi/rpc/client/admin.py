@@ -1,0 +1,155 @@
+"""What operators ask of a server: `api.admin` and `api.namespaces` across the wire."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from kagzi._proto.v1 import admin_pb2, namespace_pb2
+from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.core.instant import Instant
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.namespace import Namespace
+from kagzi.core.page import Page
+from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
+from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
+from kagzi.rpc.convert.counts import count_from_wire
+from kagzi.rpc.convert.namespaces import namespace_from_wire
+from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
+
+M = TypeVar("M", bound=Message)
+
+_ADMIN: Final = "AdminService"
+_NAMESPACES: Final = "NamespaceService"
+
+
+class RemoteAdmin:
+    """`api.admin.AdminService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
+        request = converted(
+            lambda asked: admin_pb2.GetWorkerRequest(worker_id=asked, namespace=namespace or ""), worker_id
+        )
+        return worker_from_wire((await self._call("GetWorker", request, admin_pb2.GetWorkerResponse)).worker)
+
+    async def list_workers(
+        self, filter: WorkerFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Worker]:
+        request = converted(
+            lambda asked: worker_filter_to_wire(asked, page_size=page_size, page_token=page_token), filter
+        )
+        answer = await self._call("ListWorkers", request, admin_pb2.ListWorkersResponse)
+        return page_from_wire([worker_from_wire(worker) for worker in answer.workers], answer.page)
+
+    async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
+        request = converted(
+            lambda asked: admin_pb2.DrainWorkerRequest(worker_id=asked, namespace=namespace or ""), worker_id
+        )
+        await self._call("DrainWorker", request, admin_pb2.DrainWorkerResponse, WRITE_SECONDS)
+        return await self.get_worker(worker_id, namespace)
+
+    async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
+        answer = await self._stats(namespace, live=True)
+        return {WorkerStatus(status): count for status, count in answer.workers_by_status.items()}
+
+    async def count_runs(
+        self,
+        namespace: str | None,
+        *,
+        live: bool = False,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> tuple[RunCount, ...]:
+        answer = await self._stats(namespace, live=live, created_after=created_after, created_before=created_before)
+        if answer.total_workflows and not answer.counts:
+            raise strange("a count of runs that does not say which")
+        return tuple([count_from_wire(count) for count in answer.counts])
+
+    async def _stats(
+        self,
+        namespace: str | None,
+        *,
+        live: bool,
+        created_after: Instant | None = None,
+        created_before: Instant | None = None,
+    ) -> admin_pb2.GetStatsResponse:
+        request = converted(
+            lambda asked: admin_pb2.GetStatsRequest(
+                namespace=asked,
+                live=live,
+                created_after=timestamp(created_after),
+                created_before=timestamp(created_before),
+            ),
+            namespace,
+        )
+        return await self._call("GetStats", request, admin_pb2.GetStatsResponse)
+
+    async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = READ_SECONDS) -> M:
+        return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
+
+
+class RemoteNamespaces:
+    """`api.namespaces.NamespaceService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def create(self, namespace: str, *, display_name: str = "", description: str = "") -> Namespace:
+        request = converted(
+            lambda asked: namespace_pb2.CreateNamespaceRequest(
+                namespace=asked, display_name=display_name, description=description
+            ),
+            namespace,
+        )
+        # Once: were the answer to the first try lost, the second would find what the first has made.
+        answer = await self._line.call(
+            _NAMESPACES,
+            "CreateNamespace",
+            request,
+            namespace_pb2.CreateNamespaceResponse,
+            seconds=WRITE_SECONDS,
+            patience=0.0,
+        )
+        return namespace_from_wire(answer.namespace)
+
+    async def get(self, namespace: str) -> Namespace:
+        request = converted(lambda asked: namespace_pb2.GetNamespaceRequest(namespace=asked), namespace)
+        answer = await self._call("GetNamespace", request, namespace_pb2.GetNamespaceResponse, READ_SECONDS)
+        return namespace_from_wire(answer.namespace)
+
+    async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
+        request = converted(
+            lambda asked: namespace_pb2.ListNamespacesRequest(page=page_request(asked, page_token)), page_size
+        )
+        answer = await self._call("ListNamespaces", request, namespace_pb2.ListNamespacesResponse, READ_SECONDS)
+        return page_from_wire([namespace_from_wire(namespace) for namespace in answer.namespaces], answer.page)
+
+    async def update(
+        self, namespace: str, *, display_name: str | None = None, description: str | None = None
+    ) -> Namespace:
+        request = converted(
+            lambda asked: namespace_pb2.UpdateNamespaceRequest(
+                namespace=asked, display_name=display_name, description=description
+            ),
+            namespace,
+        )
+        answer = await self._call("UpdateNamespace", request, namespace_pb2.UpdateNamespaceResponse)
+        return namespace_from_wire(answer.namespace)
+
+    async def enable(self, namespace: str, enabled: bool) -> Namespace:
+        if enabled:
+            enable = converted(lambda asked: namespace_pb2.EnableNamespaceRequest(namespace=asked), namespace)
+            made = await self._call("EnableNamespace", enable, namespace_pb2.EnableNamespaceResponse)
+            return namespace_from_wire(made.namespace)
+        disable = converted(lambda asked: namespace_pb2.DisableNamespaceRequest(namespace=asked), namespace)
+        answer = await self._call("DisableNamespace", disable, namespace_pb2.DisableNamespaceResponse)
+        return namespace_from_wire(answer.namespace)
+
+    async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = WRITE_SECONDS) -> M:
+        return await self._line.call(_NAMESPACES, rpc, request, answer, seconds=seconds)

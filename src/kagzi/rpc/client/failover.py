@@ -1,0 +1,123 @@
+"""Several servers, any of which will do: one is used until it fails, then the next.
+
+gRPC does this by itself for a name with several addresses (see `channel.py`). It has nothing for several names: a list
+of addresses would be resolved once and for all, and certificates could not be checked against the name that each of
+them is for. So every server has a channel of its own here, which connects when it is first used.
+
+The order is by chance, so that callers of a server that died spread over the others. Who repeats a call, and after
+which pause, is not decided here: the failed call fails, and the next one takes another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from kagzi.errors import KagziError, LimitExceeded, Unavailable
+from kagzi.rpc.client.authorization import MetadataSource
+from kagzi.rpc.client.channel import AioChannel, Channel, ThreadChannel, no_server
+from kagzi.rpc.tls import ClientTls
+
+M = TypeVar("M", bound=Message)
+
+_FIRST_TURN_SECONDS: Final = 0.25  # what has not connected by then goes on trying while it is the others' turn
+_LONGEST_TURN_SECONDS: Final = 2.0
+_NEW_CHANNEL_SECONDS: Final = 0.2
+
+
+def channel_to(
+    target: str, *, threaded: bool, tls: ClientTls | None, metadata: MetadataSource, jitter: Callable[[], float]
+) -> Channel:
+    """`target` is host:port, or several of them with commas between."""
+    make = ThreadChannel if threaded else AioChannel
+    servers = sorted(target.split(","), key=lambda _: jitter())
+    makes = [partial(make, server, tls=tls, metadata=metadata) for server in servers]
+    return makes[0]() if len(makes) == 1 else FailoverChannel(makes, target)
+
+
+class FailoverChannel:
+    """`channel.Channel` over several."""
+
+    def __init__(self, makes: Sequence[Callable[[], Channel]], target: str) -> None:
+        self._makes = makes
+        self._channels = [make() for make in makes]
+        self._target = target
+        self._used = 0
+        self._loop = asyncio.get_running_loop()
+        self._made_at = self._loop.time()
+        self._calls = Counter[Channel]()  # under way
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
+        channel = self._channels[self._used]
+        self._calls[channel] += 1
+        try:
+            return await channel.call(service, rpc, request, answer, seconds)
+        except LimitExceeded:
+            # It is there and has too much to do. The next one would have, too, if everybody went there.
+            raise
+        except Unavailable:
+            self._leave(channel)
+            raise
+        finally:
+            self._calls[channel] -= 1
+            if not self._calls[channel]:
+                del self._calls[channel]
+                if channel not in self._channels:
+                    self._close_later(channel)
+
+    async def connect(self, seconds: float) -> None:
+        """To the first that answers, each in its turn."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        turn = _FIRST_TURN_SECONDS
+        while True:
+            problem: KagziError = no_server(self._target.replace(",", ", "))
+            for _ in self._channels:
+                channel = self._channels[self._used]
+                try:
+                    return await channel.connect(turn)
+                except Unavailable:
+                    self._go_on()
+                except KagziError as error:
+                    problem = error
+                    self._go_on()
+            # What is wrong with one (its certificate, for example) matters only if no other can be used, but then at
+            # once: waiting does not mend it.
+            if not isinstance(problem, Unavailable) or loop.time() >= deadline:
+                raise problem
+            turn = min(turn * 2, _LONGEST_TURN_SECONDS)
+
+    async def close(self) -> None:
+        left = [channel for channel in self._calls if channel not in self._channels]
+        await asyncio.gather(*[channel.close() for channel in (*self._channels, *left)], *self._closing)
+
+    def _leave(self, channel: Channel) -> None:
+        """For the next one, unless somebody else who used the same has done so.
+
+        A channel that could not connect tries again by itself, ever more rarely, and fails every call meanwhile. So
+        whoever comes back to that server later does so with a new channel, which tries at once; but not over and over
+        while nobody answers.
+        """
+        if self._channels[self._used] is not channel:
+            return
+        now = self._loop.time()
+        if now - self._made_at >= _NEW_CHANNEL_SECONDS:
+            self._made_at = now
+            self._channels[self._used] = self._makes[self._used]()
+            if not self._calls[channel]:
+                self._close_later(channel)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._used = (self._used + 1) % len(self._channels)
+
+    def _close_later(self, channel: Channel) -> None:
+        task = self._loop.create_task(channel.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

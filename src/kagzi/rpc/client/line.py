@@ -1,0 +1,69 @@
+"""Calls that are repeated while the server is out of reach, and what may go into one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+
+from kagzi.core.limits import check_unicode
+from kagzi.errors import InvalidRequest, Unavailable
+from kagzi.rpc.client.channel import Channel
+
+M = TypeVar("M", bound=Message)
+A = TypeVar("A")
+W = TypeVar("W")
+
+READ_SECONDS: Final = 15.0  # one call
+WRITE_SECONDS: Final = 40.0  # longer than the server waits for its database
+_PATIENCE: Final = 30.0  # with a server that is out of reach
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 2.0
+
+
+class Line:
+    def __init__(self, channel: Channel, jitter: Callable[[], float]) -> None:
+        self.channel = channel
+        self.patience = _PATIENCE
+        self._jitter = jitter
+        self._loop = asyncio.get_running_loop()
+
+    async def call(
+        self,
+        service: str,
+        rpc: str,
+        request: Message,
+        answer: type[M],
+        *,
+        seconds: float,
+        patience: float | None = None,
+    ) -> M:
+        """`patience` 0 is a single try; the default suits what must arrive."""
+        since = self._loop.time()
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self.channel.call(service, rpc, request, answer, seconds)
+            except Unavailable:
+                if self._loop.time() - since >= (self.patience if patience is None else patience):
+                    raise
+            await asyncio.sleep(pause * (0.5 + self._jitter()))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def converted(convert: Callable[[W], A], record: W) -> A:
+    """What says this on the wire; what nothing there can hold is refused like anything else that makes no sense."""
+    try:
+        return convert(record)
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise InvalidRequest(f"that cannot be sent to a server: {error}") from None
+
+
+def text(value: object, field: str) -> str:
+    """What no message can hold is refused by its name, as an engine at hand would."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
+    check_unicode(value, field)
+    return value

@@ -1,0 +1,1 @@
+"""The server: `server.RpcServer` hosts an Engine, `services/` answers its calls."""

@@ -1,0 +1,159 @@
+"""The gate, as gRPC calls come to it.
+
+A key comes as metadata, `authorization: Bearer kgz_…`. The namespace of a key is put into the request itself, so that
+services and engine see an ordinary request of that namespace: nothing behind the gate knows of keys. Every request that
+concerns a namespace has a field for it, `rpc.methods` being the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from kagzi.access.caller import Caller
+from kagzi.access.gate import Auditor, Gate
+from kagzi.access.shares import Room
+from kagzi.access.table import ACTIONS
+from kagzi.core.audit import OK, AuditEntry
+from kagzi.core.key import Role
+from kagzi.errors import KagziError, Unavailable
+from kagzi.ids import IdSource
+from kagzi.ports.requests import request_id
+from kagzi.rpc.convert.runs import namespace_of
+from kagzi.rpc.methods import EXCHANGE, Method
+from kagzi.rpc.server.calls import CallAlone, CallOnStream, Shown
+from kagzi.rpc.server.respond import Guard
+from kagzi.rpc.status import Refused
+
+Handle = Callable[[Any, Any], Awaitable[Message]]
+
+PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
+
+_HEALTH: Final = "HealthCheck"
+_DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
+_TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
+# All of those who ask how we are while nobody can be recognised, as if they had one key.
+_SOMEBODY: Final = Caller(key_id="", namespace=None, role=Role.VIEWER, peer="")
+# Here an empty namespace is `default`; elsewhere it is any, or none.
+_OF_ONE_NAMESPACE: Final = ("WorkflowService", "WorkflowScheduleService")
+
+
+class GateGuard(Guard):
+    """Lets in whom the gate admits, and has changes written to the audit log."""
+
+    def __init__(self, gate: Gate, audit: Auditor, ids: IdSource) -> None:
+        self._gate = gate
+        self._audit = audit
+        self._ids = ids
+
+    async def receive(self, method: Method, call: CallAlone) -> Room:
+        if method.rpc == _HEALTH and not self._gate.knows_keys():
+            caller = _SOMEBODY  # whom not even the database may keep waiting
+        else:
+            caller = await self._gate.recognise(
+                method.path,
+                key=call.shown.key,
+                peer=call.shown.peer_name,
+                request_id=lambda: request_id(call.shown.headers.items(), self._ids),
+            )
+        return self._gate.room(method.path, caller)
+
+    async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message:
+        on_stream = isinstance(call, CallOnStream)
+        shown: Shown = call.shown
+        action = _action(method, request)
+        admitting = self._gate.admit(
+            action,
+            key=shown.key,
+            namespace=request.namespace if method.has_namespace else None,
+            peer=shown.peer_name,
+            request_id=lambda: request_id(shown.headers.items(), self._ids),
+            target=lambda: _target(method, request),
+            runs=len(request.starts) if method.rpc == "StartWorkflows" else 1,
+        )
+        if method.rpc != _HEALTH:
+            caller = await admitting
+        else:
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    caller = await admitting
+            except (Unavailable, TimeoutError):
+                # Who asks cannot be known without the database. That it does not answer is what everybody is told.
+                request.namespace = namespace_of(request.namespace)
+                return await handle(request, call)
+        if caller.namespace is not None and method.has_namespace:
+            request.namespace = caller.confine(request.namespace)
+        rule = ACTIONS[action]
+        with self._gate.part(caller) if on_stream else self._gate.call(caller):
+            if rule.reads:
+                async with self._gate.reads.turn(caller):
+                    return await handle(request, call)
+            if method is EXCHANGE:
+                call.room_for = partial(self._gate.room, caller=caller)
+                with self._gate.streams.held(caller):
+                    return await handle(request, call)
+            if not rule.audited:
+                return await handle(request, call)
+            result = OK
+            try:
+                answer = await handle(request, call)
+                result = _told(answer)
+                return answer
+            except asyncio.CancelledError:
+                result = "CANCELLED"
+                raise
+            except Exception as error:
+                result = _code(error)
+                raise
+            finally:
+                self._audit.record(self._entry(method, request, caller, shown, result))
+
+    def _entry(self, method: Method, request: Any, caller: Caller, shown: Shown, result: str) -> AuditEntry:
+        namespace = request.namespace if method.has_namespace else ""
+        if method.service in _OF_ONE_NAMESPACE:
+            namespace = namespace_of(namespace)
+        return AuditEntry(
+            actor=caller.actor,
+            action=method.path,
+            namespace=namespace or None,
+            target=_target(method, request),
+            request_id=request_id(shown.headers.items(), self._ids),
+            peer=caller.peer,
+            result=result,
+        )
+
+
+def _action(method: Method, request: Any) -> str:
+    """Returns what the call does, as the table names it. To have a worker drain takes the same right whichever call
+    asks for it: the id in the request may be that of any worker of the namespace."""
+    return _DRAIN if method.rpc == "Deregister" and request.drain else method.path
+
+
+def _target(method: Method, request: Any) -> str:
+    fields = method.request.DESCRIPTOR.fields_by_name
+    for name in _TARGETS:
+        if name in fields and (value := getattr(request, name)):
+            how = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
+            how = " to drain" if method.rpc == "Deregister" else how
+            return f"{name.removesuffix('_id')} {value}{how}"
+    if method.service == "NamespaceService" and method.has_namespace:
+        return f"namespace {request.namespace}"
+    return ""
+
+
+def _told(answer: Any) -> str:
+    """An answer may say that nothing was done, and why."""
+    says_why = "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error")
+    return answer.error.exact_code if says_why else OK
+
+
+def _code(error: Exception) -> str:
+    if isinstance(error, KagziError):
+        return error.code
+    if isinstance(error, Refused):
+        return error.detail.exact_code or error.status.name
+    return KagziError.code
