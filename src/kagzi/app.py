@@ -24,7 +24,7 @@ from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
-from kagzi.core.instant import SECOND, Span, from_datetime, to_datetime
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
@@ -40,6 +40,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, run_record
+from kagzi.sdk.schedules import Schedules, instant_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
@@ -112,6 +113,7 @@ class Kagzi(Registrar):
         self._owns_engine = True
         self._tracer: Tracer | None = None
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
+        self.schedules = Schedules(self._clock.now)
 
     @property
     def settings(self) -> Settings:
@@ -224,9 +226,9 @@ class Kagzi(Registrar):
             external_id=options.id,
             priority=options.priority,
             delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
-            start_at=None if options.start_at is None else _instant(options.start_at, "start_at"),
+            start_at=None if options.start_at is None else instant_of(options.start_at, "start_at"),
             timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
-            deadline_at=None if options.deadline is None else _instant(options.deadline, "deadline"),
+            deadline_at=None if options.deadline is None else instant_of(options.deadline, "deadline"),
             retry_policy=None if options.retry is None else options.retry.encode(),
         )
         try:
@@ -529,17 +531,6 @@ def _optional_span(value: Duration | None, field: str) -> int | None:
     if span == 0:
         raise InvalidRequest(f"{field} must be longer than 0, not {value!r:.100}")
     return span
-
-
-def _instant(moment: Any, field: str) -> int:
-    try:
-        instant = from_datetime(moment)
-        to_datetime(instant)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InvalidRequest(f"{field} must be a datetime with a time zone: {error}") from None
-    if instant < 0:
-        raise InvalidRequest(f"{field} must not lie before 1970, as {moment} does")
-    return instant
 
 
 async def _when_told(told: asyncio.Event, stop: asyncio.Event) -> None:

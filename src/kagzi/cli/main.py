@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "worker": ("kagzi.cli.worker", "worker"),
     "start": ("kagzi.cli.start", "start"),
     "runs": ("kagzi.cli.runs", "runs"),
+    "schedules": ("kagzi.cli.schedules", "schedules"),
     "workers": ("kagzi.cli.workers", "workers"),
     "namespaces": ("kagzi.cli.namespaces", "namespaces"),
     "keys": ("kagzi.cli.keys", "keys"),
