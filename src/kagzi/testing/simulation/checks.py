@@ -353,10 +353,14 @@ class Checker:
     # What each kind of transaction may do.
 
     def _after_apply(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
+        # The token stays on a run that was let go of: a chunk that comes late, or twice, changes nothing then.
         chunks = [
             write
             for write in args[0]
-            if isinstance(write, Chunk) and write.run_id == new.run_id and write.token == old.token
+            if isinstance(write, Chunk)
+            and write.run_id == new.run_id
+            and write.token == old.token
+            and old.status is RunStatus.RUNNING
         ]
         requests = [
             write for write in args[0] if isinstance(write, CancelRun | TerminateRun) and write.run_id == new.run_id
@@ -368,7 +372,7 @@ class Checker:
         if told and not chunks:
             self._after_signals(old, new, now)
             return
-        if old.status is not RunStatus.RUNNING or not chunks:
+        if not chunks:
             raise self._wrong(new.run_id, f"was changed without its lease: {_difference(old, new)}")  # (2)
         if (new.token, new.worker_id, new.executions, new.crashes) != (
             old.token,
