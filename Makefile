@@ -39,15 +39,16 @@ QUICK := tests/access tests/coordinator tests/core tests/engine tests/sdk tests/
 quick: $(DEV) ## Run what answers in about a minute: rules, replay, engine, SQLite
 	$(PY) -m pytest -n $(JOBS) -m "not postgres and not faults and not slow" $(QUICK) $(ARGS)
 
-# Two parts, because what waits wants more processes than there are cores. pytest says 5 where it found no test: ARGS may
-# choose tests of one part only. Both are run whatever the first has found, unless it was interrupted (2).
+# Three parts (tests/parts.py), because what waits wants more processes than there are cores, and what measures wants no other.
+# pytest says 5 where it found no test: ARGS may choose tests of one part only. All are run whatever the first has found,
+# unless it was interrupted (2).
 test: $(DEV) ## Run the whole suite, PostgreSQL included
-	@$(PY) -m pytest -n $(JOBS) --dist worksteal --part computing $(ARGS); computing=$$?; \
-	test $$computing -ne 2 || exit 2; \
-	$(PY) -m pytest -n $(WAITING_JOBS) --dist worksteal --part waiting $(ARGS); waiting=$$?; \
-	if [ $$computing -eq 5 ]; then exit $$waiting; fi; \
-	if [ $$waiting -eq 5 ]; then exit $$computing; fi; \
-	exit $$((computing > waiting ? computing : waiting))
+	@worst=5; for part in computing:$(JOBS) waiting:$(WAITING_JOBS) alone:0; do \
+		$(PY) -m pytest -n $${part#*:} --dist worksteal --part $${part%:*} $(ARGS); code=$$?; \
+		test $$code -ne 2 || exit 2; \
+		test $$code -eq 5 || test $$worst -ne 5 -a $$worst -gt $$code || worst=$$code; \
+	done; \
+	exit $$worst
 
 pythons: $(DEV) ## Run a quick part of the suite on every Python from 3.11 up that is here, pyenv's included
 	$(PY) -m scripts.pythons $(ARGS)

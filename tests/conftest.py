@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from kagzi.store.postgres.arrays import expect_lists
 
-pytest_plugins = ["tests.parts", "tests.postgres_server"]
+pytest_plugins = ["tests.measures", "tests.parts", "tests.postgres_server"]
 
 # The same examples every time, and as much time for each as the machine needs: what passes today passes tomorrow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -79,6 +79,37 @@ def test_batches_are_bounded_by_count_and_by_bytes_and_keep_the_order() -> None:
     assert run(main) == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
 
 
+def test_large_starts_take_turns_with_everything_else() -> None:
+    def start(name: str) -> StartRun:
+        return StartRun(namespace=name, run_id=name, workflow_type="w", task_queue="q", input=b"")
+
+    async def main() -> list[list[str]]:
+        database = Database()
+        batcher = Batcher(database.apply)
+        large = [batcher.submit(start(name), 2_000_000) for name in "ABC"]
+        medium = [batcher.submit(start(name), 600_000) for name in "DEFG"]
+        small = [batcher.submit(write("a")), batcher.submit(start("b"), 100)]
+        await asyncio.sleep(1.5)
+        small += [batcher.submit(write("c"), 2_000_000)]  # in its order, however large it is
+        await asyncio.gather(*large, *medium, *small)
+        return database.batches
+
+    assert run(main) == [["a", "b"], ["A"], ["c"], ["B"], ["C"], ["D", "E"], ["F", "G"]]
+
+
+def test_too_many_bytes_of_large_starts_are_refused_at_once() -> None:
+    async def main() -> None:
+        batcher = Batcher(Database().apply, settings=EngineSettings(waiting_writes=1000, batch_bytes=3_000_000))
+        start = StartRun(namespace="n", run_id="r", workflow_type="w", task_queue="q", input=b"")
+        taken = [batcher.submit(start, 1_500_000) for _ in range(2)]
+        with pytest.raises(Unavailable, match="too many writes are waiting"):
+            await batcher.submit(start, 1_500_000)
+        await asyncio.gather(*taken)
+        await batcher.submit(start, 1_500_000)
+
+    run(main)
+
+
 def test_what_came_with_one_call_is_written_apart_from_the_next_if_it_is_worth_a_batch() -> None:
     async def main() -> list[int]:
         database = Database()

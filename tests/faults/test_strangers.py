@@ -18,10 +18,11 @@ from kagzi.access import Role
 from kagzi.connect import connect
 from kagzi.engine.local import LocalEngine
 from tests.faults.processes import ServerProcess
+from tests.measures import MEBIBYTE, Measures
 from tests.rpc.frames import Connection, beginning_of
 from tests.rpc.guarded import Keyed
 
-MEBIBYTE = 1024 * 1024
+WARM_UP = 10
 STARTS = "/kagzi.v1.WorkflowService/StartWorkflows"
 # What a message of the largest size may say: empty items, each of which would become an object.
 EMPTY_ITEMS = b"\x12\x00" * (8 * MEBIBYTE - 1)
@@ -54,24 +55,28 @@ async def tenant(tmp_path: Path) -> AsyncIterator[Tenant]:
 
 
 class Looking(threading.Thread):
-    """Asks /livez again and again, and remembers how long that took at most."""
+    """Asks /livez again and again, and remembers how long that took."""
 
     def __init__(self, tenant: Tenant) -> None:
         super().__init__()
         self._address = f"{tenant.http}/livez"
+        self._warm = threading.Event()
         self._over = threading.Event()
-        self.slowest = 0.0
+        self.taken: list[float] = []
 
     def run(self) -> None:
         with httpx.Client(timeout=30) as client:
-            client.get(self._address)
+            for _ in range(WARM_UP):
+                client.get(self._address)
+            self._warm.set()
             while not self._over.wait(0.01):
                 began = time.perf_counter()
                 client.get(self._address).raise_for_status()
-                self.slowest = max(self.slowest, time.perf_counter() - began)
+                self.taken.append(time.perf_counter() - began)
 
     def __enter__(self) -> Looking:
         self.start()
+        assert self._warm.wait(30)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +84,7 @@ class Looking(threading.Thread):
         self.join()
 
 
-async def test_strangers_cost_neither_memory_nor_time(tenant: Tenant) -> None:
+async def test_strangers_cost_neither_memory_nor_time(tenant: Tenant, measures: Measures) -> None:
     packed = gzip.compress(EMPTY_ITEMS)
     assert len(packed) < 20_000
     requests = [
@@ -99,9 +104,10 @@ async def test_strangers_cost_neither_memory_nor_time(tenant: Tenant) -> None:
         for path, data, encoding in requests:
             await connection.open(path, ("grpc-encoding", encoding)).send(data, patience=0.05)
         after = tenant.server.memory()
-    # By itself: 30 MiB and 31 ms. Here other tests have the cores as well; it was 1.25 GiB and 9.5 s.
-    assert after - before < 100 * MEBIBYTE
-    assert looking.slowest < 3.0
+    # It was 1.25 GiB and 9.5 s.
+    measures.memory("server grown by", after - before, below=50 * MEBIBYTE)
+    measures.slowest("/livez", looking.taken, below=0.1)
+    measures.hold()
 
 
 async def test_compressed_requests_are_refused_and_who_has_no_key_hears_it(tenant: Tenant) -> None:

@@ -12,6 +12,8 @@ What can go wrong, and what happens then:
   growing pauses; after `patience` its callers get Unavailable. New writes collect meanwhile.
 * Anything else is a write no database takes, or a bug. The batch is cut in halves until the culprit is alone,
   so that one bad write never fails another run's.
+* Somebody starts many runs with large inputs. Those starts are written beside the rest: after each batch one of at most
+  about `_HEAVY_BATCH`, so that nobody else waits behind all of them. Only starts: chunks of a run keep their order.
 * A chunk that failed takes later chunks of the same lease with it, also those still waiting: applied without
   what came before, they would leave a hole in the run's history.
 """
@@ -24,7 +26,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from kagzi.api.operations import Answer, Chunk, Write
+from kagzi.api.operations import Answer, Chunk, StartRun, Write
 from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.settings import EngineSettings
@@ -41,6 +43,8 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 _CLOSING_PATIENCE: Final = 5.0
 _WORTH_A_BATCH: Final = 32  # writes
+_HEAVY: Final = 128 * 1024  # bytes of an input
+_HEAVY_BATCH: Final = 1024 * 1024
 _TRIES: Final = 64  # to find the culprits of a refused batch
 
 
@@ -75,13 +79,24 @@ class Batcher:
         self._patience = settings.patience / SECOND
         self._waiting: deque[_Batch] = deque()
         self._filling: _Batch | None = None
+        self._heavy: deque[_Batch] = deque()
+        self._heavy_weight = 0
+        self._most_heavy = self._most_batches * settings.batch_bytes
+        self._after_light = False
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         """Have a write made durable. `weight` is the size of its payloads in bytes."""
-        batch = self._filling
-        if batch is None or len(batch.writes) >= self._batch_writes or batch.weight >= self._batch_bytes:
+        if weight > _HEAVY and isinstance(write, StartRun):
+            batch = self._heavy_batch(weight)
+            if batch is None:
+                return self._refuse(write)
+        elif (
+            (batch := self._filling) is None
+            or len(batch.writes) >= self._batch_writes
+            or batch.weight >= self._batch_bytes
+        ):
             if self._closed or len(self._waiting) >= self._most_batches:
                 return self._refuse(write)
             batch = self._open_batch()
@@ -109,8 +124,34 @@ class Batcher:
     def _open_batch(self) -> _Batch:
         batch = self._filling = _Batch(self._loop.time())
         self._waiting.append(batch)
+        self._begin()
+        return batch
+
+    def _heavy_batch(self, weight: int) -> _Batch | None:
+        """Returns where a large start goes; None if too many wait."""
+        if self._closed or self._heavy_weight >= self._most_heavy:
+            return None
+        self._heavy_weight += weight
+        if not self._heavy or self._heavy[-1].weight >= _HEAVY_BATCH:
+            self._heavy.append(_Batch(self._loop.time()))
+            self._begin()
+        return self._heavy[-1]
+
+    def _begin(self) -> None:
         if self._task is None:
             self._task = self._loop.create_task(self._drain(), name="kagzi-batcher")
+
+    def _next(self) -> _Batch:
+        """Returns what is written now: large starts take turns with everything else."""
+        if self._heavy and (self._after_light or not self._waiting):
+            self._after_light = False
+            batch = self._heavy.popleft()
+            self._heavy_weight -= batch.weight
+            return batch
+        self._after_light = True
+        batch = self._waiting.popleft()
+        if batch is self._filling:
+            self._filling = None
         return batch
 
     def _refuse(self, write: Write) -> Reply[Any]:
@@ -124,10 +165,8 @@ class Batcher:
     async def _drain(self) -> None:
         batch: _Batch | None = None
         try:
-            while self._waiting:
-                batch = self._waiting.popleft()
-                if batch is self._filling:
-                    self._filling = None
+            while self._waiting or self._heavy:
+                batch = self._next()
                 answers = await self._write(batch.writes, batch.since, [_TRIES])
                 # Not here, inside a task, and not before the next batch is under way.
                 self._loop.call_soon(self._answer, batch, answers)
@@ -139,9 +178,11 @@ class Batcher:
             # Reached with work left only when the loop itself is shut down: nobody may be left waiting.
             self._task = None
             self._filling = None
-            for left in ([batch] if batch else []) + list(self._waiting):
+            for left in [*([batch] if batch else []), *self._waiting, *self._heavy]:
                 self._answer(left, [Unavailable("the engine was stopped while writing")] * len(left.writes))
             self._waiting.clear()
+            self._heavy.clear()
+            self._heavy_weight = 0
 
     async def _write(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
         """The answer to each write, errors among them."""
