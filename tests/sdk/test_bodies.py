@@ -12,7 +12,7 @@ import pytest
 
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.retry import Retry
-from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.signature import signature_of
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies

@@ -7,14 +7,14 @@ step bodies run on other loops and in other threads, so for them there is none.
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from kagzi.core.instant import Span
-from kagzi.core.retry import Retry
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
+
+if TYPE_CHECKING:
+    from kagzi.sdk.replay.execution import Execution
 
 
 class CallCodec(Protocol):
@@ -36,29 +36,7 @@ class CallCodec(Protocol):
     def decode_result(self, data: bytes) -> Any: ...
 
 
-class ExecutionLike(Protocol):
-    """The execution of a run, as definitions need it (`replay.execution.Execution`)."""
-
-    run_id: str
-    workflow: str
-    queue: str
-
-    def call_step(
-        self,
-        *,
-        name: str,
-        fn: Callable[..., Any],
-        codec: CallCodec,
-        policy: Retry | None,
-        timeout: Span | None,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Coroutine[Any, Any, Any]: ...
-
-    def call_inline(self, name: str, begin: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any: ...
-
-
-def current(what: str = "a durable call") -> ExecutionLike | None:
+def current(what: str = "a durable call") -> Execution | None:
     """The execution whose workflow calls `what`; None outside of workflows. Refuses threads beside a workflow."""
     execution = getattr(_get_running_loop(), "execution", None)
     if execution is None:
@@ -67,13 +45,13 @@ def current(what: str = "a durable call") -> ExecutionLike | None:
 
 
 # The payload codec of the app whose workflow is being executed, for steps that belong to no app (`run_step`).
-_payload_codecs: WeakKeyDictionary[ExecutionLike, Codec] = WeakKeyDictionary()
+_payload_codecs: WeakKeyDictionary[Execution, Codec] = WeakKeyDictionary()
 
 
-def use_payload_codec(execution: ExecutionLike, codec: Codec | None) -> None:
+def use_payload_codec(execution: Execution, codec: Codec | None) -> None:
     if codec is not None:
         _payload_codecs[execution] = codec
 
 
-def payload_codec(execution: ExecutionLike) -> Codec | None:
+def payload_codec(execution: Execution) -> Codec | None:
     return _payload_codecs.get(execution) if _payload_codecs else None

@@ -43,10 +43,12 @@ from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
-from kagzi.sdk.ambient import ExecutionLike, current, payload_codec, use_payload_codec
+from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
+from kagzi.sdk.replay.calls import call_inline, call_step
+from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, current_bridge, in_turn, run_in_thread
 from kagzi.sdk.signature import Signature, signature_of
@@ -138,7 +140,8 @@ class Step(Generic[P, R]):
                     plain = call_function(self.fn, args, kwargs)
             return cast("Call[R]", plain)
         return in_turn(
-            execution.call_step(
+            call_step(
+                execution,
                 name=self._id,
                 fn=self.fn,
                 codec=self.signature,
@@ -263,7 +266,7 @@ class Workflow(Generic[P, R]):
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
             )
         self._refuse_run_options(execution.queue)
-        return in_turn(execution.call_inline(self.name, self._call, execution, args, kwargs))
+        return in_turn(call_inline(execution, self.name, self._call, execution, args, kwargs))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """In a `def` workflow: the result of this one as part of the same run. The same as calling it there, with the
@@ -319,7 +322,7 @@ class Workflow(Generic[P, R]):
 
     # What the worker calls.
 
-    def begin(self, input: bytes, execution: ExecutionLike) -> Coroutine[Any, Any, R]:
+    def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, R]:
         """The workflow function called with the decoded input."""
         use_payload_codec(execution, self._codec)
         args, kwargs = self.signature.decode_arguments(input)
@@ -330,7 +333,7 @@ class Workflow(Generic[P, R]):
 
     # Inside.
 
-    def _call(self, execution: ExecutionLike, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
+    def _call(self, execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, R]:
         context = self.signature.context_class
         if context is not None:
             args = (context(execution.run_id, execution.workflow), *args)
@@ -561,7 +564,8 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
         if codec is not None:
             signature = signature.with_codec(codec)
     return in_turn(
-        execution.call_step(
+        call_step(
+            execution,
             name=escape(name),
             fn=body,
             codec=signature,

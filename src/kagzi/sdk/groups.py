@@ -19,7 +19,7 @@ import sys
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Collection, Coroutine, ItemsView, Iterable, KeysView, Set, ValuesView
 from contextvars import Context, copy_context
-from inspect import CORO_CREATED, getcoroutinestate, isawaitable, iscoroutine
+from inspect import isawaitable, iscoroutine
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, overload
 
 from kagzi.core.limits import check_name
@@ -27,7 +27,7 @@ from kagzi.core.options import names_its_options
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk import plainly
 from kagzi.sdk.definitions import Call, Step
-from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.calls import unstarted_wait
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.scope import Scope
 from kagzi.sdk.replay.threaded import in_turn
@@ -337,7 +337,7 @@ def _calling(fn: Callable[[Any], Any], item: Any) -> Callable[[], Coroutine[Any,
 def _move_into(group: Scope, calls: tuple[Any, ...]) -> None:
     """Names steps in the group: called in the argument list, they were named in the scope around it."""
     where = _current_scope()
-    made = [step for call in calls if (step := _unstarted_step(call)) is not None]
+    made = [step for call in calls if (step := unstarted_wait(call)) is not None]
     # The last one first: a number can be given back only while it is the last that was taken.
     moved = {id(step) for step in reversed(made) if where is not None and where.give_back(step.step_id)}
     for step in made:
@@ -345,14 +345,8 @@ def _move_into(group: Scope, calls: tuple[Any, ...]) -> None:
             step.step_id = group.identity(step.name)
 
 
-def _unstarted_step(call: Any) -> Any | None:
-    if not iscoroutine(call) or call.cr_code is not Execution._await.__code__ or call.cr_frame is None:
-        return None
-    return call.cr_frame.f_locals["call"] if getcoroutinestate(call) == CORO_CREATED else None
-
-
 def _branch_scope(call: Any, group: Scope | None) -> Scope | None:
-    if group is None or _unstarted_step(call) is not None:
+    if group is None or unstarted_wait(call) is not None:
         return group  # a step has its name already
     return group.child(getattr(call, "__name__", type(call).__name__))
 

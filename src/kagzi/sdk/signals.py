@@ -21,6 +21,7 @@ from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import payload_codec
 from kagzi.sdk.definitions import Call
+from kagzi.sdk.replay import calls
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
@@ -69,7 +70,7 @@ def _waiting(name: str, type: Any, timeout: Duration | None, default: Any, calle
 
 async def _wait(loop: WorkflowLoop, call: Made, name: str, reader: Signature, span: Span | None, default: Any) -> Any:
     loop.unawaited.strike(call)
-    signal = loop.execution.wait_signal(name, reader.decode_result)
+    signal = calls.wait_signal(loop.execution, name, reader.decode_result)
     if span is None:
         return await signal
     try:

@@ -21,8 +21,11 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
-from kagzi.sdk.replay.execution import Execution, Outcome, StepCall
+from kagzi.sdk.replay.calls import call_step
+from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowTask
+from kagzi.sdk.replay.outcome import Outcome
+from kagzi.sdk.replay.waits import StepCall, Wait
 
 START = 1_700_000_000 * SECOND
 
@@ -76,13 +79,13 @@ class ObservedExecution(Execution):
         self.marks = [0]  # how long the trace was when the event of that number (from 1) was delivered
         super().__init__(*args, **kwargs)
 
-    def _request(self, call: StepCall) -> None:
+    def request(self, wait: Wait) -> None:
         if not self.loop.evicting:
-            self.requested.add(call.step_id)
-        super()._request(call)
+            self.requested.add(wait.step_id)
+        super().request(wait)
 
     def _finish(self, main: WorkflowTask) -> None:
-        self.unseen = list(self._early)
+        self.unseen = list(self._recorded.early)
         super()._finish(main)
 
     def mark(self, seq: int) -> None:
@@ -91,7 +94,7 @@ class ObservedExecution(Execution):
 
     def _set_off(self) -> None:
         super()._set_off()
-        self.mark(self._seq)
+        self.mark(self._journal.seq)
 
     def _replay(self, event: Step) -> None:
         assert event.completed_seq is not None
@@ -398,7 +401,7 @@ def current() -> ObservedExecution:
 
 def step(name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Coroutine[Any, Any, Any]:
     """Call a step from a workflow under test."""
-    return current().call_step(name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={})
+    return call_step(current(), name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={})
 
 
 def describe(outcome: Outcome) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kagzi.core.instant import SECOND
+from kagzi.sdk.replay.calls import call_step
 from tests.sdk.replay.host import Host, Rows, current, step
 from tests.sdk.replay.workflows import Workflow, finish, value
 
@@ -170,8 +171,15 @@ def test_arguments_recorded_by_their_repr_are_not_compared(caplog: pytest.LogCap
 
     def workflow() -> Coroutine[Any, Any, Any]:
         async def run() -> Any:
-            return await current().call_step(
-                name="a", fn=lambda _: 1, codec=ReprCodec(), policy=None, timeout=None, args=(object(),), kwargs={}
+            return await call_step(
+                current(),
+                name="a",
+                fn=lambda _: 1,
+                codec=ReprCodec(),
+                policy=None,
+                timeout=None,
+                args=(object(),),
+                kwargs={},
             )
 
         return run()

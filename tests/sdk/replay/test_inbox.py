@@ -12,6 +12,7 @@ from kagzi.api.operations import TakeSignal
 from kagzi.core.instant import SECOND
 from kagzi.core.signal import Signal
 from kagzi.core.step import StepKind
+from kagzi.sdk.replay.calls import wait_signal
 from tests.sdk.replay.host import START, Host, current
 
 
@@ -22,7 +23,7 @@ def signal(seq: int, value: Any, *, name: str = "go", after: float = 0.0) -> Sig
 
 
 async def go(name: str = "go") -> Any:
-    return await current().wait_signal(name, json.loads)
+    return await wait_signal(current(), name, json.loads)
 
 
 async def go_within(seconds: float) -> Any:
@@ -55,8 +56,8 @@ def test_waits_of_one_name_are_served_in_the_order_of_their_calls() -> None:
 
     host = Host(program)
     execution = host.begin()
-    assert execution.unserved_signals() == ("go", "other")
-    assert execution.waiting_for() == ("s:go", "s:other")
+    assert execution.inbox.unserved_names() == ("go", "other")
+    assert execution.inbox.waiting_for() == ("s:go", "s:other")
     execution.receive([signal(1, "a"), signal(2, "b")])
     execution.receive([signal(2, "b"), signal(3, "c", name="other")])  # one of them is known
     assert outcome_of(host) == ["a", "c", "b"]
@@ -92,7 +93,7 @@ def test_replay_gives_recorded_signals_back() -> None:
     assert [row.kind for row in host.rows.values()] == [StepKind.SIGNAL]
     host.clock += 61 * SECOND
     again.tick()
-    assert again.unserved_signals() == ("go",)
+    assert again.inbox.unserved_names() == ("go",)
     again.receive([signal(5, "b", after=70)])
     assert outcome_of(host) == ["a", "b"]
 
@@ -101,4 +102,4 @@ def test_many_names_wake_by_any_signal() -> None:
     async def program() -> Any:
         return await asyncio.gather(*(go(f"n{number}") for number in range(21)))
 
-    assert Host(program).begin().waiting_for() == ("s:*",)
+    assert Host(program).begin().inbox.waiting_for() == ("s:*",)

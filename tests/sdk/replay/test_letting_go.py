@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kagzi.sdk.replay.calls import call_step
 from kagzi.sdk.replay.loop import Evicted
 from tests.sdk.replay.host import Crashed, Host, step
 from tests.sdk.replay.workflows import Workflow, finish, value
@@ -209,7 +210,7 @@ def test_a_run_goes_without_the_collector() -> None:
 def test_durable_calls_after_the_end_raise() -> None:
     host, execution = parked(lambda: asyncio.sleep(1000))
     with pytest.raises(Evicted):
-        execution.call_step(name="late", fn=value(), codec=None, policy=None, timeout=None, args=(), kwargs={})
+        call_step(execution, name="late", fn=value(), codec=None, policy=None, timeout=None, args=(), kwargs={})
     execution.tick()
     execution.durable(1)
     assert not host.pending

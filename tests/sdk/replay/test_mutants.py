@@ -17,12 +17,16 @@ from typing import Any
 
 import pytest
 
-from kagzi.api.operations import CompleteStep
+from kagzi.api.operations import CancelStep, CompleteStep
+from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step, StepKind
 from kagzi.sdk.replay import execution as kernel
-from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.journal import Journal
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
+from kagzi.sdk.replay.steps import Steps
+from kagzi.sdk.replay.waits import StepCall
 from tests.sdk.replay import checks
 from tests.sdk.replay.host import Host, JsonCodec
 from tests.sdk.replay.test_random_programs import VOLUME
@@ -36,7 +40,7 @@ def two_events_in_one_drain(patch: Patch) -> None:
 
     def hold(self: WorkflowLoop) -> None:
         # While another body runs, another event will come, and its drain makes up for this one.
-        held = self.execution._live and self.execution._running and chance.random() < 0.5
+        held = self.execution.steps.live and self.execution.steps.running and chance.random() < 0.5
         if not held:
             drain(self)
 
@@ -44,21 +48,22 @@ def two_events_in_one_drain(patch: Patch) -> None:
 
 
 def number_after_the_workflow_went_on(patch: Patch) -> None:
-    submit, resolve = Execution._submit, Execution._resolve
-    held: list[Any] = []
+    submit, step_returned = Journal.submit, Execution.step_returned
+    held: list[tuple[Journal, Any]] = []
 
-    def late_submit(self: Execution, operation: Any) -> None:
+    def late_submit(self: Journal, operation: Any) -> None:
         if isinstance(operation, CompleteStep) and operation.kind is StepKind.FUNCTION:
-            held.append(operation)
+            held.append((self, operation))
         else:
             submit(self, operation)
 
-    def early_resolve(self: Execution, call: StepCall, result: Any) -> None:
-        resolve(self, call, result)
-        submit(self, held.pop())
+    def early_resolve(self: Execution, call: StepCall, value: Any) -> None:
+        step_returned(self, call, value)
+        if held:
+            submit(*held.pop())
 
-    patch.setattr(Execution, "_submit", late_submit)
-    patch.setattr(Execution, "_resolve", early_resolve)
+    patch.setattr(Journal, "submit", late_submit)
+    patch.setattr(Execution, "step_returned", early_resolve)
 
 
 def number_when_the_body_returns(patch: Patch) -> None:
@@ -67,16 +72,17 @@ def number_when_the_body_returns(patch: Patch) -> None:
     held: dict[Execution, tuple[StepCall, Any, int]] = {}
 
     def returned(self: Execution, call: StepCall, value: Any) -> None:
-        if self not in held and self._running > 1 and self._awaited(call):
-            self._seq += 1
-            held[self] = (call, value, self._seq)
+        journal = self._journal
+        if self not in held and self.steps.running > 1 and call.awaited:
+            journal.seq += 1
+            held[self] = (call, value, journal.seq)
             return
         step_returned(self, call, value)
         if self in held:
             other, other_value, seq = held.pop(self)
-            after, self._seq = self._seq, seq - 1
+            after, journal.seq = journal.seq, seq - 1
             step_returned(self, other, other_value)
-            self._seq = after
+            journal.seq = after
 
     patch.setattr(Execution, "step_returned", returned)
 
@@ -90,20 +96,20 @@ def commit_in_any_order(patch: Patch) -> None:
 
 
 def start_bodies_at_once(patch: Patch) -> None:
-    pump = Execution._pump
+    start_due = Steps.start_due
 
-    def open_gate(self: Execution) -> None:
-        durable, self._durable = self._durable, 1 << 60
-        pump(self)
-        self._durable = durable
+    def open_gate(self: Steps) -> None:
+        durable, self._journal.durable = self._journal.durable, 1 << 60
+        start_due(self)
+        self._journal.durable = durable
 
-    patch.setattr(Execution, "_pump", open_gate)
+    patch.setattr(Steps, "start_due", open_gate)
 
 
 def wait_for_the_newest_acknowledgement_only(patch: Patch) -> None:
     def durable(self: Execution, operations: int, **_: bool) -> None:
-        self._durable = self._submitted
-        self._pump()
+        self._journal.durable = self._journal.submitted
+        self.steps.start_due()
 
     patch.setattr(Execution, "durable", durable)
 
@@ -123,10 +129,10 @@ def record_after_the_end(patch: Patch) -> None:
     finish = Execution._finish
 
     def finished(self: Execution, main: WorkflowTask) -> None:
-        bodies = [call for call in self._waiting.values() if call.running]
+        bodies = [call for call in self._waiting.values() if isinstance(call, StepCall) and call.running]
         finish(self, main)
         for call in bodies:
-            self._submit(kernel.CancelStep(step_id=call.step_id, attempt=call.attempt, started_at=call.started_at))
+            self._journal.submit(CancelStep(step_id=call.step_id, attempt=call.attempt, started_at=call.started_at))
 
     patch.setattr(Execution, "_finish", finished)
 
@@ -168,7 +174,7 @@ def a_tick_fires_one_timer(patch: Patch) -> None:
             self.loop._timers = [timer for timer in self.loop._timers if timer.step_id == event.step_id]
             self.loop._timers, fired = [], self.loop._timers
             self.loop.now = event.finished_at or 0
-            self._seq += 1
+            self._journal.seq += 1
             self.loop._ready.extend(fired)
             self.loop._timers = sorted(later)
             self.loop.drain()
@@ -183,12 +189,12 @@ def a_tick_with_nothing_due_is_recorded(patch: Patch) -> None:
 
     def always(self: Execution) -> None:
         if self.loop.next_due() is not None and self.loop.first_due(self._effects.passed()) is None:
-            now = self._next_event()
-            self._submit(
+            now = self._journal.next_event()
+            self._journal.submit(
                 CompleteStep(
-                    step_id=f"@idle{self._seq}",
+                    step_id=f"@idle{self._journal.seq}",
                     kind=StepKind.SLEEP,
-                    completed_seq=self._seq + 1,
+                    completed_seq=self._journal.seq + 1,
                     started_at=now,
                     finished_at=now,
                 )
@@ -212,37 +218,37 @@ def start_time_of_the_worker(patch: Patch) -> None:
 
 
 def replay_starts_bodies(patch: Patch) -> None:
-    replay, request, resume = Execution._replay, Execution._request, Execution._resume
+    replay, request, resume = Execution._replay, Steps.request, Steps.resume
 
     def eager(self: Execution, event: Step) -> None:
         replay(self, event)
-        self._pump()
+        self.steps.start_due()
 
-    def requested(self: Execution, call: StepCall) -> None:
+    def requested(self: Steps, call: StepCall) -> None:
         request(self, call)
-        if not self._live and self._awaited(call):
-            self._resume(call)
+        if not self.live and call.awaited:
+            self.resume(call)
 
-    def once(self: Execution, call: StepCall) -> None:
-        if not call.running and call not in self._wanted:
+    def once(self: Steps, call: StepCall) -> None:
+        if not call.running and call not in self.wanted:
             resume(self, call)
 
     patch.setattr(Execution, "_replay", eager)
-    patch.setattr(Execution, "_request", requested)
-    patch.setattr(Execution, "_resume", once)
+    patch.setattr(Steps, "request", requested)
+    patch.setattr(Steps, "resume", once)
 
 
 def late_results_are_recorded(patch: Patch) -> None:
     step_returned = Execution.step_returned
 
     def returned(self: Execution, call: StepCall, value: Any) -> None:
-        if not self._awaited(call) and not self.loop.evicting:
-            now = self._next_event()
-            self._submit(
+        if not call.awaited and not self.loop.evicting:
+            now = self._journal.next_event()
+            self._journal.submit(
                 CompleteStep(
                     step_id=call.step_id,
                     attempt=call.attempt,
-                    completed_seq=self._seq,
+                    completed_seq=self._journal.seq,
                     started_at=call.started_at,
                     finished_at=now,
                     input_hash=call.input_hash,
@@ -257,24 +263,23 @@ def late_results_are_recorded(patch: Patch) -> None:
 def cancelled_bodies_are_not_told(patch: Patch) -> None:
     """The workflow goes on, and the body keeps its place until it ends by itself."""
 
-    def cancelled(self: Execution, call: StepCall) -> None:
-        self._waiting.pop(call.step_id, None)
+    def cancel(self: Steps, call: StepCall) -> None:
         if call.running:
-            self._running -= 1
+            self.running -= 1
             call.running = False
 
-    patch.setattr(Execution, "_cancelled", cancelled)
+    patch.setattr(Steps, "cancel", cancel)
 
 
 def cancelled_bodies_are_not_waited_for(patch: Patch) -> None:
-    pump = Execution._pump
+    start_due = Steps.start_due
 
-    def impatient(self: Execution) -> None:
-        ending, self._ending = self._ending, 0
-        pump(self)
-        self._ending = ending
+    def impatient(self: Steps) -> None:
+        ending, self.ending = self.ending, 0
+        start_due(self)
+        self.ending = ending
 
-    patch.setattr(Execution, "_pump", impatient)
+    patch.setattr(Steps, "start_due", impatient)
 
 
 def values_are_not_rebuilt(patch: Patch) -> None:
@@ -292,18 +297,18 @@ def values_are_not_rebuilt(patch: Patch) -> None:
 
 
 def errors_are_not_rebuilt(patch: Patch) -> None:
-    step_raised, decode = Execution.step_raised, kernel.Failure.decode
+    step_raised, decode = Execution.step_raised, Failure.decode
 
     class Raw:
         def __init__(self, error: BaseException) -> None:
             self.to_exception = lambda: error
 
     def raised(self: Execution, call: StepCall, error: BaseException) -> None:
-        patch.setattr(kernel.Failure, "decode", lambda _data: Raw(error))
+        patch.setattr(Failure, "decode", lambda _data: Raw(error))
         try:
             step_raised(self, call, error)
         finally:
-            patch.setattr(kernel.Failure, "decode", decode)
+            patch.setattr(Failure, "decode", decode)
 
     patch.setattr(Execution, "step_raised", raised)
 
@@ -330,13 +335,13 @@ def tasks_are_named_by_a_counter_of_the_process(patch: Patch) -> None:
 
 
 def retry_before_the_failure_is_durable(patch: Patch) -> None:
-    retry = Execution._retry
+    retry = Steps.retry
 
-    def at_once(self: Execution, call: StepCall) -> None:
+    def at_once(self: Steps, call: StepCall) -> None:
         call.gate = 0
         retry(self, call)
 
-    patch.setattr(Execution, "_retry", at_once)
+    patch.setattr(Steps, "retry", at_once)
 
 
 def failed_attempts_are_forgotten(patch: Patch) -> None:
@@ -344,7 +349,7 @@ def failed_attempts_are_forgotten(patch: Patch) -> None:
 
     def forgetful(self: Execution, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
-        self._attempts.clear()
+        self._recorded.attempts.clear()
 
     patch.setattr(Execution, "__init__", forgetful)
 
@@ -385,10 +390,10 @@ def cancellations_are_replayed_last(patch: Patch) -> None:
     begin = Execution.begin
 
     def last(self: Execution, *args: Any, **kwargs: Any) -> None:
-        told = [event for event in self._events if event.kind is StepKind.CANCEL]
-        for event in told:
-            self._events.remove(event)
-            self._events.append(event)
+        events = self._recorded.events
+        for event in [event for event in events if event.kind is StepKind.CANCEL]:
+            events.remove(event)
+            events.append(event)
         begin(self, *args, **kwargs)
 
     patch.setattr(Execution, "begin", last)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kagzi.sdk.replay.execution import Outcome
+from kagzi.sdk.replay.outcome import Outcome
 from tests.sdk.replay.host import Host, step
 from tests.sdk.replay.workflows import Workflow, value
 

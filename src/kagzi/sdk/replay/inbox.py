@@ -6,27 +6,14 @@ an event: it is recorded, and comes back on replay like the result of a step. A 
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-from msgspec import Struct
-
-from kagzi.core.instant import Instant
 from kagzi.core.signal import Signal, awaits_signal
+from kagzi.sdk.replay.waits import SignalWait
 
 _MOST_NAMES: Final = 20  # of which a parked run is woken by each; beyond this by any signal
-
-
-class SignalWait(Struct, eq=False, kw_only=True):
-    """A wait for a signal in a workflow: from the call to its recorded end."""
-
-    step_id: str
-    name: str
-    decode: Callable[[bytes], Any]
-    since: Instant
-    future: asyncio.Future[Any] | None = None
 
 
 class SignalInbox:
@@ -36,6 +23,10 @@ class SignalInbox:
         self._waits: dict[str, deque[SignalWait]] = {}
         self.arrived: dict[str, deque[Signal]] = {}
         self._known: set[int] = set()  # numbers of those that have arrived here, taken ones among them
+
+    @property
+    def has_waits(self) -> bool:
+        return bool(self._waits)
 
     def add_wait(self, wait: SignalWait) -> None:
         self._waits.setdefault(wait.name, deque()).append(wait)
@@ -63,11 +54,10 @@ class SignalInbox:
                 found = (waits[0], signals[0])
         return found
 
-    def take(self, wait: SignalWait, signal: Signal) -> None:
+    def take(self, signal: Signal) -> None:
         self.arrived[signal.name].remove(signal)
         if not self.arrived[signal.name]:
             del self.arrived[signal.name]
-        self.remove_wait(wait)
 
     def unserved_names(self) -> tuple[str, ...]:
         """Returns the names that more calls wait for than signals have arrived here."""

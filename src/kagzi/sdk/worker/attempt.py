@@ -31,7 +31,8 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
 from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
-from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.news import News
 
@@ -220,9 +221,9 @@ class Attempt:
 
     def _reads_news(self, execution: Execution) -> bool:
         """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
-        if not execution.awaits_signals and not self._news.unknown:
+        if not execution.awaits_news and not self._news.unknown:
             return False
-        return execution.outcome is None and self._news.read(execution.unserved_signals())
+        return execution.outcome is None and self._news.read(execution.inbox.unserved_names())
 
     def _arrived(self, inbox: Inbox) -> None:
         if self.execution is None or self._last is not None:
@@ -320,7 +321,7 @@ class Attempt:
         if due is None:
             # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
             due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)
-        waiting_for = execution.waiting_for()
+        waiting_for = execution.inbox.waiting_for() if execution.awaits_news else ()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
         self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))

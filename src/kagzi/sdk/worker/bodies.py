@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import StepTimeout
-from kagzi.sdk.replay.execution import StepCall
+from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.threads import Threads
 

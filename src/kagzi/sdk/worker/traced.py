@@ -17,7 +17,8 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
-from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.tracing import RunSpan

@@ -12,7 +12,8 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import BEGIN, CANCEL, Step, StepKind
-from kagzi.sdk.replay.execution import Execution, StepCall
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
 from kagzi.testing.simulation import workload
@@ -133,10 +134,7 @@ class _Replay(Execution):
             assert event.finished_at is not None
             if self.loop.first_due(event.finished_at - int(event.output or 0)) is None:
                 self.unasked.append(event.step_id)
-        elif event.kind is StepKind.SIGNAL:
-            if event.step_id not in self._signal_waits and event.step_id != BEGIN:
-                self.unasked.append(event.step_id)
-        elif event.kind is not StepKind.CANCEL and event.step_id not in self._waiting:
+        elif event.kind is not StepKind.CANCEL and event.step_id != BEGIN and event.step_id not in self._waiting:
             self.unasked.append(event.step_id)
         super()._replay(event)
 

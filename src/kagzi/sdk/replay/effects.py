@@ -1,0 +1,39 @@
+"""What an execution can do to the world, as its host (a worker, a test, a simulation) does it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kagzi.api.operations import Operation
+from kagzi.core.instant import Instant
+from kagzi.sdk.replay.waits import StepCall
+
+
+class Effects(Protocol):
+    """All calls are made from the host's callbacks and return at once."""
+
+    def submit(self, operation: Operation) -> None:
+        """Hand over an operation. Operations become durable in this order; the host reports by `durable`."""
+        ...
+
+    def start_body(self, call: StepCall) -> None:
+        """Run the body of a step; report by `step_returned` or `step_raised`."""
+        ...
+
+    def cancel_body(self, call: StepCall) -> None:
+        """The body's result is no longer wanted: cancel it, and report its end by `body_ended`."""
+        ...
+
+    def submit_unhurried(self, operation: Operation) -> None:
+        """The same, but it may wait until another one is handed over."""
+        ...
+
+    def now(self) -> Instant:
+        """The engine's time, at the latest that it can be."""
+        ...
+
+    def passed(self) -> Instant:
+        """The engine's time, at the earliest that it can be: what is due by then is surely due."""
+        ...
+
+    def jitter(self) -> float: ...

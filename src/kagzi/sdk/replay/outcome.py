@@ -1,0 +1,88 @@
+"""How a workflow function ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kagzi.core.failure import Failure
+from kagzi.errors import NonDeterminismError, PayloadTooLarge
+from kagzi.sdk.replay.loop import WorkflowTask
+
+
+class Outcome:
+    """With an output, with a failure, or with neither because it was cancelled."""
+
+    __slots__ = ("failure", "keep_seq", "output")
+
+    def __init__(self, output: bytes | None, failure: Failure | None = None, keep_seq: int = 0) -> None:
+        self.output = output
+        self.failure = failure
+        self.keep_seq = keep_seq
+
+    @property
+    def cancelled(self) -> bool:
+        return self.output is None and self.failure is None
+
+
+def failed(error: BaseException, keep_seq: int) -> Outcome:
+    return Outcome(None, Failure.from_exception(error), keep_seq)
+
+
+def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome | None:
+    """Returns the outcome of a function that was cancelled or has raised; None if it has returned. `told`: somebody has
+    asked for it to end."""
+    if main.cancelled():
+        if told:
+            return Outcome(None, None, keep_seq)
+        return failed(asyncio.CancelledError("the workflow function was cancelled from within itself"), keep_seq)
+    error = main.exception()
+    if error is None:
+        return None
+    outcome = failed(_mistake_in(error), keep_seq)
+    _forget_tracebacks(main, error)
+    return outcome
+
+
+def encoded(result: Any, encode: Callable[[Any], bytes], limit: int, workflow: str) -> bytes:
+    """Returns what a workflow returned, as it is stored."""
+    output = encode(result)
+    if len(output) > limit:
+        raise PayloadTooLarge(
+            f"the result of {workflow} is {len(output):,} bytes; "
+            f"at most {limit:,} are stored. Return a reference to large data"
+        )
+    return output
+
+
+def _mistake_in(error: BaseException) -> BaseException:
+    """The NonDeterminismError that task groups, of a library perhaps, have made a group of, if nothing else is in it;
+    with the way through the user's code that led to the group. Any other error as it is."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = list(_leaves(error))
+    if not all(isinstance(leaf, NonDeterminismError) for leaf in leaves):
+        return error
+    return leaves[0].with_traceback(error.__traceback__)
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for member in group.exceptions:
+        if isinstance(member, BaseExceptionGroup):
+            yield from _leaves(member)
+        else:
+            yield member
+
+
+def _forget_tracebacks(main: WorkflowTask, error: BaseException | None) -> None:
+    """The error is data by now. Its tracebacks hold all frames of the run, and often themselves."""
+    try:
+        main.result()  # the task keeps the traceback for itself until somebody asks
+    except BaseException:
+        pass
+    seen = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,69 @@
+"""What is recorded of a run when it is claimed, sorted by what replay does with it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus
+
+
+class Recorded:
+    """Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that
+    is called later than recorded gets its result when it is called."""
+
+    __slots__ = ("_beside", "attempts", "early", "events", "ticks")
+
+    def __init__(self, history: Iterable[Step]) -> None:
+        self.events: deque[Step] = deque()  # to be delivered, in their order
+        self.early: dict[str, Step] = {}  # events whose step the code has not called yet
+        self._beside: dict[str, tuple[str, ...]] = {}  # which steps it had called instead by then
+        self.attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
+        self.ticks: dict[str, int] = {}  # ticks and cancellations, with their attempt
+        for step in history:
+            if step.completed_seq is not None:
+                self.events.append(step)
+                if step.kind is StepKind.SLEEP or step.kind is StepKind.CANCEL or step.step_id == BEGIN:
+                    self.ticks[step.step_id] = max(step.attempt, self.ticks.get(step.step_id, 0))
+            elif step.status is StepStatus.FAILED:
+                last = self.attempts.get(step.step_id)
+                if last is None or last.attempt < step.attempt:
+                    self.attempts[step.step_id] = step
+
+    def tells_cancelled(self) -> bool:
+        """Returns whether the workflow was told to end."""
+        return any(event.kind is StepKind.CANCEL for event in self.events)
+
+    def take_begin(self) -> Step | None:
+        """Takes the event that says when the workflow function began, if it is there."""
+        if self.events and self.events[0].step_id == BEGIN and self.events[0].kind is StepKind.SIGNAL:
+            return self.events.popleft()
+        return None
+
+    def take_late_cancel(self) -> Step | None:
+        """Takes the next event if it is a cancellation that came too late for the one before it."""
+        events = self.events
+        if events and events[0].kind is StepKind.CANCEL and events[0].output == LATE:
+            return events.popleft()
+        return None
+
+    def keep_early(self, event: Step, called: Iterable[str]) -> None:
+        """The code has not called the step of this event; it waits for these."""
+        self.early[event.step_id] = event
+        self._beside[event.step_id] = tuple(called)
+
+    def replaced(self, waiting: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Yields recorded steps that were not called, with those without a record that the code waits for instead.
+
+        They may have been put in front of the recorded one. They may also be the same under another name.
+        """
+        new = {step_id for step_id in waiting if step_id not in self.attempts}
+        for recorded in self.early:
+            instead = [step_id for step_id in self._beside[recorded] if step_id in new]
+            if instead:
+                yield recorded, instead
+
+    def clear(self) -> None:
+        self.events.clear()
+        self.early.clear()
+        self._beside.clear()

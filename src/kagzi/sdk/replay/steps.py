@@ -1,0 +1,301 @@
+"""The steps that a workflow waits for: which bodies may start, and what is recorded of their ends.
+
+A body starts when everything that was submitted before its request is durable (rule 4 of `execution.py`), and no
+cancelled body is still at its end (rule 10). Steps that failed wait here for the time of their next attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from heapq import heappop, heappush
+from typing import Any
+
+from kagzi.api.operations import CancelStep, CompleteStep, FailStep, StartStep
+from kagzi.core.duration import format_span
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant
+from kagzi.core.retry import Retry, next_attempt
+from kagzi.core.step import Step
+from kagzi.errors import NotSerializable, PayloadTooLarge
+from kagzi.sdk.replay.effects import Effects
+from kagzi.sdk.replay.journal import Journal
+from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.waits import StepCall
+
+logger = logging.getLogger("kagzi.workflow")
+
+
+class Steps:
+    __slots__ = (
+        "_attempts",
+        "_effects",
+        "_journal",
+        "_loop",
+        "_payload_limit",
+        "_retries",
+        "_retrying",
+        "_shown",
+        "ending",
+        "exhausted",
+        "live",
+        "running",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        effects: Effects,
+        loop: WorkflowLoop,
+        journal: Journal,
+        attempts: dict[str, Step],
+        payload_limit: int,
+    ) -> None:
+        self.live = False  # bodies may start
+        self.running = 0
+        self.ending = 0  # cancelled bodies that have not ended yet
+        self.wanted: deque[StepCall] = deque()  # their body is to be started
+        self.exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
+        self._retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
+        self._retries = 0
+        self._shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
+        self._attempts = attempts  # recorded failures that another attempt is to follow, by step
+        self._effects = effects
+        self._loop = loop
+        self._journal = journal
+        self._payload_limit = payload_limit
+
+    def request(self, call: StepCall) -> None:
+        """The workflow waits for a step that is not recorded."""
+        call.gate = self._journal.submitted
+        if not self.live:
+            return
+        if self._attempts:
+            self.resume(call)
+        else:
+            self.wanted.append(call)
+
+    def resume(self, call: StepCall) -> None:
+        """Go live with a call: the next attempt, when its time has come."""
+        last = self._attempts.pop(call.step_id, None)
+        if last is None:
+            self.wanted.append(call)
+            return
+        call.attempt = last.attempt + 1
+        call.retry_at = last.retry_at
+        failure = Failure.decode(last.error or b"")
+        if last.retry_at is None or not _allows(call.policy, call.attempt):
+            # An attempt ended by the coordinator, or by a policy since made stricter: nothing is left to try.
+            delay = next_attempt(call.policy, failure, last.attempt, self._effects.jitter())
+            if delay is None:
+                call.attempt = last.attempt
+                call.started_at = last.started_at
+                self.exhausted.append((call, failure))
+                return
+            call.retry_at = (last.finished_at or last.started_at) + delay
+        self.retry(call)
+
+    def retry(self, call: StepCall) -> None:
+        assert call.retry_at is not None
+        self._retries += 1
+        heappush(self._retrying, (call.retry_at, self._retries, call))
+
+    def next_retry(self) -> Instant | None:
+        """When the earliest attempt is due that somebody still waits for."""
+        retrying = self._retrying
+        while retrying and not retrying[0][2].awaited:
+            heappop(retrying)
+        # While a cancelled body has not ended no attempt starts, so there is nothing to wake for.
+        return retrying[0][0] if retrying and not self.ending else None
+
+    def start_due(self) -> None:
+        """Starts the bodies that may start."""
+        if self.ending or self._loop.evicting:
+            return
+        wanted = self.wanted
+        retrying = self._retrying
+        if retrying:
+            passed = self._effects.passed()
+            while retrying and retrying[0][0] <= passed:
+                wanted.append(heappop(retrying)[2])
+        while wanted:
+            call = wanted[0]
+            if call.future is None or call.future.done():
+                wanted.popleft()
+                continue
+            if call.gate > self._journal.durable:
+                # Gates never fall along the queue but for retries; whoever waits behind is let through by the next
+                # acknowledgement.
+                return
+            wanted.popleft()
+            call.running = True
+            now = self._effects.now()
+            call.started_at = now if now > self._loop.now else self._loop.now
+            call.shown = False
+            call.body_timed_out = False
+            self.running += 1
+            self._effects.start_body(call)
+
+    def show(self, call: StepCall) -> None:
+        """A body has been running for a while: make it visible."""
+        if self._loop.evicting or not call.running or not call.awaited:
+            return
+        call.shown = True
+        self._shown[call] = None
+        self._journal.submit(
+            StartStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                timeout_at=None if call.timeout is None else call.started_at + call.timeout,
+                input=call.input,
+                input_hash=call.input_hash,
+            )
+        )
+
+    def end(self, call: StepCall) -> bool:
+        """A body has come to its end: book it out. Whether its end is still wanted."""
+        if self._shown:
+            self._shown.pop(call, None)
+        awaited = call.future is not None and not call.future.done()
+        if call.running:
+            call.running = False
+            if awaited:
+                self.running -= 1
+            else:
+                self.ending -= 1
+        return awaited
+
+    def cancel(self, call: StepCall) -> None:
+        """Nobody waits for the step any more."""
+        if call.running:
+            self.running -= 1
+            self.ending += 1
+            self._effects.cancel_body(call)
+
+    def record_result(self, call: StepCall, value: Any) -> None:
+        """A body has returned: record what, and give it to the workflow as the record says it."""
+        try:
+            output, result = call.codec.settle_result(value)
+            if len(output) > self._payload_limit:
+                raise PayloadTooLarge(
+                    f"step {call.step_id} returned {len(output):,} bytes; at most {self._payload_limit:,} are stored. "
+                    f"Keep large data elsewhere and return a reference to it"
+                )
+        except Exception as error:
+            # The body has run and cannot be recorded; running it again would not help.
+            if isinstance(error, NotSerializable) and call.name not in str(error):
+                # An inline step is known to people by its own name, not by its function's.
+                error = NotSerializable(f"step {call.step_id}: {error}")
+            self.record_failure(call, Failure.from_exception(error))
+            return
+        journal = self._journal
+        now = journal.next_event()
+        journal.submit(
+            CompleteStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                completed_seq=journal.seq,
+                started_at=call.started_at,
+                finished_at=now,
+                input=call.input,
+                input_hash=call.input_hash,
+                output=output,
+            )
+        )
+        assert call.future is not None
+        call.future.set_result(result)
+
+    def record_error(self, call: StepCall, error: BaseException) -> bool:
+        """A body has raised: try again later, or give the failure to the workflow. Whether the step has ended."""
+        failure = Failure.from_exception(error)
+        delay = next_attempt(call.policy, error, call.attempt, self._effects.jitter())
+        if delay is None:
+            self.record_failure(call, failure)
+            return True
+        self._tell_failed(call, failure, f"tried again in {format_span(delay)}")
+        now = max(self._effects.now(), self._loop.now)
+        call.retry_at = now + delay
+        self._journal.submit(
+            FailStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                finished_at=now,
+                retry_at=call.retry_at,
+                input=call.input,
+                input_hash=call.input_hash,
+                error=failure.encode(),
+            )
+        )
+        call.attempt += 1
+        call.gate = self._journal.submitted
+        if call.input_hash:
+            # Whatever the failed attempt did to its arguments is not seen by the next one, as after a crash.
+            call.args, call.kwargs = call.codec.decode_input(call.input)
+        self.retry(call)
+        return False
+
+    def record_failure(self, call: StepCall, failure: Failure) -> None:
+        """A step has failed for good."""
+        self._tell_failed(call, failure, "not tried again")
+        journal = self._journal
+        now = journal.next_event()
+        journal.note_failure(journal.seq)
+        data = failure.encode()
+        journal.submit(
+            FailStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                completed_seq=journal.seq,
+                started_at=call.started_at or now,
+                finished_at=now,
+                input=call.input,
+                input_hash=call.input_hash,
+                error=data,
+            )
+        )
+        call.fail(Failure.decode(data).to_exception())
+
+    def _tell_failed(self, call: StepCall, failure: Failure, what_next: str) -> None:
+        most = call.policy.attempts
+        execution = self._loop.execution
+        logger.warning(
+            "step %s of %s failed in attempt %d%s and is %s: %.1000s",
+            call.step_id,
+            execution.describe(),
+            call.attempt,
+            f" of {most}" if most > 0 else "",
+            what_next,
+            failure,
+            extra=execution.about() | {"step_id": call.step_id, "attempt": call.attempt},
+        )
+
+    def record_cancelled(self, call: StepCall) -> None:
+        """Records, for people, that a body which showed as RUNNING was cancelled."""
+        self._shown.pop(call, None)
+        self._journal.submit(
+            CancelStep(
+                step_id=call.step_id,
+                attempt=call.attempt,
+                started_at=call.started_at,
+                finished_at=max(self._effects.now(), self._loop.now),
+                input=call.input,
+                input_hash=call.input_hash,
+            )
+        )
+
+    def record_all_cancelled(self) -> None:
+        for call in list(self._shown):
+            self.record_cancelled(call)
+
+    def clear(self) -> None:
+        self.wanted.clear()
+        self._retrying.clear()
+        self.exhausted.clear()
+        self._shown.clear()
+        self.running = self.ending = 0
+
+
+def _allows(policy: Retry, attempt: int) -> bool:
+    return policy.attempts < 0 or attempt <= policy.attempts

@@ -1,0 +1,131 @@
+"""What a workflow can wait for, from the call to its recorded end: steps, which have a body, and what comes from
+outside, which has none.
+
+A wait has the identity of its row, which is fixed when it is called. The execution keeps it in a table while its
+workflow waits, asks for what it waits for (`request`), gives it what happened (`deliver`: an event that is recorded, or
+one that came back on replay), and takes the request back if the workflow no longer waits (`withdraw`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from kagzi.api.operations import StepOperation
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant, Span
+from kagzi.core.retry import Retry
+from kagzi.core.step import Step, StepStatus
+from kagzi.sdk.ambient import CallCodec
+
+if TYPE_CHECKING:
+    from kagzi.sdk.replay.execution import Execution
+
+
+# What the workflow is given the end of: what is recorded now, or was before.
+Event: TypeAlias = Step | StepOperation
+
+
+class Wait(Struct, eq=False, kw_only=True):
+    step_id: str
+    name: str
+    input_hash: int = 0  # of what it was called with; 0 if that cannot be compared
+    made: Any = None  # for `Unawaited`
+    future: asyncio.Future[Any] | None = None
+
+    @property
+    def awaited(self) -> bool:
+        return self.future is not None and not self.future.done()
+
+    def request(self, execution: Execution) -> None:
+        """The workflow waits, and nothing is recorded of it: have it happen, now or when the execution goes live."""
+        raise NotImplementedError
+
+    def go_live(self, execution: Execution) -> None:
+        """Everything recorded was delivered, and this was not among it."""
+
+    def deliver(self, event: Event, execution: Execution) -> None:
+        """Gives the workflow what is recorded."""
+        raise NotImplementedError
+
+    def withdraw(self, execution: Execution) -> None:
+        """The workflow no longer waits for it."""
+        raise NotImplementedError
+
+    def resolve(self, result: Any) -> None:
+        assert self.future is not None
+        self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        # The traceback will refer to this very call stack, so nothing on it may refer to the exception.
+        future, self.future = self.future, None
+        assert future is not None
+        future.set_exception(error)
+
+
+class StepCall(Wait, eq=False, kw_only=True):
+    """A call of a step in a workflow."""
+
+    fn: Callable[..., Any]
+    codec: CallCodec
+    policy: Retry
+    timeout: Span | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    # With the hash 0 the arguments were recorded by their repr: the body gets them as they are.
+    input: bytes
+    attempt: int = 1
+    gate: int = 0
+    retry_at: Instant | None = None
+    running: bool = False
+    started_at: Instant = 0
+    # The host's own notes about the body.
+    body: Any = None
+    shown: bool = False
+    deadline: Instant | None = None
+    body_timed_out: bool = False
+
+    def request(self, execution: Execution) -> None:
+        execution.steps.request(self)
+
+    def go_live(self, execution: Execution) -> None:
+        execution.steps.resume(self)
+
+    def deliver(self, event: Event, execution: Execution) -> None:  # noqa: ARG002
+        if event.status is StepStatus.COMPLETED:
+            try:
+                result = self.codec.decode_result(event.output or b"null")
+            except Exception as error:
+                self.fail(error)
+            else:
+                self.resolve(result)
+        else:
+            self.fail(Failure.decode(event.error or b"").to_exception())
+
+    def withdraw(self, execution: Execution) -> None:
+        execution.steps.cancel(self)
+
+
+class SignalWait(Wait, eq=False, kw_only=True):
+    """A wait for a signal, whose value is what `decode` makes of it."""
+
+    decode: Callable[[bytes], Any]
+    since: Instant
+
+    def request(self, execution: Execution) -> None:
+        execution.inbox.add_wait(self)
+
+    def deliver(self, event: Event, execution: Execution) -> None:
+        execution.inbox.remove_wait(self)
+        try:
+            result = self.decode(event.output or b"null")
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.resolve(result)
+
+    def withdraw(self, execution: Execution) -> None:
+        execution.inbox.remove_wait(self)
