@@ -48,9 +48,8 @@ def current(what: str = "a durable call") -> Execution | None:
 _payload_codecs: WeakKeyDictionary[Execution, Codec] = WeakKeyDictionary()
 
 
-def use_payload_codec(execution: Execution, codec: Codec | None) -> None:
-    if codec is not None:
-        _payload_codecs[execution] = codec
+def use_payload_codec(execution: Execution, codec: Codec) -> None:
+    _payload_codecs[execution] = codec
 
 
 def payload_codec(execution: Execution) -> Codec | None:

@@ -324,7 +324,8 @@ class Workflow(Generic[P, R]):
 
     def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, R]:
         """The workflow function called with the decoded input."""
-        use_payload_codec(execution, self._codec)
+        if self._codec is not None:
+            use_payload_codec(execution, self._codec)
         args, kwargs = self.signature.decode_arguments(input)
         return self._call(execution, args, kwargs)
 

@@ -296,7 +296,7 @@ def test_cancelled_timers_do_not_pile_up() -> None:
         for _ in range(5_000):
             async with asyncio.timeout(1000):
                 await asyncio.sleep(0)
-        return len(loop._timers)
+        return len(loop.timers)
 
     assert int(result(workflow)) < 2_000
 

@@ -99,9 +99,9 @@ def start_bodies_at_once(patch: Patch) -> None:
     start_due = Steps.start_due
 
     def open_gate(self: Steps) -> None:
-        durable, self._journal.durable = self._journal.durable, 1 << 60
+        durable, self.journal.durable = self.journal.durable, 1 << 60
         start_due(self)
-        self._journal.durable = durable
+        self.journal.durable = durable
 
     patch.setattr(Steps, "start_due", open_gate)
 
@@ -170,13 +170,13 @@ def a_tick_fires_one_timer(patch: Patch) -> None:
 
     def one(self: Execution, event: Step) -> None:
         if event.kind is StepKind.SLEEP:
-            later = [timer for timer in self.loop._timers if timer.step_id != event.step_id]
-            self.loop._timers = [timer for timer in self.loop._timers if timer.step_id == event.step_id]
-            self.loop._timers, fired = [], self.loop._timers
+            later = [timer for timer in self.loop.timers if timer.step_id != event.step_id]
+            self.loop.timers = [timer for timer in self.loop.timers if timer.step_id == event.step_id]
+            self.loop.timers, fired = [], self.loop.timers
             self.loop.now = event.finished_at or 0
             self._journal.seq += 1
             self.loop._ready.extend(fired)
-            self.loop._timers = sorted(later)
+            self.loop.timers = sorted(later)
             self.loop.drain()
         else:
             replay(self, event)
@@ -218,23 +218,23 @@ def start_time_of_the_worker(patch: Patch) -> None:
 
 
 def replay_starts_bodies(patch: Patch) -> None:
-    replay, request, resume = Execution._replay, Steps.request, Steps.resume
+    replay, request, resume = Execution._replay, StepCall.request, Steps.resume
 
     def eager(self: Execution, event: Step) -> None:
         replay(self, event)
         self.steps.start_due()
 
-    def requested(self: Steps, call: StepCall) -> None:
-        request(self, call)
-        if not self.live and call.awaited:
-            self.resume(call)
+    def requested(self: StepCall, execution: Execution) -> None:
+        request(self, execution)
+        if not execution.steps.live and self.awaited:
+            execution.steps.resume(self)
 
     def once(self: Steps, call: StepCall) -> None:
         if not call.running and call not in self.wanted:
             resume(self, call)
 
     patch.setattr(Execution, "_replay", eager)
-    patch.setattr(Steps, "request", requested)
+    patch.setattr(StepCall, "request", requested)
     patch.setattr(Steps, "resume", once)
 
 

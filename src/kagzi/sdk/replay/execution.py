@@ -48,7 +48,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
-from kagzi.errors import NonDeterminismError
+from kagzi.errors import NonDeterminismError, PayloadTooLarge
 from kagzi.sdk.replay import outcome
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.inbox import SignalInbox
@@ -100,6 +100,7 @@ class Execution:
         self._journal = Journal(effects, self.loop, recorded.ticks)
         self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit)
         self._inbox: SignalInbox | None = None
+        self.may_await_news = False  # something from outside may be what the workflow waits for
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
         self._main: WorkflowTask | None = None
         self._encode_result: Callable[[Any], bytes] | None = None
@@ -125,6 +126,7 @@ class Execution:
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
+        self.steps.live = not events
         with self.loop:
             self._set_off()
             while events and not self._main.done():
@@ -132,14 +134,19 @@ class Execution:
         if self.outcome is not None:
             return  # it spins
         self.replaying = False
+        if not self.steps.live:
+            self._go_live()
+        if cancel:
+            self._deliver_cancel()
+        self._settle()
+
+    def _go_live(self) -> None:
+        """All that is recorded was delivered: bodies may start."""
         self.steps.live = True
         if self._recorded.early:
             self._tell_replaced()
         for wait in self._waiting.values():
             wait.go_live(self)
-        if cancel:
-            self._deliver_cancel()
-        self._settle()
 
     def _set_off(self) -> None:
         """Run the workflow function until it waits for the first time."""
@@ -156,7 +163,7 @@ class Execution:
         late, loop.late = loop.late, 0
         if began is not None:
             self._journal.next_event(zero + late)
-        elif is_first and loop.next_due() is not None and not main.done():
+        elif is_first and loop.timers and loop.next_due() is not None and not main.done():
             # Only now, when bodies have been asked for: none of them has to wait until this is durable.
             self._journal.next_event(zero + late)
             self._journal.submit_unhurried(self._journal.marked(BEGIN, StepKind.SIGNAL, zero))
@@ -229,12 +236,8 @@ class Execution:
         """What the workflow waits for from outside. Most workflows have no use for it."""
         if self._inbox is None:
             self._inbox = SignalInbox()
+            self.may_await_news = True
         return self._inbox
-
-    @property
-    def awaits_news(self) -> bool:
-        """Whether something from outside may be what the workflow waits for."""
-        return self._inbox is not None and self._inbox.has_waits
 
     @property
     def events(self) -> int:
@@ -260,7 +263,7 @@ class Execution:
 
     def next_due(self) -> Instant | None:
         due = self.loop.next_due()
-        retry = self.steps.next_retry()
+        retry = self.steps.next_retry() if self.steps.retrying else None
         return retry if due is None or (retry is not None and retry < due) else due
 
     def evict(self) -> None:
@@ -274,7 +277,7 @@ class Execution:
         self._encode_result = None
         self._waiting.clear()
         self.steps.clear()
-        self._recorded.clear()
+        self._recorded.events.clear()
 
     def describe(self) -> str:
         return f"{self.workflow} ({self.run_id})"
@@ -464,17 +467,22 @@ class Execution:
 
     def _finish(self, main: WorkflowTask) -> None:
         assert self._encode_result is not None
-        self.steps.record_all_cancelled()
-        keep_seq = self._journal.keep_seq()
-        ended = outcome.unsuccessful(main, keep_seq, told=self.cancelled)
-        if ended is None:
+        if self.steps.shown:
+            self.steps.record_all_cancelled()
+        if main.cancelled() or main.exception() is not None:
+            self.outcome = outcome.unsuccessful(main, self._journal.keep_seq(), told=self.cancelled)
+        else:
             try:
                 self.loop.refuse_mistakes()
-                output = outcome.encoded(main.result(), self._encode_result, self._payload_limit, self.workflow)
-                ended = Outcome(output)
+                output = self._encode_result(main.result())
+                if len(output) > self._payload_limit:
+                    raise PayloadTooLarge(
+                        f"the result of {self.workflow} is {len(output):,} bytes; "
+                        f"at most {self._payload_limit:,} are stored. Return a reference to large data"
+                    )
+                self.outcome = Outcome(output)
             except Exception as problem:
-                ended = outcome.failed(problem, keep_seq)
-        self.outcome = ended
+                self.outcome = outcome.failed(problem, self._journal.keep_seq())
         self.loop.report_unseen_errors()
         self._let_go()
 

@@ -24,10 +24,6 @@ class SignalInbox:
         self.arrived: dict[str, deque[Signal]] = {}
         self._known: set[int] = set()  # numbers of those that have arrived here, taken ones among them
 
-    @property
-    def has_waits(self) -> bool:
-        return bool(self._waits)
-
     def add_wait(self, wait: SignalWait) -> None:
         self._waits.setdefault(wait.name, deque()).append(wait)
 

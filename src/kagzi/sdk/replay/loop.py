@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Set
 from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
+from operator import methodcaller
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -58,6 +59,7 @@ _CALLBACKS_BETWEEN_LOOKS = range(1_000)
 _MOST_LOOKS = 1_000
 # How often a coroutine is told to end.
 _MOST_ROUNDS = 8
+_is_done = methodcaller("done")
 # TaskGroup of these versions forgets to call uncancel() in one case.
 _FORGETFUL_GROUPS = sys.version_info < (3, 13)
 
@@ -163,7 +165,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.unawaited = Unawaited(self)
         self.mistake: Exception | None = None  # fails the run, even if its code never hears of it
         self._ready: deque[Handle] = deque()
-        self._timers: list[Timer] = []
+        self.timers: list[Timer] = []
         self._tasks: list[WorkflowTask] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
@@ -237,7 +239,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def next_due(self) -> Instant | None:
         """When the earliest live timer is due."""
-        timers = self._timers
+        timers = self.timers
         while timers and timers[0]._cancelled:
             heappop(timers)
         return timers[0].due_at if timers else None
@@ -245,12 +247,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def first_due(self, now: Instant) -> Timer | None:
         """The first timer that is due by `now`."""
         due_at = self.next_due()
-        return self._timers[0] if due_at is not None and due_at <= now else None
+        return self.timers[0] if due_at is not None and due_at <= now else None
 
     def fire_due(self, by: Instant) -> None:
         """Make all timers that are due by then ready, in the order of (due time, creation)."""
         while (timer := self.first_due(by)) is not None:
-            heappop(self._timers)
+            heappop(self.timers)
             self._ready.append(timer)
 
     def evict(self) -> None:
@@ -258,11 +260,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.evicting = True
         self.unawaited.close()
         self.mistake = None
-        if self._generators or not all(task.done() for task in self._tasks):
+        if self._generators or not all(map(_is_done, self._tasks)):
             with self:
                 self._unwind()
         self._ready.clear()
-        self._timers.clear()
+        self.timers.clear()
         self._tasks.clear()
         self._generators.clear()
 
@@ -292,10 +294,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._cancelled_timers += 1
         if self._cancelled_timers > self._cancelled_limit:
             # A timeout around each step of a long run leaves as many cancelled timers behind.
-            self._timers = [timer for timer in self._timers if not timer._cancelled]
-            heapify(self._timers)
+            self.timers = [timer for timer in self.timers if not timer._cancelled]
+            heapify(self.timers)
             self._cancelled_timers = 0
-            self._cancelled_limit = max(_FEW, len(self._timers))
+            self._cancelled_limit = max(_FEW, len(self.timers))
 
     def report_unseen_errors(self) -> None:
         """Log the errors of tasks that nobody has asked for, when the run ends."""
@@ -358,7 +360,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             step_id=step_id,
             created_at=self.now,
         )
-        heappush(self._timers, timer)
+        heappush(self.timers, timer)
         return timer
 
     def create_future(self) -> asyncio.Future[Any]:

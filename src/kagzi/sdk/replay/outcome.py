@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from msgspec import Struct
+
 from kagzi.core.failure import Failure
-from kagzi.errors import NonDeterminismError, PayloadTooLarge
+from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.loop import WorkflowTask
 
 
-class Outcome:
+class Outcome(Struct, frozen=True):
     """With an output, with a failure, or with neither because it was cancelled."""
 
-    __slots__ = ("failure", "keep_seq", "output")
-
-    def __init__(self, output: bytes | None, failure: Failure | None = None, keep_seq: int = 0) -> None:
-        self.output = output
-        self.failure = failure
-        self.keep_seq = keep_seq
+    output: bytes | None
+    failure: Failure | None = None
+    keep_seq: int = 0
 
     @property
     def cancelled(self) -> bool:
@@ -30,30 +29,17 @@ def failed(error: BaseException, keep_seq: int) -> Outcome:
     return Outcome(None, Failure.from_exception(error), keep_seq)
 
 
-def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome | None:
-    """Returns the outcome of a function that was cancelled or has raised; None if it has returned. `told`: somebody has
-    asked for it to end."""
+def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome:
+    """Returns the outcome of a function that was cancelled or has raised. `told`: somebody has asked for it to end."""
     if main.cancelled():
         if told:
             return Outcome(None, None, keep_seq)
         return failed(asyncio.CancelledError("the workflow function was cancelled from within itself"), keep_seq)
     error = main.exception()
-    if error is None:
-        return None
+    assert error is not None
     outcome = failed(_mistake_in(error), keep_seq)
     _forget_tracebacks(main, error)
     return outcome
-
-
-def encoded(result: Any, encode: Callable[[Any], bytes], limit: int, workflow: str) -> bytes:
-    """Returns what a workflow returned, as it is stored."""
-    output = encode(result)
-    if len(output) > limit:
-        raise PayloadTooLarge(
-            f"the result of {workflow} is {len(output):,} bytes; "
-            f"at most {limit:,} are stored. Return a reference to large data"
-        )
-    return output
 
 
 def _mistake_in(error: BaseException) -> BaseException:

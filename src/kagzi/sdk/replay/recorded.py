@@ -62,8 +62,3 @@ class Recorded:
             instead = [step_id for step_id in self._beside[recorded] if step_id in new]
             if instead:
                 yield recorded, instead
-
-    def clear(self) -> None:
-        self.events.clear()
-        self.early.clear()
-        self._beside.clear()

@@ -21,7 +21,10 @@ class Scope:
     def __init__(self, parent: Scope | None, label: str) -> None:
         self.parent = parent
         self._counts: dict[str, int] | None = None
-        self._name(label)
+        if parent is None:
+            self._label, self._occurrence, self.prefix = "", 1, ""
+        else:
+            self._name(parent, label)
 
     def child(self, label: str) -> Scope:
         return Scope(self, label)
@@ -57,15 +60,12 @@ class Scope:
         counts = self.parent._counts
         if counts is not None and counts.get(self._label) == self._occurrence:
             counts[self._label] -= 1
-        self._name(label)
+        self._name(self.parent, label)
 
-    def _name(self, label: str) -> None:
-        if self.parent is None:
-            self._label, self._occurrence, self.prefix = "", 1, ""
-            return
+    def _name(self, parent: Scope, label: str) -> None:
         self._label = escape(label) + "/"
-        self.parent.identity(self._label)
-        assert self.parent._counts is not None
-        self._occurrence = self.parent._counts[self._label]
+        parent.identity(self._label)
+        assert parent._counts is not None
+        self._occurrence = parent._counts[self._label]
         own = numbered(self._label[:-1], self._occurrence)
-        self.prefix = f"{self.parent.prefix}{own}/"
+        self.prefix = f"{parent.prefix}{own}/"

@@ -28,18 +28,18 @@ logger = logging.getLogger("kagzi.workflow")
 
 class Steps:
     __slots__ = (
-        "_attempts",
         "_effects",
-        "_journal",
         "_loop",
         "_payload_limit",
         "_retries",
-        "_retrying",
-        "_shown",
+        "attempts",
         "ending",
         "exhausted",
+        "journal",
         "live",
+        "retrying",
         "running",
+        "shown",
         "wanted",
     )
 
@@ -56,28 +56,18 @@ class Steps:
         self.ending = 0  # cancelled bodies that have not ended yet
         self.wanted: deque[StepCall] = deque()  # their body is to be started
         self.exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
-        self._retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
+        self.retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
         self._retries = 0
-        self._shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
-        self._attempts = attempts  # recorded failures that another attempt is to follow, by step
+        self.shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
+        self.attempts = attempts  # recorded failures that another attempt is to follow, by step
         self._effects = effects
         self._loop = loop
-        self._journal = journal
+        self.journal = journal
         self._payload_limit = payload_limit
-
-    def request(self, call: StepCall) -> None:
-        """The workflow waits for a step that is not recorded."""
-        call.gate = self._journal.submitted
-        if not self.live:
-            return
-        if self._attempts:
-            self.resume(call)
-        else:
-            self.wanted.append(call)
 
     def resume(self, call: StepCall) -> None:
         """Go live with a call: the next attempt, when its time has come."""
-        last = self._attempts.pop(call.step_id, None)
+        last = self.attempts.pop(call.step_id, None)
         if last is None:
             self.wanted.append(call)
             return
@@ -98,11 +88,11 @@ class Steps:
     def retry(self, call: StepCall) -> None:
         assert call.retry_at is not None
         self._retries += 1
-        heappush(self._retrying, (call.retry_at, self._retries, call))
+        heappush(self.retrying, (call.retry_at, self._retries, call))
 
     def next_retry(self) -> Instant | None:
         """When the earliest attempt is due that somebody still waits for."""
-        retrying = self._retrying
+        retrying = self.retrying
         while retrying and not retrying[0][2].awaited:
             heappop(retrying)
         # While a cancelled body has not ended no attempt starts, so there is nothing to wake for.
@@ -113,7 +103,7 @@ class Steps:
         if self.ending or self._loop.evicting:
             return
         wanted = self.wanted
-        retrying = self._retrying
+        retrying = self.retrying
         if retrying:
             passed = self._effects.passed()
             while retrying and retrying[0][0] <= passed:
@@ -123,7 +113,7 @@ class Steps:
             if call.future is None or call.future.done():
                 wanted.popleft()
                 continue
-            if call.gate > self._journal.durable:
+            if call.gate > self.journal.durable:
                 # Gates never fall along the queue but for retries; whoever waits behind is let through by the next
                 # acknowledgement.
                 return
@@ -141,8 +131,8 @@ class Steps:
         if self._loop.evicting or not call.running or not call.awaited:
             return
         call.shown = True
-        self._shown[call] = None
-        self._journal.submit(
+        self.shown[call] = None
+        self.journal.submit(
             StartStep(
                 step_id=call.step_id,
                 attempt=call.attempt,
@@ -155,8 +145,8 @@ class Steps:
 
     def end(self, call: StepCall) -> bool:
         """A body has come to its end: book it out. Whether its end is still wanted."""
-        if self._shown:
-            self._shown.pop(call, None)
+        if self.shown:
+            self.shown.pop(call, None)
         awaited = call.future is not None and not call.future.done()
         if call.running:
             call.running = False
@@ -189,7 +179,7 @@ class Steps:
                 error = NotSerializable(f"step {call.step_id}: {error}")
             self.record_failure(call, Failure.from_exception(error))
             return
-        journal = self._journal
+        journal = self.journal
         now = journal.next_event()
         journal.submit(
             CompleteStep(
@@ -216,7 +206,7 @@ class Steps:
         self._tell_failed(call, failure, f"tried again in {format_span(delay)}")
         now = max(self._effects.now(), self._loop.now)
         call.retry_at = now + delay
-        self._journal.submit(
+        self.journal.submit(
             FailStep(
                 step_id=call.step_id,
                 attempt=call.attempt,
@@ -229,7 +219,7 @@ class Steps:
             )
         )
         call.attempt += 1
-        call.gate = self._journal.submitted
+        call.gate = self.journal.submitted
         if call.input_hash:
             # Whatever the failed attempt did to its arguments is not seen by the next one, as after a crash.
             call.args, call.kwargs = call.codec.decode_input(call.input)
@@ -239,7 +229,7 @@ class Steps:
     def record_failure(self, call: StepCall, failure: Failure) -> None:
         """A step has failed for good."""
         self._tell_failed(call, failure, "not tried again")
-        journal = self._journal
+        journal = self.journal
         now = journal.next_event()
         journal.note_failure(journal.seq)
         data = failure.encode()
@@ -273,8 +263,8 @@ class Steps:
 
     def record_cancelled(self, call: StepCall) -> None:
         """Records, for people, that a body which showed as RUNNING was cancelled."""
-        self._shown.pop(call, None)
-        self._journal.submit(
+        self.shown.pop(call, None)
+        self.journal.submit(
             CancelStep(
                 step_id=call.step_id,
                 attempt=call.attempt,
@@ -286,14 +276,14 @@ class Steps:
         )
 
     def record_all_cancelled(self) -> None:
-        for call in list(self._shown):
+        for call in list(self.shown):
             self.record_cancelled(call)
 
     def clear(self) -> None:
         self.wanted.clear()
-        self._retrying.clear()
+        self.retrying.clear()
         self.exhausted.clear()
-        self._shown.clear()
+        self.shown.clear()
         self.running = self.ending = 0
 
 

@@ -78,6 +78,7 @@ class Unawaited:
     def strike(self, holder: Holder) -> None:
         """The call is being awaited."""
         self._calls.pop(holder.made, None)
+        holder.made = None  # so that nobody is told when the coroutine ends
 
     def become_task(self, task: Task[Any], coroutine: object) -> None:
         """A task was made of a call, or of something that a call may have been given to."""

@@ -89,7 +89,13 @@ class StepCall(Wait, eq=False, kw_only=True):
     body_timed_out: bool = False
 
     def request(self, execution: Execution) -> None:
-        execution.steps.request(self)
+        steps = execution.steps
+        self.gate = steps.journal.submitted
+        if steps.live:
+            if steps.attempts:
+                steps.resume(self)
+            else:
+                steps.wanted.append(self)
 
     def go_live(self, execution: Execution) -> None:
         execution.steps.resume(self)

@@ -221,7 +221,7 @@ class Attempt:
 
     def _reads_news(self, execution: Execution) -> bool:
         """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
-        if not execution.awaits_news and not self._news.unknown:
+        if not execution.may_await_news and not self._news.unknown:
             return False
         return execution.outcome is None and self._news.read(execution.inbox.unserved_names())
 
@@ -281,11 +281,11 @@ class Attempt:
             return
         if self._worker.draining:
             self.drain()
-        elif self._reads_news(execution):
-            pass  # it goes on when that has come
+        elif (execution.may_await_news or self._news.unknown) and self._reads_news(execution):
+            pass  # it goes on when that has come; asked here too, because this is where every event passes
         elif execution.idle:
             self._wait(execution)
-        else:
+        elif execution.loop.timers or execution.steps.retrying:
             self._watch_timers(execution)
         if len(self._outbox) > self._unhurried:
             self._flush()
@@ -321,7 +321,7 @@ class Attempt:
         if due is None:
             # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
             due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)
-        waiting_for = execution.inbox.waiting_for() if execution.awaits_news else ()
+        waiting_for = execution.inbox.waiting_for() if execution.may_await_news else ()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
         self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))

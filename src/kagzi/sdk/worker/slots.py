@@ -49,7 +49,9 @@ class Slots:
 
     @property
     def room(self) -> int:
-        return self.free + self.ending
+        # `free` and `ending` together, which is asked at the end of every run.
+        ending = len(self._ending)
+        return self.concurrency - self._taken - max(0, ending - self.concurrency) - self.reserved - self.claiming
 
     @property
     def taken(self) -> int:
@@ -99,7 +101,8 @@ class Slots:
             self._serve()
 
     def _freed(self) -> None:
-        self._serve()
+        if self._queue:
+            self._serve()
         if self.room > 0:
             self._on_free()
 

@@ -460,7 +460,7 @@ class Worker:
             # After a crash the code before the first event is said again: perhaps nobody got as far.
             resumed=claim.executions > 1 and not claim.crashes,
             history=claim.history,
-            default_retry=self.run_retry(claim) or DEFAULT_STEP_RETRY,
+            default_retry=_run_retry(claim, definition) or DEFAULT_STEP_RETRY,
             payload_limit=self._payload_limit,
             strict=self.settings.strict,
             seed=claim.origin_run_id,
@@ -476,10 +476,7 @@ class Worker:
 
     def run_retry(self, claim: Claim) -> Retry | None:
         """The run's own policy: what was said at its start, else at its definition."""
-        if claim.retry_policy is not None:
-            return Retry.decode(claim.retry_policy)
-        definition = self._registry.find_workflow(claim.workflow_type, claim.version)
-        return None if definition is None else definition.retry
+        return _run_retry(claim, self._registry.find_workflow(claim.workflow_type, claim.version))
 
     # What attempts call.
 
@@ -646,6 +643,12 @@ class Worker:
     async def _register_again(self) -> None:
         with contextlib.suppress(KagziError):
             await self._register()
+
+
+def _run_retry(claim: Claim, definition: Definition | None) -> Retry | None:
+    if claim.retry_policy is not None:
+        return Retry.decode(claim.retry_policy)
+    return None if definition is None else definition.retry
 
 
 def _hand_back(attempts: list[Attempt]) -> None:
