@@ -10,6 +10,7 @@ import pytest
 from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.operations import (
     CancelStep,
+    ChildStart,
     Chunk,
     ChunkAnswer,
     CompleteRun,
@@ -21,11 +22,13 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
+    SpawnChild,
     StartStep,
     StepOperation,
+    TakeOutcome,
 )
 from kagzi.core.step import StepKind
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, VersionMismatch
 from kagzi.rpc.convert.packed import pack_chunk, unpack_chunk
 from kagzi.rpc.convert.work import all_done, answer_to_wire, chunk_from_wire
 
@@ -140,9 +143,26 @@ PACKED = [
     (ParkRun(available_at=7, inbox_seq=8, waiting_for=("s:go",)), [11, 7, 8, ["s:go"]]),
     (HandBackRun(), [12, None]),
     (RetryRun(available_at=1, keep_seq=2, error=b"no"), [13, 1, 2, b"no"]),
-    (CompleteRun(output=b"2", unless_cancelled=True), [14, b"2", True]),
-    (FailRun(error=b"no"), [15, b"no"]),
-    (EndCancelledRun(error=b"no"), [16, b"no"]),
+    (CompleteRun(output=b"2", unless_cancelled=True), [14, b"2", True, None]),
+    (FailRun(error=b"no", family=False), [15, b"no", False]),
+    (EndCancelledRun(error=b"no"), [16, b"no", None]),
+    (
+        SpawnChild(
+            step_id="render#2",
+            kind=StepKind.CHILD_WORKFLOW,
+            started_at=9,
+            input=b"[1]",
+            child=ChildStart(run_id="child", workflow_type="render", task_queue="mail", version="2"),
+        ),
+        [
+            *[5, "render#2", 1, "CHILD_WORKFLOW", None, 9, None, None, None, b"[1]", 0, None, None],
+            ["child", "render", "mail", "2", None, 0, 0, *[None] * 6, "cancel", None, 1],
+        ],
+    ),
+    (
+        TakeOutcome(step_id="render#2", kind=StepKind.CHILD_WORKFLOW, completed_seq=3, started_at=9, finished_at=10),
+        [6, "render#2", 1, "CHILD_WORKFLOW", 3, 9, 10, None, None, None, 0, None, None],
+    ),
 ]
 
 
@@ -186,6 +206,13 @@ STEP: list[Any] = PACKED[1][1]
 def test_what_is_no_packed_chunk_is_refused(content: Any) -> None:
     with pytest.raises(InvalidRequest, match="a packed chunk cannot be read"):
         unpack_chunk(msgspec.msgpack.encode(content), "default")
+
+
+def test_an_operation_of_a_newer_worker_is_a_mismatch_of_versions() -> None:
+    """Were it an invalid request, the worker would fail the run for it."""
+    newer = msgspec.msgpack.encode(["run", "token", [PACKED[0][1], [99, "pay#1", {"new": True}]]])
+    with pytest.raises(VersionMismatch, match="does not know operation 99 of a packed chunk; upgrade it before"):
+        unpack_chunk(newer, "default")
 
 
 NOT_MESSAGEPACK = [

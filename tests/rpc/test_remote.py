@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -21,16 +22,26 @@ from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.connect import connect
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import InvalidRequest, KagziError, LeaseLost, LimitExceeded, NotFound, PermissionDenied
+from kagzi.errors import (
+    InvalidRequest,
+    KagziError,
+    LeaseLost,
+    LimitExceeded,
+    NotFound,
+    PermissionDenied,
+    VersionMismatch,
+)
 from kagzi.ids import RandomIds
 from kagzi.rpc import limits
 from kagzi.rpc.client import channel
 from kagzi.rpc.client.remote import RemoteEngine
+from kagzi.rpc.convert.packed import pack_chunk
 from kagzi.rpc.convert.work import poll_from_wire, poll_to_wire
 from kagzi.rpc.limits import CALL_ITEMS
 from kagzi.rpc.methods import METHODS
 from kagzi.rpc.server.server import RpcServer
 from kagzi.rpc.server.services import histories
+from kagzi.rpc.status import error_of
 from tests.rpc.support import SHORT, Client, GuardOf, engine_on, serving
 
 IDS = RandomIds(lambda: time.time_ns() // 1000)
@@ -230,6 +241,16 @@ async def test_one_bad_chunk_does_not_hold_up_the_others() -> None:
         with pytest.raises(InvalidRequest, match="cannot be sent"):
             await unsendable
         assert [step.step_id for step in await engine.workflows.steps("default", run_id)] == ["a"]
+
+
+async def test_a_chunk_of_a_newer_worker_does_not_hold_up_the_others() -> None:
+    async with serving("memory://") as server, Client(server.target) as client:
+        newer = msgspec.msgpack.encode([IDS.run_id(), IDS.token(), [[99, "a"]]])
+        known = pack_chunk(Chunk(namespace="default", run_id=IDS.run_id(), token=IDS.token(), operations=()))
+        answer = await client.workers.CommitBatch(worker_pb2.CommitBatchRequest(packed=[newer, known]))
+        refused, served = answer.results
+        assert isinstance(error_of(refused.error), VersionMismatch)
+        assert not isinstance(error_of(served.error), VersionMismatch)
 
 
 async def test_so_many_chunks_are_no_call() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -59,7 +60,11 @@ def inside(execution: Execution, main: Callable[[], Coroutine[Any, Any, Any]]) -
         pass
 
     Loop.execution = execution  # type: ignore[attr-defined]
-    with asyncio.Runner(loop_factory=Loop) as runner:
+    with (
+        mock.patch("kagzi.sdk.definitions.call_step", Execution.call_step),
+        mock.patch("kagzi.sdk.definitions.call_inline", Execution.call_inline),
+        asyncio.Runner(loop_factory=Loop) as runner,
+    ):
         return runner.run(main())
 
 

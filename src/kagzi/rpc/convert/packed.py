@@ -7,7 +7,7 @@ things in `CommitBatchRequest.chunks`.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias, get_args
 
 from msgspec import DecodeError
 from msgspec.msgpack import Decoder, Encoder
@@ -23,16 +23,20 @@ from kagzi.api.operations import (
     HandBackRun,
     ParkRun,
     RetryRun,
+    SpawnChild,
     StartStep,
+    TakeOutcome,
     TakeSignal,
 )
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, VersionMismatch
 
 _Operation: TypeAlias = (
     StartStep
     | CompleteStep
     | FailStep
     | CancelStep
+    | SpawnChild
+    | TakeOutcome
     | TakeSignal
     | ParkRun
     | HandBackRun
@@ -45,6 +49,9 @@ _Operation: TypeAlias = (
 _write = Encoder().encode
 _read = Decoder(tuple[str, str, tuple[_Operation, ...]]).decode
 
+_TAGS: Final = frozenset(kind.__struct_config__.tag for kind in get_args(_Operation))
+_read_any = Decoder(tuple[str, str, tuple[tuple[Any, ...], ...]]).decode
+
 
 def pack_chunk(chunk: Chunk) -> bytes:
     """Without the namespace: a call is about one, and may be made for that one alone."""
@@ -55,5 +62,20 @@ def unpack_chunk(data: bytes, namespace: str) -> Chunk:
     try:
         run_id, token, operations = _read(data)
     except (DecodeError, UnicodeDecodeError) as error:
+        if (tag := _unknown_tag(data)) is not None:
+            # Not the run's fault: a worker of a newer version has sent it.
+            raise VersionMismatch(
+                f"this server does not know operation {tag} of a packed chunk; upgrade it before its workers"
+            ) from None
         raise InvalidRequest(f"a packed chunk cannot be read: {error}") from None
     return Chunk(namespace=namespace, run_id=run_id, token=token, operations=operations)
+
+
+def _unknown_tag(data: bytes) -> int | None:
+    """Returns the first tag of an operation that is not known here, if that is what is wrong."""
+    try:
+        _, _, operations = _read_any(data)
+    except (DecodeError, UnicodeDecodeError):
+        return None
+    tags = (operation[0] for operation in operations if operation)
+    return next((tag for tag in tags if type(tag) is int and tag not in _TAGS), None)

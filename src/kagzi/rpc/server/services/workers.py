@@ -13,7 +13,7 @@ from kagzi.api.reply import Reply, gather, settled
 from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, VersionMismatch
 from kagzi.rpc.convert import signals
 from kagzi.rpc.convert.packed import unpack_chunk
 from kagzi.rpc.convert.runs import namespace_of
@@ -130,7 +130,7 @@ class WorkerService(UnaryCalls):
         try:
             chunks = [chunk_from_wire(chunk, namespace) for chunk in request.chunks]
             chunks += [unpack_chunk(packed, namespace) for packed in request.packed]
-        except InvalidRequest:
+        except (InvalidRequest, VersionMismatch):
             replies = [self._submit(chunk_from_wire, chunk, namespace) for chunk in request.chunks]
             replies += [self._submit(unpack_chunk, packed, namespace) for packed in request.packed]
         else:
@@ -143,7 +143,7 @@ class WorkerService(UnaryCalls):
     def _submit(self, read: Callable[[W, str], Chunk], wire: W, namespace: str) -> Reply[ChunkAnswer]:
         try:
             chunk = read(wire, namespace)
-        except InvalidRequest as error:
+        except (InvalidRequest, VersionMismatch) as error:
             return settled(error)
         return self._workers.commit(chunk)
 
