@@ -50,6 +50,12 @@ def test_migrations(schema: int, status: str, words: str) -> None:
     assert words in found.message
 
 
+def test_indexes_that_are_being_built() -> None:
+    found = health.migrations(replace(SURVEY, schema=3), 3, ("by_type", "by_parent"))
+    assert found.status == "degraded"
+    assert "indexes are being built: by_type, by_parent" in found.message
+
+
 @pytest.mark.parametrize(
     ("field", "age", "status"),
     [

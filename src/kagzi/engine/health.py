@@ -7,6 +7,7 @@ ended a minute ago and was not taken back tells that no coordinator runs anywher
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from kagzi.core.duration import format_span
@@ -44,7 +45,7 @@ async def check(store: Store, settings: EngineSettings) -> Health:
     return Health(
         (
             database(taken),
-            migrations(survey, store.schema_version),
+            migrations(survey, store.schema_version, await store.missing_indexes()),
             coordinator(horizon, settings),
             workers(survey),
         ),
@@ -57,12 +58,14 @@ def database(taken: Span) -> ComponentHealth:
     return _component("database", status, f"answered in {format_span(taken)}")
 
 
-def migrations(survey: Survey, known: int) -> ComponentHealth:
+def migrations(survey: Survey, known: int, unbuilt: Sequence[str] = ()) -> ComponentHealth:
     if survey.schema < known:
         return _component("migrations", _UNHEALTHY, f"at {survey.schema:04} of {known:04}; run: kagzi migrate")
     if survey.schema > known:
         newer = f"at {survey.schema:04}, newer than the {known:04} of this process; upgrade Kagzi here"
         return _component("migrations", _DEGRADED, newer)
+    if unbuilt:
+        return _component("migrations", _DEGRADED, f"at {known:04}; indexes are being built: {', '.join(unbuilt)}")
     return _component("migrations", _HEALTHY, f"at {known:04}, the newest")
 
 

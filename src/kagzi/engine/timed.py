@@ -19,6 +19,8 @@ OPERATIONS: Final = frozenset(name for name, member in vars(Store).items() if in
     "close",
     "listen",
     "missing_migrations",
+    "missing_indexes",
+    "build_indexes",
 }
 
 

@@ -119,6 +119,15 @@ class Store(Protocol):
         """What `open` would apply. Changes nothing, and needs no open store."""
         ...
 
+    async def missing_indexes(self) -> tuple[str, ...]:
+        """The indexes of applied migrations that are still to be built beside the work, as those of large tables are.
+        Changes nothing, and needs no open store."""
+        ...
+
+    async def build_indexes(self) -> None:
+        """Builds them, or waits for the process that does. An open store does so by itself in the background."""
+        ...
+
     def sibling(self) -> Store:
         """The same database with connections of its own, for another event loop in another thread."""
         ...

@@ -84,6 +84,8 @@ CREATE TABLE kagzi.migrations (
     name text NOT NULL,
     checksum text NOT NULL,
     applied_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    building_until timestamp with time zone,
+    built_at timestamp with time zone,
     CONSTRAINT migrations_pkey PRIMARY KEY (number)
 );
 

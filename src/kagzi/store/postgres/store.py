@@ -41,7 +41,8 @@ from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
-from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations
+from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations, unbuilt_migrations
+from kagzi.store.postgres.online import IndexBuilds, names_of
 from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
@@ -92,6 +93,7 @@ class PostgresStore:
         self._hearing = self._connector if listen_url is None else Connector.for_listening(listen_url)
         self._lanes = [Line(self._connector, self._chance) for _ in range(lanes)]
         self._pool = Pool(self._connector, self._chance, pool_size)
+        self._indexes = IndexBuilds(self._hearing, self._pool)
         # On the way we listen on, too: there our own notifications can be told from others'.
         self._announcer = Announcer(self._hearing, self._chance)
         self._listeners: set[asyncio.Task[None]] = set()
@@ -109,12 +111,22 @@ class PostgresStore:
     async def open(self) -> None:
         async def prepare(connection: Connection) -> bytes:
             await migrate(connection, self._retention_days)
+            await self._indexes.read(connection)
             return await keys.get_secret(connection, PAGE_SECRET)
 
         self.page_secret = await self._on_its_own(prepare)
+        self._indexes.start()
 
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return await self._on_its_own(missing_migrations)
+
+    async def missing_indexes(self) -> tuple[str, ...]:
+        if self.page_secret:  # it is open, and looks every few seconds
+            return self._indexes.missing
+        return names_of(await self._on_its_own(unbuilt_migrations))
+
+    async def build_indexes(self) -> None:
+        await self._indexes.finish()
 
     async def _on_its_own(self, work: Callable[[Connection], Awaitable[R]]) -> R:
         """Do work about the schema on a connection made for it, which is given time."""
@@ -129,6 +141,7 @@ class PostgresStore:
             await hang_up(connection)
 
     async def close(self) -> None:
+        await self._indexes.close()
         for task in self._listeners:
             task.cancel()
         await asyncio.gather(*self._listeners, return_exceptions=True)

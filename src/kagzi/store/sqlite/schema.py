@@ -79,7 +79,9 @@ def known_migrations() -> tuple[Migration, ...]:
 
 @cache
 def _known() -> tuple[Migration, ...]:
-    return load_migrations("kagzi.store.sqlite")
+    known = load_migrations("kagzi.store.sqlite")
+    assert not any(migration.online for migration in known), "SQLite builds indexes in the migration itself"
+    return known
 
 
 def _applied(connection: sqlite3.Connection) -> list[Applied]:

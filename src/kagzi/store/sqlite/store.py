@@ -81,6 +81,11 @@ class SqliteStore:
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return await asyncio.to_thread(missing_migrations, self._database.path)
 
+    async def missing_indexes(self) -> tuple[str, ...]:
+        return ()  # migrations have built them
+
+    async def build_indexes(self) -> None: ...
+
     def sibling(self) -> SqliteStore:
         """Shares the connections: they have threads of their own already, and one writer is what SQLite
         wants.

@@ -56,6 +56,8 @@ class TestSchema:
         if getattr(getattr(bench.store, "_database", None), "path", "") is None:
             return  # in memory: whoever asks from outside finds nothing
         assert await bench.store.missing_migrations() == ()
+        assert await bench.store.missing_indexes() == ()
+        await bench.store.build_indexes()
 
 
 class TestLoad:

@@ -188,6 +188,11 @@ class StorePort:
     async def missing_migrations(self) -> tuple[Migration, ...]:
         return ()
 
+    async def missing_indexes(self) -> tuple[str, ...]:
+        return ()
+
+    async def build_indexes(self) -> None: ...
+
     def sibling(self) -> Store:
         return StorePort(self._network, self._process)
 
