@@ -61,7 +61,7 @@ from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.payload import Codec
-from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord
+from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.version import __version__
 
@@ -103,6 +103,7 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "VersionMismatch",
+    "VersionRecord",
     "Workflow",
     "WorkflowCancelled",
     "WorkflowFailed",

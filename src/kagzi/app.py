@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import SendSignal, Started, StartRun
+from kagzi.api.versions import VersionService
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
@@ -39,7 +40,7 @@ from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
-from kagzi.sdk.records import RunRecord, run_record
+from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.schedules import Schedules, instant_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
@@ -343,6 +344,28 @@ class Kagzi(Registrar):
         page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
         return Page(tuple([run_record(run, self._read_payload) for run in page.items]), page.next, page.prev)
 
+    async def versions(self, workflow: str | Workflow[Any, Any] | None = None) -> tuple[VersionRecord, ...]:
+        """The versions of a workflow, or of all: which one starts by name get, which have workers online, and how many
+        runs need each. At most 1,000, by workflow, the newest first."""
+        found = await self._versions().list(self.namespace, None if workflow is None else _name_of(workflow))
+        return tuple([version_record(each) for each in found.items])
+
+    async def set_default_version(
+        self, workflow: str | Workflow[Any, Any], version: str | None, *, force: bool = False
+    ) -> None:
+        """Choose the version that starts by name get: commands, HTTP, clients that name none. None: the one that
+        workers offered last again. Starts in Python name the version of the workflow they are called on.
+
+        It counts everywhere within a second. InvalidRequest if no worker has ever offered it, unless `force` is given.
+        """
+        await self._versions().set_default(self.namespace, _name_of(workflow), version, force=force)
+
+    def _versions(self) -> VersionService:
+        versions: VersionService | None = getattr(self.engine, "versions", None)
+        if versions is None:
+            raise InvalidRequest("this engine was made for a test and does not know versions")
+        return versions
+
     async def health(self) -> Health:
         """How well the database, its migrations, the background duties and the workers are: `health.status` is
         healthy, degraded or unhealthy, `health.components` say why."""
@@ -508,6 +531,14 @@ class Kagzi(Registrar):
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         return tuple(WorkflowType(name, version) for name, version in sorted(self._workflows))
+
+
+def _name_of(workflow: object) -> str:
+    if isinstance(workflow, Workflow):
+        return str(workflow.name)
+    if not isinstance(workflow, str):
+        raise InvalidRequest(f"workflow must be a workflow or the name of one, not {workflow!r:.100}")
+    return check_name(workflow, "workflow")
 
 
 def _crashes(value: object) -> int:

@@ -442,7 +442,9 @@ async def test_what_an_attempt_was_given_stays_when_it_has_ended(
     now = clock.now()
     run_id, token = (f"00000000-0000-7000-8000-00000000000{number}" for number in (1, 2))
     birth = BirthLease(worker_id=token, token=token, length=LEASE)
-    start = StartRun(namespace="default", run_id=run_id, workflow_type="x", task_queue="a", input=b"1", lease=birth)
+    start = StartRun(
+        namespace="default", run_id=run_id, workflow_type="x", task_queue="a", version="1", input=b"1", lease=birth
+    )
 
     def failed(name: str, input: bytes | None = None) -> FailStep:
         return FailStep(step_id=name, started_at=now, finished_at=now, retry_at=now, input=input, error=b"no")

@@ -115,6 +115,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "DrainWorker": _MANAGE,
         "GetQueueDepth": _LOOK,
         "ListWorkflowTypes": _LOOK,
+        "ListVersions": _LOOK,
+        "SetDefaultVersion": _MANAGE,
     },
 }
 
@@ -136,6 +138,8 @@ _ROUTES: Final[dict[str, Rule]] = {
     "POST /api/v1/workers/{worker_id}/drain": _MANAGE,
     "GET /api/v1/queues": _LOOK,
     "GET /api/v1/workflows": _LOOK,
+    "GET /api/v1/versions": _LOOK,
+    "POST /api/v1/versions": _MANAGE,
     "GET /api/v1/stats": _LOOK,
     "GET /api/v1/health": _WATCH,
     "GET /api/v1/server": _WATCH,

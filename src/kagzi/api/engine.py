@@ -7,6 +7,7 @@ from typing import Protocol
 from kagzi.api.admin import AdminService
 from kagzi.api.events import EventService
 from kagzi.api.namespaces import NamespaceService
+from kagzi.api.versions import VersionService
 from kagzi.api.workers import HostedWorkers, LeaseService, WorkerService
 from kagzi.api.workflows import HostedWorkflows, WorkflowService
 from kagzi.core.health import Health
@@ -48,6 +49,9 @@ class ManagedEngine(Engine, Protocol):
 
     @property
     def namespaces(self) -> NamespaceService: ...
+
+    @property
+    def versions(self) -> VersionService: ...
 
 
 class HostedEngine(ManagedEngine, Protocol):

@@ -227,7 +227,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     run_id: str
     workflow_type: str
     task_queue: str
-    version: str = "1"
+    version: str | None = None  # None: the engine decides (`engine.versions`), before a store sees it
     input: bytes = b"null"
     external_id: str | None = None
     priority: int = 0
@@ -239,6 +239,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     lease_length: Span | None = None  # None is the engine's default
     lease: BirthLease | None = None
     trace_context: str | None = None  # the span that started it, as `kagzi.tracing` writes it
+    version_resolved: bool = False  # nobody has asked for this version: a repeat may find a run of another one
 
 
 class Started(Struct, frozen=True, kw_only=True):

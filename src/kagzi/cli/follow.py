@@ -13,7 +13,7 @@ from kagzi.cli.main import FAILED
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import StepStatus
 from kagzi.errors import InvalidRequest, NotFound, Unavailable
 from kagzi.sdk.unserved import why_nobody_comes
@@ -53,12 +53,17 @@ async def wait_for(engine: Engine, namespace: str, run_id: str, timeout: Span | 
         raise TimeoutError(f"run {run_id} has not finished{waited}; it goes on") from None
 
 
-async def note_if_nobody_comes(
-    engine: ManagedEngine, place: str, namespace: str, queue: str, workflow_type: str, version: str
-) -> None:
-    """Say so if no worker is there for such a run: its worker may look at another database."""
+async def note_if_nobody_comes(engine: ManagedEngine, place: str, found: Run) -> None:
+    """Say so if no worker is there for a run: its worker may look at another database."""
+    if found.status not in CLAIMABLE:
+        return
     why = await why_nobody_comes(
-        engine, place, namespace=namespace, queue=queue, workflow=workflow_type, version=version
+        engine,
+        place,
+        namespace=found.namespace,
+        queue=found.task_queue,
+        workflow=found.workflow_type,
+        version=found.version,
     )
     if why is not None:
         output.note(why)

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "runs": ("kagzi.cli.runs", "runs"),
     "schedules": ("kagzi.cli.schedules", "schedules"),
     "workers": ("kagzi.cli.workers", "workers"),
+    "versions": ("kagzi.cli.versions", "versions"),
     "namespaces": ("kagzi.cli.namespaces", "namespaces"),
     "keys": ("kagzi.cli.keys", "keys"),
     "audit": ("kagzi.cli.audit", "audit"),

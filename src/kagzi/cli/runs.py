@@ -21,7 +21,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
-from kagzi.core.run import CLAIMABLE, Run, RunStatus
+from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.settings import Loaded
@@ -196,10 +196,7 @@ def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | N
 async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, text)
-        if found.status in CLAIMABLE:
-            await note_if_nobody_comes(
-                engine, place_of(loaded.settings), found.namespace, found.task_queue, found.workflow_type, found.version
-            )
+        await note_if_nobody_comes(engine, place_of(loaded.settings), found)
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 

@@ -37,7 +37,7 @@ from kagzi.settings import Loaded
 )
 @click.option("-q", "--queue", default=DEFAULT_QUEUE, show_default=True, metavar="NAME", help="The queue.")
 @click.option(
-    "--version", "version", default="1", show_default=True, metavar="TEXT", help="The version of the workflow."
+    "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="A level is worth a minute of waiting.")
 @click.option("--delay", type=length, default=0, metavar="DURATION", help="Start it this much later: 30s, 2h.")
@@ -50,7 +50,7 @@ def start(
     text: str | None,
     external_id: str | None,
     queue: str,
-    version: str,
+    version: str | None,
     priority: int,
     delay: Span,
     wait: bool,
@@ -99,9 +99,7 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
         if started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
         else:
-            await note_if_nobody_comes(
-                engine, place, request.namespace, request.task_queue, request.workflow_type, request.version
-            )
+            await note_if_nobody_comes(engine, place, await engine.workflows.get(request.namespace, started.run_id))
         if not wait:
             return started.run_id, None
         output.note(f"run {started.run_id} is stored in {place}; waiting for it")

@@ -27,6 +27,7 @@ class WorkflowType(Struct, frozen=True, order=True):
 
     name: str
     version: str | None = None
+    queue: str | None = None  # said when a worker registers: runs of it wait there; None: in any queue of the worker
 
 
 class Worker(Struct, frozen=True, kw_only=True):

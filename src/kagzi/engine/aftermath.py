@@ -164,6 +164,7 @@ class Aftermath:
         for start, answer in births:
             lease = start.lease
             assert lease is not None
+            assert start.version is not None
             adopter = self._adopters.redeem(lease)
             if adopter is None:
                 continue

@@ -109,7 +109,7 @@ class StartCheck:
 
     def __init__(self, settings: EngineSettings) -> None:
         self._payload_bytes = settings.payload_bytes
-        self._names: set[tuple[str, str, str, str]] = set()
+        self._names: set[tuple[str, str, str, str | None]] = set()
         self._policies: set[bytes] = set()
 
     def __call__(self, start: StartRun) -> int:
@@ -123,7 +123,8 @@ class StartCheck:
             check_name(start.namespace, "namespace")
             check_name(start.workflow_type, "workflow type")
             check_name(start.task_queue, "task queue")
-            check_name(start.version, "version")
+            if start.version is not None:
+                check_name(start.version, "version")
             if len(self._names) >= self._REMEMBERED:
                 self._names.clear()
             self._names.add(names)
@@ -283,6 +284,8 @@ def check_types(types: tuple[WorkflowType, ...]) -> None:
         check_name(offered.name, "workflow type")
         if offered.version is not None:
             check_name(offered.version, "version")
+        if offered.queue is not None:
+            check_name(offered.queue, f"queue of workflow type {offered.name}")
 
 
 def check_filter(filter: RunFilter) -> None:

@@ -39,6 +39,7 @@ from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.timed import timed
+from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.engine.workers import Workers
 from kagzi.engine.workflows import Workflows
@@ -114,6 +115,10 @@ class LocalEngine:
     @property
     def namespaces(self) -> Namespaces:
         return self._opened.namespaces
+
+    @property
+    def versions(self) -> VersionRegistry:
+        return self._opened.versions
 
     @property
     def events(self) -> Events:
@@ -241,8 +246,9 @@ class _Parts:
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store)
+        self.versions = VersionRegistry(store, settings.worker_stale)
         self.workflows = Workflows(
-            store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, settings
+            store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, self.versions, settings
         )
         self._heartbeats = Heartbeats(store, settings, released=self._changed)
         self.polls = Polls(

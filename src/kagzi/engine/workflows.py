@@ -42,6 +42,7 @@ from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.reads import Reads
 from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
+from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Conflict, KagziError, NotFound, Unavailable
 from kagzi.store.protocol import Store
@@ -64,6 +65,7 @@ class Workflows:
         known: KnownRuns,
         adopters: Adopters,
         namespaces: Namespaces,
+        versions: VersionRegistry,
         settings: EngineSettings,
     ) -> None:
         self._store = store
@@ -74,6 +76,7 @@ class Workflows:
         self._known = known
         self._adopters = adopters
         self._namespaces = namespaces
+        self._versions = versions
         self._check = StartCheck(settings)
         self._tokens = PageTokens(store.page_secret)
         self._payload_warning = settings.payload_warning
@@ -93,6 +96,11 @@ class Workflows:
             log.warning("the input of run %s (%s) has %d bytes", start.run_id, start.workflow_type, weight, extra=about)
         if not self._namespaces.admits(start.namespace):
             return self._loop.create_task(self._start_if_admitted(start, weight))
+        if start.version is None:
+            version = self._versions.looked_up(start.namespace, start.workflow_type)
+            if version is None:
+                return self._loop.create_task(self._start_if_admitted(start, weight))
+            start = replace(start, version=version, version_resolved=True)
         return self._start(start, weight)
 
     async def get(self, namespace: str, run_id: str) -> Run:
@@ -261,6 +269,9 @@ class Workflows:
 
     async def _start_if_admitted(self, start: StartRun, weight: int) -> Started:
         await self._namespaces.admit(start.namespace)
+        if start.version is None:
+            version = await self._versions.resolve_version(start.namespace, start.workflow_type)
+            start = replace(start, version=version, version_resolved=True)
         return await self._start(start, weight)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.http import events, namespaces, openapi, runs, signals, system, workers
+from kagzi.http import events, namespaces, openapi, runs, signals, system, versions, workers
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
 from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
 
@@ -153,6 +153,22 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get(f"{API}/queues", workers.list_queues, workers.QueueList, "List queues and what waits there", about="workers"),
     # How much there is.
     _get(f"{API}/workflows", system.list_workflows, system.WorkflowList, "List workflows with runs", about="system"),
+    _get(
+        f"{API}/versions",
+        versions.list_versions,
+        versions.VersionList,
+        "List versions of workflows and what depends on them",
+        about="system",
+        query=versions.VersionsQuery,
+    ),
+    _post(
+        f"{API}/versions",
+        versions.set_default_version,
+        versions.DefaultVersionBody,
+        versions.VersionList,
+        "Choose the version that starts get which name none",
+        about="system",
+    ),
     _get(f"{API}/stats", system.get_stats, system.Stats, "Count runs and workers", about="system"),
     _get(f"{API}/health", system.get_health, HealthDocument, "How well all is", about="system", query=NoQuery),
     _get(f"{API}/server", system.get_server, system.ServerInfo, "What answers here", about="system", query=NoQuery),

@@ -194,7 +194,10 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(description="Your own id of the run: starting it again finds the first one. Idempotency-Key is the same."),
     ] = None
     queue: Name = DEFAULT_QUEUE
-    version: Name = "1"
+    version: Annotated[
+        Name | None,
+        Meta(description="Without one: the default of the workflow, else the version that workers offered last."),
+    ] = None
     priority: Annotated[float, whole("A level is worth a minute of waiting.", 0, PRIORITY_LIMIT)] = 0
     delay: Length | None = None
     start_at: When | None = None

@@ -21,6 +21,7 @@ from kagzi.core.namespace import Namespace
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.versions import WorkflowVersion
 from kagzi.core.worker import Worker, WorkerStatus
 
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -125,6 +126,26 @@ class WorkerDocument(Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
     queue_limit: int | None
     workflow_limits: dict[str, int]
+
+
+class VersionDocument(Struct, frozen=True, kw_only=True):
+    """A version of a workflow; null: of workers that execute every version. Starts that name none get the `default`,
+    which somebody has `chosen` or which workers have offered last. No run needs it if it `can_be_retired`."""
+
+    workflow: str
+    version: str | None
+    default: bool
+    chosen: bool
+    queues: tuple[str, ...]
+    first_seen_at: Moment | None
+    last_seen_at: Moment | None
+    workers_online: Count
+    pending: Count
+    running: Count
+    sleeping: Count
+    at_least: bool
+    oldest_run_at: Moment | None
+    can_be_retired: bool
 
 
 class NamespaceDocument(Struct, frozen=True, kw_only=True):
@@ -297,4 +318,23 @@ def health_document(health: Health, *, outside: bool = False, details: bool = Tr
             ]
         ),
         checked_at=moment(health.checked_at),
+    )
+
+
+def version_document(record: WorkflowVersion) -> VersionDocument:
+    return VersionDocument(
+        workflow=record.workflow_type,
+        version=record.version,
+        default=record.default,
+        chosen=record.chosen,
+        queues=record.queues,
+        first_seen_at=moment(record.first_seen_at),
+        last_seen_at=moment(record.last_seen_at),
+        workers_online=record.workers,
+        pending=record.pending,
+        running=record.running,
+        sleeping=record.sleeping,
+        at_least=record.at_least,
+        oldest_run_at=moment(record.oldest_run_at),
+        can_be_retired=record.retirable,
     )

@@ -17,6 +17,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.core.versions import WorkflowVersion
 
 Read: TypeAlias = Callable[[bytes], Any]
 
@@ -166,6 +167,46 @@ def _moment(instant: Instant | None) -> datetime | None:
 
 def _between(began: datetime | None, ended: datetime | None) -> timedelta | None:
     return None if began is None or ended is None else ended - began
+
+
+class VersionRecord(Struct, frozen=True, kw_only=True):
+    """A version of a workflow; None: of workers that execute every version. `default` is what starts by name get:
+    somebody has `chosen` it, or workers have offered it last. It `can_be_retired` if no run needs it and no start by
+    name gets it. With `at_least` there may be more runs than were counted."""
+
+    workflow: str
+    version: str | None
+    default: bool
+    chosen: bool
+    queues: tuple[str, ...]
+    first_seen_at: datetime | None
+    last_seen_at: datetime | None
+    workers_online: int
+    pending: int
+    running: int
+    sleeping: int
+    at_least: bool
+    oldest_run_at: datetime | None
+    can_be_retired: bool
+
+
+def version_record(version: WorkflowVersion) -> VersionRecord:
+    return VersionRecord(
+        workflow=version.workflow_type,
+        version=version.version,
+        default=version.default,
+        chosen=version.chosen,
+        queues=version.queues,
+        first_seen_at=_moment(version.first_seen_at),
+        last_seen_at=_moment(version.last_seen_at),
+        workers_online=version.workers,
+        pending=version.pending,
+        running=version.running,
+        sleeping=version.sleeping,
+        at_least=version.at_least,
+        oldest_run_at=_moment(version.oldest_run_at),
+        can_be_retired=version.retirable,
+    )
 
 
 class Cancellation(Struct, frozen=True, kw_only=True):

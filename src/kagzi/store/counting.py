@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from kagzi.api.admin import RunCount
+from kagzi.core.instant import Instant
 from kagzi.core.run import CLAIMABLE, RunStatus
 
 OF_A_QUEUE: Final = 10_000
@@ -32,6 +33,20 @@ class Seen(Struct, frozen=True):
     status: RunStatus
     rows: int
     count: int
+    version: str = ""
+    oldest_at: Instant = 0  # when the oldest of them was started
+
+
+def cut_short(live: Iterable[Seen]) -> bool:
+    """Whether there may be more live runs than these, somewhere."""
+    of_queues: dict[tuple[str, str], int] = {}
+    groups = 0
+    for seen in live:
+        groups += 1
+        if seen.status in CLAIMABLE:
+            queue = (seen.namespace, seen.task_queue)
+            of_queues[queue] = of_queues.get(queue, 0) + seen.rows
+    return groups >= GROUPS or sum(of_queues.values()) >= IN_ALL or max(of_queues.values(), default=0) >= OF_A_QUEUE
 
 
 def folded(live: Iterable[Seen], newest: Iterable[Seen] = ()) -> list[RunCount]:

@@ -30,6 +30,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import Migration
 
@@ -227,7 +228,10 @@ class Store(Protocol):
 
     async def disabled_namespaces(self) -> list[str]: ...
 
-    async def register(self, registration: Registration) -> None: ...
+    async def register(self, registration: Registration) -> None:
+        """Also remembers the types and versions that the worker offers; that locks no run, and writes nothing that is
+        known already."""
+        ...
 
     async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
         """For each: renew the leases listed to now + their length, and give back what was lost on the way (see
@@ -271,6 +275,23 @@ class Store(Protocol):
     ) -> list[RunCount]:
         """All runs or only live ones, by type, queue and status; of one namespace or of all. Reads no more rows than
         `store.counting` allows."""
+        ...
+
+    # Versions of workflows.
+
+    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
+        """What a start gets that names no version: the default that was set, else the version first seen last, else
+        FIRST_VERSION."""
+        ...
+
+    async def set_default_version(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:
+        """None: nobody chooses any more. False if no worker has ever offered this version and it is not forced: then
+        nothing has changed."""
+        ...
+
+    async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
+        """Of one workflow or of all, at most `limit`, with who is online for each and which live runs it has. Reads no
+        more runs than `store.counting` allows."""
         ...
 
     # Keys and the audit log. Whoever changes keys leaves an entry in the same transaction.
@@ -342,8 +363,9 @@ class Store(Protocol):
         ...
 
     async def prune_workers(self, limit: int) -> int:
-        """Delete workers that have been OFFLINE for longer than their namespace's retention, and events of workers
-        that old; returns how many rows, at most `limit`."""
+        """Delete workers that have been OFFLINE for longer than their namespace's retention, events of workers that
+        old, and types that none of the workers left has offered for that long; returns how many rows, at most `limit`
+        of each."""
         ...
 
     async def prune_audit(self, limit: int) -> int:

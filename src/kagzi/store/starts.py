@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kagzi.api.operations import StartRun
 from kagzi.errors import Conflict
@@ -16,7 +17,7 @@ class Identity(Struct, frozen=True):
     external_id: str | None
     workflow_type: str
     task_queue: str
-    version: str
+    version: str | None
 
 
 def identity_of(start: StartRun) -> Identity:
@@ -33,7 +34,10 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
     again is the same to the byte.
     """
     if found.run_id == start.run_id:
-        if found == identity_of(start) and input == start.input:
+        asked = identity_of(start)
+        if start.version_resolved:  # the default may have changed since the first time
+            asked = replace(asked, version=found.version)
+        if found == asked and input == start.input:
             return None
         return Conflict(
             f"run id {found.run_id} belongs to a run of {found.workflow_type}, which was started with another type, "

@@ -41,7 +41,9 @@ class SociableStore(PostgresStore):
         somebody = str(uuid4())
         company: list[Write] = []
         if any(isinstance(write, StartRun) for write in writes):
-            company.append(StartRun(namespace="other", run_id=somebody, workflow_type="other", task_queue="other"))
+            company.append(
+                StartRun(namespace="other", run_id=somebody, workflow_type="other", task_queue="other", version="1")
+            )
         if any(isinstance(write, Chunk) for write in writes):
             company.append(Chunk(namespace="other", run_id=somebody, token=somebody, operations=()))
         answers = await super().apply([*company, *writes], lease)

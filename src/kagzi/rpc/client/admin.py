@@ -1,4 +1,4 @@
-"""What operators ask of a server: `api.admin` and `api.namespaces` across the wire."""
+"""What operators ask of a server: `api.admin`, `api.namespaces` and `api.versions` across the wire."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
+from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.versions import version_from_wire
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
 
 M = TypeVar("M", bound=Message)
@@ -92,6 +94,35 @@ class RemoteAdmin:
 
     async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = READ_SECONDS) -> M:
         return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
+
+
+class RemoteVersions:
+    """`api.versions.VersionService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def list(self, namespace: str, workflow_type: str | None = None) -> Versions:
+        request = converted(
+            lambda asked: admin_pb2.ListVersionsRequest(namespace=namespace, workflow_type=asked), workflow_type
+        )
+        answer = await self._line.call(
+            _ADMIN, "ListVersions", request, admin_pb2.ListVersionsResponse, seconds=READ_SECONDS
+        )
+        return Versions(tuple([version_from_wire(each) for each in answer.versions]), more=answer.more)
+
+    async def set_default(
+        self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False
+    ) -> None:
+        request = converted(
+            lambda asked: admin_pb2.SetDefaultVersionRequest(
+                namespace=namespace, workflow_type=workflow_type, version=asked, force=force
+            ),
+            version,
+        )
+        await self._line.call(
+            _ADMIN, "SetDefaultVersion", request, admin_pb2.SetDefaultVersionResponse, seconds=WRITE_SECONDS
+        )
 
 
 class RemoteNamespaces:

@@ -53,7 +53,7 @@ from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.rpc.client.admin import RemoteAdmin, RemoteNamespaces
+from kagzi.rpc.client.admin import RemoteAdmin, RemoteNamespaces, RemoteVersions
 from kagzi.rpc.client.authorization import MetadataSource, nothing
 from kagzi.rpc.client.channel import CONNECT_SECONDS
 from kagzi.rpc.client.failover import channel_to
@@ -141,6 +141,10 @@ class RemoteEngine:
     def namespaces(self) -> RemoteNamespaces:
         return self._opened.namespaces
 
+    @property
+    def versions(self) -> RemoteVersions:
+        return self._opened.versions
+
     async def open(self) -> None:
         if self._parts is not None:
             return
@@ -202,6 +206,7 @@ class _Parts:
         self.workers = RemoteWorkers(line)
         self.admin = RemoteAdmin(line)
         self.namespaces = RemoteNamespaces(line)
+        self.versions = RemoteVersions(line)
 
     async def health(self) -> Health:
         request = admin_pb2.HealthCheckRequest()

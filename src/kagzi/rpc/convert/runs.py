@@ -27,7 +27,6 @@ from kagzi.tracing import well_formed
 pb = workflow_pb2
 
 DEFAULT_NAMESPACE: Final = "default"
-DEFAULT_VERSION: Final = "1"
 _DEFAULT_RETRY: Final = Retry()
 
 _EXACT: Final[dict[RunStatus, pb.WorkflowStatus]] = {
@@ -79,7 +78,7 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         run_id=request.run_id or run_id,
         workflow_type=request.workflow_type,
         task_queue=request.task_queue or request.workflow_type,
-        version=request.version or DEFAULT_VERSION,
+        version=request.version or None,
         input=payload_to_bytes(request.input) if request.HasField("input") else NULL,
         external_id=request.external_id or None,
         priority=request.priority,

@@ -114,7 +114,7 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
 
 
 def types_to_wire(types: Iterable[WorkflowType]) -> list[pb.WorkflowType]:
-    return [pb.WorkflowType(name=offered.name, version=offered.version) for offered in types]
+    return [pb.WorkflowType(name=offered.name, version=offered.version, queue=offered.queue) for offered in types]
 
 
 def type_limits_to_wire(limits: Mapping[str, int]) -> list[pb.WorkflowTypeConcurrency]:
@@ -125,7 +125,14 @@ def type_limits_to_wire(limits: Mapping[str, int]) -> list[pb.WorkflowTypeConcur
 
 def types_from_wire(types: Iterable[pb.WorkflowType]) -> tuple[WorkflowType, ...]:
     return tuple(
-        [WorkflowType(offered.name, offered.version if offered.HasField("version") else None) for offered in types]
+        [
+            WorkflowType(
+                offered.name,
+                offered.version if offered.HasField("version") else None,
+                offered.queue if offered.HasField("queue") else None,
+            )
+            for offered in types
+        ]
     )
 
 

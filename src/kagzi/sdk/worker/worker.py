@@ -518,7 +518,7 @@ class Worker:
     def reserve(self, start: StartRun) -> BirthLease | None:
         if self.draining or self._backlog or self.slots.free <= 0:
             return None
-        if self._registry.find_workflow(start.workflow_type, start.version) is None:
+        if start.version is None or self._registry.find_workflow(start.workflow_type, start.version) is None:
             return None
         self.slots.reserved += 1
         token = self.ids.token()

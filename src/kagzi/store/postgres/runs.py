@@ -120,21 +120,30 @@ async def count_runs(
     created_after: Instant | None,
     created_before: Instant | None,
 ) -> list[RunCount]:
-    asked = (namespace, created_after, created_before, counting.NAMESPACES)
-    unfinished = await connection.fetch(
-        _COUNT_LIVE_RUNS, *asked, counting.QUEUES, counting.OF_A_QUEUE, counting.IN_ALL, counting.GROUPS
-    )
+    unfinished = await count_live_runs(connection, namespace, created_after, created_before)
     if live:
-        return counting.folded(map(_seen, unfinished))
+        return counting.folded(unfinished)
+    asked = (namespace, created_after, created_before, counting.NAMESPACES)
     newest = await connection.fetch(
         _COUNT_NEWEST_RUNS, *asked, counting.OF_A_NAMESPACE, counting.IN_ALL, counting.GROUPS
     )
-    return counting.folded(map(_seen, unfinished), map(_seen, newest))
+    return counting.folded(unfinished, map(_seen, newest))
+
+
+async def count_live_runs(
+    connection: Connection,
+    namespace: str | None,
+    created_after: Instant | None = None,
+    created_before: Instant | None = None,
+) -> list[counting.Seen]:
+    asked = (namespace, created_after, created_before, counting.NAMESPACES)
+    limits = (counting.QUEUES, counting.OF_A_QUEUE, counting.IN_ALL, counting.GROUPS)
+    return [_seen(row) for row in await connection.fetch(_COUNT_LIVE_RUNS, *asked, *limits)]
 
 
 def _seen(row: asyncpg.Record) -> counting.Seen:
-    namespace, workflow_type, task_queue, status, rows, count = row
-    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], rows, count)
+    namespace, workflow_type, task_queue, status, *more = row
+    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], *more)
 
 
 async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:

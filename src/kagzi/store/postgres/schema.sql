@@ -49,6 +49,20 @@ BEGIN
     RAISE EXCEPTION 'run % has finished and cannot change', OLD.run_id USING ERRCODE = 'integrity_constraint_violation';
 END $function$;
 
+CREATE OR REPLACE FUNCTION kagzi.resolve_version(of_namespace text, of_type text)
+ RETURNS text
+ LANGUAGE sql
+ STABLE PARALLEL SAFE
+AS $function$
+        SELECT coalesce(
+            (SELECT d.version FROM kagzi.default_versions AS d
+             WHERE d.namespace = of_namespace AND d.workflow_type = of_type),
+            (SELECT t.version FROM kagzi.workflow_types AS t
+             WHERE t.namespace = of_namespace AND t.workflow_type = of_type AND t.version <> ''
+             ORDER BY t.first_seen_at DESC, length(t.version) DESC, t.version COLLATE "C" DESC LIMIT 1),
+            '1')
+    $function$;
+
 CREATE TABLE kagzi.api_keys (
     key_id text NOT NULL,
     namespace text,
@@ -78,6 +92,14 @@ CREATE TABLE kagzi.audit_log (
 );
 CREATE INDEX audit_log_namespace ON kagzi.audit_log USING btree (namespace, entry_id);
 CREATE TRIGGER audit_log_is_final BEFORE UPDATE ON kagzi.audit_log FOR EACH ROW EXECUTE FUNCTION kagzi.refuse_change_of_audit_log();
+
+CREATE TABLE kagzi.default_versions (
+    set_at bigint NOT NULL,
+    namespace text NOT NULL,
+    workflow_type text NOT NULL,
+    version text NOT NULL,
+    CONSTRAINT default_versions_pkey PRIMARY KEY (namespace, workflow_type)
+);
 
 CREATE TABLE kagzi.migrations (
     number integer NOT NULL,
@@ -245,3 +267,13 @@ CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline
 CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();
+
+CREATE TABLE kagzi.workflow_types (
+    first_seen_at bigint NOT NULL,
+    last_seen_at bigint NOT NULL,
+    namespace text NOT NULL,
+    workflow_type text NOT NULL,
+    version text NOT NULL,
+    queues text[] NOT NULL,
+    CONSTRAINT workflow_types_pkey PRIMARY KEY (namespace, workflow_type, version)
+);

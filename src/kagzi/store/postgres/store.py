@@ -33,10 +33,11 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, keys, leases, namespaces, runs, signals, steps, workers
+from kagzi.store.postgres import duties, keys, leases, namespaces, runs, signals, steps, versions, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -298,7 +299,12 @@ class PostgresStore:
 
     async def register(self, registration: Registration) -> None:
         now = self._now()
-        await self._pool.run(lambda connection: workers.register_worker(connection, registration, now))
+
+        async def register(connection: Connection) -> None:
+            await workers.register_worker(connection, registration, now)
+            await versions.remember_types(connection, registration, now)
+
+        await self._pool.run(register)
 
     async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
         now = self._now()
@@ -340,6 +346,23 @@ class PostgresStore:
     ) -> list[RunCount]:
         return await self._pool.run(
             lambda connection: runs.count_runs(connection, namespace, live, created_after, created_before)
+        )
+
+    # Versions of workflows.
+
+    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
+        return await self._pool.run(lambda connection: versions.resolve_version(connection, namespace, workflow_type))
+
+    async def set_default_version(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: versions.set_default_version(connection, namespace, workflow_type, version, force, now)
+        )
+
+    async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now, stale)
         )
 
     # Keys and the audit log.
@@ -412,7 +435,8 @@ class PostgresStore:
 
     async def prune_workers(self, limit: int) -> int:
         now = self._now()
-        return await self._pool.run(lambda connection: workers.prune_workers(connection, limit, now))
+        deleted = await self._pool.run(lambda connection: workers.prune_workers(connection, limit, now))
+        return deleted + await self._pool.run(lambda connection: versions.forget_types(connection, limit, now))
 
     # Wake-ups.
 

@@ -83,24 +83,9 @@ def count_runs(
     created_after: Instant | None,
     created_before: Instant | None,
 ) -> list[RunCount]:
-    wanted = [namespace]
-    if namespace is None:
-        wanted = [row[0] for row in execute(connection, "counted_namespaces", (counting.NAMESPACES,))]
     window = (created_after, created_before)
-    leased = execute(connection, "count_leased_runs", (namespace, *window, counting.IN_ALL, counting.GROUPS)).fetchall()
-    unfinished = [_seen(row) for row in leased]
-    room = counting.IN_ALL
-    for name in wanted:
-        queue = ""
-        for _ in range(counting.QUEUES):
-            following = execute(connection, "next_queue", (name, queue)).fetchone()
-            if following is None or room <= 0:
-                break
-            (queue,) = following
-            limits = (min(room, counting.OF_A_QUEUE), counting.GROUPS)
-            rows = execute(connection, "count_waiting_runs", (name, queue, *window, *limits)).fetchall()
-            unfinished += map(_seen, rows)
-            room -= sum(row[4] for row in rows)
+    wanted = _counted_namespaces(connection, namespace)
+    unfinished = count_live_runs(connection, namespace, *window)
     if live:
         return counting.folded(unfinished)
     newest: list[counting.Seen] = []
@@ -113,9 +98,39 @@ def count_runs(
     return counting.folded(unfinished, newest)
 
 
+def count_live_runs(
+    connection: sqlite3.Connection,
+    namespace: str | None,
+    created_after: Instant | None = None,
+    created_before: Instant | None = None,
+) -> list[counting.Seen]:
+    window = (created_after, created_before)
+    leased = execute(connection, "count_leased_runs", (namespace, *window, counting.IN_ALL, counting.GROUPS)).fetchall()
+    unfinished = [_seen(row) for row in leased]
+    room = counting.IN_ALL
+    for name in _counted_namespaces(connection, namespace):
+        queue = ""
+        for _ in range(counting.QUEUES):
+            following = execute(connection, "next_queue", (name, queue)).fetchone()
+            if following is None or room <= 0:
+                break
+            (queue,) = following
+            limits = (min(room, counting.OF_A_QUEUE), counting.GROUPS)
+            rows = execute(connection, "count_waiting_runs", (name, queue, *window, *limits)).fetchall()
+            unfinished += map(_seen, rows)
+            room -= sum(row[4] for row in rows)
+    return unfinished
+
+
+def _counted_namespaces(connection: sqlite3.Connection, namespace: str | None) -> list[str]:
+    if namespace is not None:
+        return [namespace]
+    return [row[0] for row in execute(connection, "counted_namespaces", (counting.NAMESPACES,))]
+
+
 def _seen(row: tuple[Any, ...]) -> counting.Seen:
-    namespace, workflow_type, task_queue, status, rows, count = row
-    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], rows, count)
+    namespace, workflow_type, task_queue, status, *more = row
+    return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], *more)
 
 
 def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:

@@ -30,6 +30,14 @@ BEGIN
     SELECT raise(ABORT, 'entries of the audit log cannot change');
 END;
 
+CREATE TABLE default_versions (
+    set_at        INTEGER NOT NULL,
+    namespace     TEXT NOT NULL,
+    workflow_type TEXT NOT NULL,
+    version       TEXT NOT NULL,
+    PRIMARY KEY (namespace, workflow_type)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE namespaces (
     namespace      TEXT PRIMARY KEY NOT NULL,
     display_name   TEXT NOT NULL DEFAULT '',
@@ -189,3 +197,13 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;
+
+CREATE TABLE workflow_types (
+    first_seen_at INTEGER NOT NULL,
+    last_seen_at  INTEGER NOT NULL,      -- to the hour
+    namespace     TEXT NOT NULL,
+    workflow_type TEXT NOT NULL,
+    version       TEXT NOT NULL,         -- '' is every version
+    queues        TEXT NOT NULL,         -- where it was offered, a JSON list
+    PRIMARY KEY (namespace, workflow_type, version)
+) STRICT, WITHOUT ROWID;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
@@ -20,10 +21,23 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
-from kagzi.store.sqlite import batch, cancels, claims, duties, keys, leases, namespaces, signals, steps, workers
+from kagzi.store.sqlite import (
+    batch,
+    cancels,
+    claims,
+    duties,
+    keys,
+    leases,
+    namespaces,
+    signals,
+    steps,
+    versions,
+    workers,
+)
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -206,7 +220,13 @@ class SqliteStore:
 
     async def register(self, registration: Registration) -> None:
         now = self._now
-        await self._database.write(lambda connection: workers.register(connection, registration, now()))
+
+        def register(connection: sqlite3.Connection) -> None:
+            moment = now()
+            workers.register(connection, registration, moment)
+            versions.remember_types(connection, registration, moment)
+
+        await self._database.write(register)
 
     async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
         now = self._now
@@ -254,6 +274,25 @@ class SqliteStore:
     ) -> list[RunCount]:
         return await self._database.read(
             lambda connection: read_runs.count_runs(connection, namespace, live, created_after, created_before)
+        )
+
+    # Versions of workflows.
+
+    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
+        return await self._database.read(
+            lambda connection: versions.resolve_version(connection, namespace, workflow_type)
+        )
+
+    async def set_default_version(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:
+        now = self._now
+        return await self._database.write(
+            lambda connection: versions.set_default_version(connection, namespace, workflow_type, version, force, now())
+        )
+
+    async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
+        now = self._now
+        return await self._database.read(
+            lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now() - stale)
         )
 
     # Keys and the audit log.
@@ -330,9 +369,13 @@ class SqliteStore:
     async def prune_workers(self, limit: int) -> int:
         now = self._now
         gone, old = await self._database.read(lambda connection: workers.find_gone_workers(connection, limit, now()))
-        if not gone and not old:
-            return 0
-        return await self._database.write(lambda connection: workers.delete_workers(connection, gone, old))
+        deleted = 0
+        if gone or old:
+            deleted += await self._database.write(lambda connection: workers.delete_workers(connection, gone, old))
+        unseen = await self._database.read(lambda connection: versions.find_unseen_types(connection, limit, now()))
+        if unseen:
+            deleted += await self._database.write(lambda connection: versions.forget_types(connection, unseen))
+        return deleted
 
     async def prune_audit(self, limit: int) -> int:
         now = self._now

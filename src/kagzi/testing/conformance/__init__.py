@@ -32,6 +32,7 @@ _NOUNS = (
     "signals",
     "steps",
     "survey",
+    "versions",
     "wakeups",
     "why",
     "workers",
@@ -67,6 +68,11 @@ from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunId
 from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
+from kagzi.testing.conformance.versions import (  # noqa: E402
+    TestDefaultVersions,
+    TestRememberedVersions,
+    TestRunsOfVersions,
+)
 from kagzi.testing.conformance.wakeups import TestWakeups  # noqa: E402
 from kagzi.testing.conformance.why import TestWhy  # noqa: E402
 from kagzi.testing.conformance.workers import TestHeartbeats, TestHeartbeatsTogether, TestWorkers  # noqa: E402
@@ -82,6 +88,7 @@ __all__ = [
     "TestConfirmedLeases",
     "TestCounting",
     "TestDeadlines",
+    "TestDefaultVersions",
     "TestExternalIds",
     "TestFacts",
     "TestHeartbeats",
@@ -96,11 +103,13 @@ __all__ = [
     "TestPolls",
     "TestReadLease",
     "TestRecovery",
+    "TestRememberedVersions",
     "TestRepeats",
     "TestRetention",
     "TestRunIds",
     "TestRunRetries",
     "TestRuns",
+    "TestRunsOfVersions",
     "TestSchema",
     "TestSignals",
     "TestStepTimeouts",

@@ -60,6 +60,7 @@ class Bench:
                 "run_id": fields.get("run_id") or self.new_id(),
                 "workflow_type": TYPE,
                 "task_queue": QUEUE,
+                "version": "1",
                 **fields,
             }
         )

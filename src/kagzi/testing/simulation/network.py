@@ -26,6 +26,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import Migration
@@ -355,6 +356,18 @@ class StorePort:
     ) -> list[RunCount]:
         counts: list[RunCount] = await self._ask("count_runs", namespace, live, created_after, created_before)
         return counts
+
+    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
+        version: str = await self._ask("resolve_version", namespace, workflow_type)
+        return version
+
+    async def set_default_version(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:
+        done: bool = await self._ask("set_default_version", namespace, workflow_type, version, force)
+        return done
+
+    async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
+        versions: Versions = await self._ask("list_versions", namespace, workflow_type, limit, stale)
+        return versions
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         workers: list[Worker] = await self._ask("list_workers", namespace)

@@ -18,6 +18,7 @@ from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
+from kagzi.rpc.convert.versions import version_to_wire
 from kagzi.rpc.convert.workers import worker_status_of, worker_to_wire
 from kagzi.rpc.limits import ANSWER_BYTES
 from kagzi.rpc.methods import PACKAGE, SERVICES
@@ -28,7 +29,7 @@ _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = (
     *("batches", "packed-chunks", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata"),
-    *("inbox", "signals"),
+    *("inbox", "signals", "versions"),
 )
 # As with runs: a token is a position, and bound to its listing.
 
@@ -38,6 +39,7 @@ class AdminService:
         self._host = host
         self._workflows = host.engine.workflows
         self._admin = host.engine.admin
+        self._versions = host.engine.versions
 
     async def HealthCheck(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:  # noqa: ARG002
         if request.service and request.service.removeprefix(f"{PACKAGE}.") not in SERVICES:
@@ -165,6 +167,27 @@ class AdminService:
             workflow_types=found[begin : begin + size],
             page=self._page_info(request.page, filter_text, begin, min(begin + size, len(found)), size, len(found)),
         )
+
+    # Versions.
+
+    async def ListVersions(self, request: pb.ListVersionsRequest, call: Call) -> pb.ListVersionsResponse:  # noqa: ARG002
+        found = await self._versions.list(
+            namespace_of(request.namespace), request.workflow_type if request.HasField("workflow_type") else None
+        )
+        return pb.ListVersionsResponse(versions=[version_to_wire(each) for each in found.items], more=found.more)
+
+    async def SetDefaultVersion(
+        self,
+        request: pb.SetDefaultVersionRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.SetDefaultVersionResponse:
+        await self._versions.set_default(
+            namespace_of(request.namespace),
+            request.workflow_type,
+            request.version if request.HasField("version") else None,
+            force=request.force,
+        )
+        return pb.SetDefaultVersionResponse()
 
     # Steps.
 

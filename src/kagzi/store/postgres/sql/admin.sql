@@ -58,7 +58,7 @@ WITH wanted AS MATERIALIZED (
     UNION ALL
     (SELECT n.namespace FROM kagzi.namespaces AS n WHERE $1::text IS NULL ORDER BY n.namespace LIMIT $4::integer)
 ), waiting AS MATERIALIZED (
-    SELECT r.namespace, r.workflow_type, r.task_queue, r.status, r.created_at
+    SELECT r.namespace, r.workflow_type, r.version, r.task_queue, r.status, r.created_at
     FROM wanted AS n
     CROSS JOIN LATERAL (
         WITH RECURSIVE queue AS (
@@ -75,22 +75,23 @@ WITH wanted AS MATERIALIZED (
         SELECT q.task_queue FROM queue AS q WHERE q.task_queue IS NOT NULL LIMIT $5::integer
     ) AS q
     CROSS JOIN LATERAL (
-        SELECT w.namespace, w.workflow_type, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
+        SELECT w.namespace, w.workflow_type, w.version, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
         WHERE w.namespace = n.namespace AND w.task_queue = q.task_queue AND w.status IN ('PENDING', 'SLEEPING')
         ORDER BY w.claim_key
         LIMIT $6::integer
     ) AS r
     LIMIT $7::integer
 ), leased AS MATERIALIZED (
-    SELECT w.namespace, w.workflow_type, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
+    SELECT w.namespace, w.workflow_type, w.version, w.task_queue, w.status, w.created_at FROM kagzi.workflow_runs AS w
     WHERE w.status = 'RUNNING' AND ($1::text IS NULL OR w.namespace = $1::text)
     LIMIT $7::integer
 )
 SELECT r.namespace, r.workflow_type, r.task_queue, r.status, count(*) AS rows,
        count(*) FILTER (WHERE ($2::bigint IS NULL OR r.created_at > $2::bigint)
-                          AND ($3::bigint IS NULL OR r.created_at < $3::bigint)) AS count
+                          AND ($3::bigint IS NULL OR r.created_at < $3::bigint)) AS count,
+       r.version, min(r.created_at) AS oldest_at
 FROM (SELECT * FROM waiting UNION ALL SELECT * FROM leased) AS r
-GROUP BY r.namespace, r.workflow_type, r.task_queue, r.status
+GROUP BY r.namespace, r.workflow_type, r.version, r.task_queue, r.status
 LIMIT $8::integer;
 
 -- name: count_newest_runs

@@ -47,22 +47,22 @@ ORDER BY task_queue LIMIT 1;
 -- name: count_waiting_runs
 -- Runs that wait in a queue, up to a bound.
 SELECT c.namespace, c.workflow_type, c.task_queue, c.status, count(*),
-    sum((?3 IS NULL OR c.created_at > ?3) AND (?4 IS NULL OR c.created_at < ?4))
+    sum((?3 IS NULL OR c.created_at > ?3) AND (?4 IS NULL OR c.created_at < ?4)), c.version, min(c.created_at)
 FROM (
-    SELECT namespace, workflow_type, task_queue, status, created_at FROM workflow_runs
+    SELECT namespace, workflow_type, version, task_queue, status, created_at FROM workflow_runs
     WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING')
     ORDER BY claim_key LIMIT ?5) AS c
-GROUP BY c.workflow_type, c.status
+GROUP BY c.workflow_type, c.version, c.status
 LIMIT ?6;
 
 -- name: count_leased_runs
 -- Runs that are leased, of which there are never more than slots.
 SELECT c.namespace, c.workflow_type, c.task_queue, c.status, count(*),
-    sum((?2 IS NULL OR c.created_at > ?2) AND (?3 IS NULL OR c.created_at < ?3))
+    sum((?2 IS NULL OR c.created_at > ?2) AND (?3 IS NULL OR c.created_at < ?3)), c.version, min(c.created_at)
 FROM (
-    SELECT namespace, workflow_type, task_queue, status, created_at FROM workflow_runs
+    SELECT namespace, workflow_type, version, task_queue, status, created_at FROM workflow_runs
     WHERE status = 'RUNNING' AND (?1 IS NULL OR namespace = ?1) LIMIT ?4) AS c
-GROUP BY c.namespace, c.workflow_type, c.task_queue
+GROUP BY c.namespace, c.workflow_type, c.version, c.task_queue
 LIMIT ?5;
 
 -- name: count_newest_runs

@@ -1,0 +1,105 @@
+"""Versions of workflows: which one a start gets that names none, and what people ask about them.
+
+A start in Python names the version of the workflow it is called on. Starts by name (commands, HTTP, an empty version on
+the wire) say None, and that is what reaches the engine. Here it becomes a version, before a place is reserved for the
+run: adopters are asked for one of this version. What was looked up counts for a second, so that is how long a new
+default may take to reach every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from kagzi.core.instant import Span
+from kagzi.core.limits import check_name
+from kagzi.core.versions import Versions
+from kagzi.errors import InvalidRequest
+from kagzi.store.protocol import Store
+
+_FRESH_SECONDS: Final = 1.0
+_REMEMBERED: Final = 10_000
+_LISTED: Final = 1000
+_NAMED: Final = 20  # versions that an error tells of
+
+
+class VersionRegistry:
+    """`api.versions.VersionService` over a store, and what starts ask."""
+
+    def __init__(self, store: Store, stale: Span) -> None:
+        self._store = store
+        self._stale = stale
+        self._loop = asyncio.get_running_loop()
+        self._found: dict[tuple[str, str], tuple[float, str]] = {}  # and when it was asked for
+        self._looking: dict[tuple[str, str], asyncio.Task[str]] = {}
+
+    # What starts ask.
+
+    def looked_up(self, namespace: str, workflow_type: str) -> str | None:
+        """The version of a start that names none, if that was looked up within the last second."""
+        at, version = self._found.get((namespace, workflow_type), (0.0, None))
+        return version if version is not None and self._loop.time() - at <= _FRESH_SECONDS else None
+
+    async def resolve_version(self, namespace: str, workflow_type: str) -> str:
+        """The version of a start that names none. Those who ask at the same time ask the database once."""
+        version = self.looked_up(namespace, workflow_type)
+        if version is not None:
+            return version
+        key = (namespace, workflow_type)
+        task = self._looking.get(key)
+        if task is None:
+            task = self._looking[key] = self._loop.create_task(self._look_up(key), name="kagzi-version")
+            task.add_done_callback(lambda done: self._looked(key, done))
+        return await asyncio.shield(task)
+
+    async def _look_up(self, key: tuple[str, str]) -> str:
+        begun = self._loop.time()  # what changes while the question is under way may not be in its answer
+        version = await self._store.resolve_version(*key)
+        if self._looking.get(key) is asyncio.current_task():  # else it has changed meanwhile
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            self._found[key] = (begun, version)
+        return version
+
+    def _looked(self, key: tuple[str, str], task: asyncio.Task[str]) -> None:
+        if self._looking.get(key) is task:
+            del self._looking[key]
+        if not task.cancelled():
+            task.exception()  # those who waited have it
+
+    # What people ask.
+
+    async def list(self, namespace: str, workflow_type: str | None = None) -> Versions:
+        check_name(namespace, "namespace")
+        if workflow_type is not None:
+            check_name(workflow_type, "workflow type")
+        return await self._store.list_versions(namespace, workflow_type, _LISTED, self._stale)
+
+    async def set_default(
+        self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False
+    ) -> None:
+        check_name(namespace, "namespace")
+        check_name(workflow_type, "workflow type")
+        if version is not None:
+            check_name(version, "version")
+        if not isinstance(force, bool):
+            raise InvalidRequest(f"force must be true or false, not {force!r:.60}")
+        done = await self._store.set_default_version(namespace, workflow_type, version, force)
+        # A look that is under way may have missed it: its answer is for those who wait for it, and not kept.
+        self._looking.pop((namespace, workflow_type), None)
+        self._found.pop((namespace, workflow_type), None)
+        if not done:
+            raise InvalidRequest(await self._unknown(namespace, workflow_type, version))
+
+    async def _unknown(self, namespace: str, workflow_type: str, version: str | None) -> str:
+        known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
+        if not known:
+            return (
+                f"no worker has ever offered workflow {workflow_type} in namespace {namespace}, so version {version} "
+                "cannot become its default; start a worker that has it first, or force it"
+            )
+        names = ", ".join([str(each.version) for each in known[:_NAMED]]) + (", …" if len(known) > _NAMED else "")
+        return (
+            f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
+            f"known are {names}. Force it if one will"
+        )

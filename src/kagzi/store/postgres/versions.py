@@ -1,0 +1,82 @@
+"""Versions of workflows: what workers have offered, and what starts by name get."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kagzi.api.workers import Registration
+from kagzi.core.instant import Instant, Span
+from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.store.postgres.runs import count_live_runs
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+_REMEMBER_TYPES = STATEMENTS["remember_types"]
+_RESOLVE_VERSION = STATEMENTS["resolve_version"]
+_SET_DEFAULT_VERSION = STATEMENTS["set_default_version"]
+_FORGET_DEFAULT_VERSION = STATEMENTS["forget_default_version"]
+_LIST_VERSIONS = STATEMENTS["list_versions"]
+_ONLINE_OFFERS = STATEMENTS["online_offers"]
+_FORGET_TYPES = STATEMENTS["forget_types"]
+
+
+async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
+    if worker.types:
+        await connection.execute(
+            _REMEMBER_TYPES,
+            now,
+            worker.namespace,
+            [offered.name for offered in worker.types],
+            [offered.version or EVERY_VERSION for offered in worker.types],
+            [offered.queue for offered in worker.types],
+            sorted(worker.queues),
+            SEEN_AGAIN,
+            [offered.name for offered in worker.types if offered.queue is not None],
+            MOST_QUEUES,
+        )
+
+
+async def resolve_version(connection: Connection, namespace: str, workflow_type: str) -> str:
+    version: str = (await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type))[0]["version"]
+    return version
+
+
+async def set_default_version(
+    connection: Connection, namespace: str, workflow_type: str, version: str | None, force: bool, now: Instant | None
+) -> bool:
+    if version is None:
+        await connection.execute(_FORGET_DEFAULT_VERSION, namespace, workflow_type)
+        return True
+    return bool(await connection.fetch(_SET_DEFAULT_VERSION, now, namespace, workflow_type, version, force))
+
+
+async def list_versions(
+    connection: Connection, namespace: str, workflow_type: str | None, limit: int, now: Instant | None, stale: Span
+) -> Versions:
+    rows = await connection.fetch(_LIST_VERSIONS, namespace, workflow_type, limit + 1)
+    offers = await connection.fetch(_ONLINE_OFFERS, namespace, now, stale, MOST_WORKERS)
+    return assemble(
+        [
+            WorkflowVersion(
+                workflow_type=row["workflow_type"],
+                version=row["version"] or None,
+                chosen=row["chosen"],
+                queues=tuple(row["queues"] or ()),
+                first_seen_at=row["first_seen_at"],
+                last_seen_at=row["last_seen_at"],
+            )
+            for row in rows
+        ],
+        {row["workflow_type"]: row["resolved"] for row in rows},
+        [(row["types"], row["versions"]) for row in offers],
+        await count_live_runs(connection, namespace),
+        workflow_type=workflow_type,
+        limit=limit,
+    )
+
+
+async def forget_types(connection: Connection, limit: int, now: Instant | None) -> int:
+    return len(await connection.fetch(_FORGET_TYPES, now, limit))

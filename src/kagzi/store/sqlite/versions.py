@@ -1,0 +1,79 @@
+"""Versions of workflows: what workers have offered, and what starts by name get."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from kagzi.api.workers import Registration
+from kagzi.core.instant import Instant
+from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.store.sqlite.runs import count_live_runs
+from kagzi.store.sqlite.statements import execute
+from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
+
+
+def remember_types(connection: sqlite3.Connection, worker: Registration, now: Instant) -> None:
+    names = msgspec.json.encode([offered.name for offered in worker.types]).decode()
+    rows = execute(connection, "read_types", (worker.namespace, names)).fetchall()
+    known = {(name, version): (_names(queues), seen_at) for name, version, queues, seen_at in rows}
+    for offered in sorted(set(worker.types), key=lambda each: (each.name, each.version or EVERY_VERSION)):
+        key = (offered.name, offered.version or EVERY_VERSION)
+        before, seen_at = known.get(key, ((), None))
+        queues = [offered.queue] if offered.queue is not None else sorted({*before, *worker.queues})[:MOST_QUEUES]
+        if seen_at is None or seen_at <= now - SEEN_AGAIN or set(queues) != set(before):
+            values = (worker.namespace, *key, msgspec.json.encode(queues).decode(), now)
+            execute(connection, "remember_type", values)
+
+
+def resolve_version(connection: sqlite3.Connection, namespace: str, workflow_type: str) -> str:
+    (version,) = execute(connection, "resolve_version", (namespace, workflow_type)).fetchone()
+    return str(version)
+
+
+def set_default_version(
+    connection: sqlite3.Connection, namespace: str, workflow_type: str, version: str | None, force: bool, now: Instant
+) -> bool:
+    if version is None:
+        execute(connection, "forget_default_version", (namespace, workflow_type))
+        return True
+    values = (namespace, workflow_type, version, now, force)
+    return bool(execute(connection, "set_default_version", values).rowcount)
+
+
+def list_versions(
+    connection: sqlite3.Connection, namespace: str, workflow_type: str | None, limit: int, silent_since: Instant
+) -> Versions:
+    rows = execute(connection, "list_versions", (namespace, workflow_type, limit + 1)).fetchall()
+    offers = execute(connection, "online_offers", (namespace, silent_since, MOST_WORKERS)).fetchall()
+    return assemble(
+        [
+            WorkflowVersion(
+                workflow_type=name,
+                version=version or None,
+                chosen=bool(chosen),
+                queues=_names(queues),
+                first_seen_at=first_seen_at,
+                last_seen_at=last_seen_at,
+            )
+            for name, version, queues, first_seen_at, last_seen_at, chosen in rows
+        ],
+        {name: resolve_version(connection, namespace, name) for name in {row[0] for row in rows}},
+        [(_names(types), _names(versions)) for types, versions in offers],
+        count_live_runs(connection, namespace),
+        workflow_type=workflow_type,
+        limit=limit,
+    )
+
+
+def find_unseen_types(connection: sqlite3.Connection, limit: int, now: Instant) -> list[tuple[str, str, str, int]]:
+    return execute(connection, "find_unseen_types", (now, limit)).fetchall()
+
+
+def forget_types(connection: sqlite3.Connection, unseen: list[tuple[str, str, str, int]]) -> int:
+    return sum(execute(connection, "forget_type", each).rowcount for each in unseen)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else msgspec.json.decode(text, type=tuple[str, ...])

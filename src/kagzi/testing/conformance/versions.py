@@ -1,0 +1,211 @@
+"""Versions of workflows: what workers have offered, and what starts by name get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kagzi.api.operations import CompleteRun, ParkRun, Started
+from kagzi.core.instant import SECOND
+from kagzi.core.versions import FIRST_VERSION, WorkflowVersion
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import Conflict
+from kagzi.store import counting
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
+
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+
+
+async def offer(bench: Bench, *versions: str | None, **fields: Any) -> str:
+    """A worker registers with these versions; returns its id."""
+    worker_id = bench.new_id()
+    types = tuple(WorkflowType(TYPE, version) for version in versions)
+    await bench.store.register(bench.registration(**({"worker_id": worker_id, "types": types} | fields)))
+    return worker_id
+
+
+async def listed(bench: Bench, workflow_type: str | None = TYPE) -> dict[str | None, WorkflowVersion]:
+    found = await bench.store.list_versions(NAMESPACE, workflow_type, 100, STALE)
+    assert not found.more
+    return {each.version: each for each in found.items}
+
+
+class TestDefaultVersions:
+    async def test_a_workflow_that_nobody_has_offered_has_the_first_version(self, bench: Bench) -> None:
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == FIRST_VERSION
+        assert await listed(bench) == {}
+
+    async def test_the_version_first_seen_last_is_the_default(self, bench: Bench) -> None:
+        await offer(bench, "2")
+        bench.clock.advance(SECOND)
+        await offer(bench, "1")
+        bench.clock.advance(2 * HOUR)
+        await offer(bench, "2")  # it was there first, however often it comes back
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
+        assert [each.version for each in (await listed(bench)).values()] == ["1", "2"]
+
+    @pytest.mark.parametrize(("offered", "newest"), [(("9", "10"), "10"), (("b", "a"), "b"), (("2", "1.5"), "1.5")])
+    async def test_of_versions_first_seen_together_the_longer_number_is_newer(
+        self, bench: Bench, offered: tuple[str, ...], newest: str
+    ) -> None:
+        await offer(bench, *offered)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == newest
+
+    async def test_a_default_that_is_set_counts_until_it_is_taken_back(self, bench: Bench) -> None:
+        await offer(bench, "1")
+        bench.clock.advance(SECOND)
+        await offer(bench, "2")
+        assert await bench.store.set_default_version(NAMESPACE, TYPE, "1", False)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
+        versions = await listed(bench)
+        assert [(each.default, each.chosen) for each in versions.values()] == [(False, False), (True, True)]
+        assert await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "2"
+        assert await bench.store.set_default_version(NAMESPACE, TYPE, None, False)
+        versions = await listed(bench)
+        assert [(each.default, each.chosen) for each in versions.values()] == [(True, False), (False, False)]
+
+    async def test_a_version_that_nobody_has_offered_is_refused_unless_forced(self, bench: Bench) -> None:
+        await offer(bench, "1")
+        assert not await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
+        assert await bench.store.set_default_version(NAMESPACE, TYPE, "2", True)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "2"
+        assert (await listed(bench))["2"].first_seen_at is None
+
+    async def test_workers_that_execute_every_version_offer_any(self, bench: Bench) -> None:
+        await offer(bench, None)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == FIRST_VERSION
+        assert await bench.store.set_default_version(NAMESPACE, TYPE, "7", False)
+        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "7"
+        versions = await listed(bench)
+        assert {version: each.workers for version, each in versions.items()} == {None: 1, "7": 1}
+
+    async def test_namespaces_and_workflows_do_not_share_versions(self, bench: Bench) -> None:
+        await offer(bench, "2")
+        await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.resolve_version("tenant", TYPE) == FIRST_VERSION
+        assert await bench.store.resolve_version(NAMESPACE, "refund") == FIRST_VERSION
+        assert not await bench.store.set_default_version("tenant", TYPE, "2", False)
+        assert (await bench.store.list_versions("tenant", None, 100, STALE)).items == ()
+
+    async def test_a_repeated_start_that_names_no_version_finds_its_run(self, bench: Bench) -> None:
+        start = bench.start_run(version="1", version_resolved=True)
+        assert isinstance(await bench.answer(start), Started)
+        again = await bench.answer(bench.start_run(run_id=start.run_id, version="2", version_resolved=True))
+        assert isinstance(again, Started)
+        assert again.run_id == start.run_id
+        assert (await bench.run(start.run_id)).version == "1"
+        asked = await bench.answer(bench.start_run(run_id=start.run_id, version="2"))
+        assert isinstance(asked, Conflict)
+
+
+class TestRememberedVersions:
+    async def test_what_workers_offer_is_remembered_when_they_are_gone(self, bench: Bench) -> None:
+        worker_id = await offer(bench, "1", queues=("b", "a"))
+        version = (await listed(bench))["1"]
+        assert (version.workers, version.queues) == (1, ("a", "b"))
+        await bench.store.deregister(worker_id)
+        version = (await listed(bench))["1"]
+        assert (version.workers, version.first_seen_at, version.last_seen_at) == (0, bench.now(), bench.now())
+
+    async def test_a_worker_that_is_silent_or_drains_is_not_online(self, bench: Bench) -> None:
+        await offer(bench, "1")
+        draining = await offer(bench, "1")
+        assert (await listed(bench))["1"].workers == 2
+        await bench.store.drain_worker(draining)
+        assert (await listed(bench))["1"].workers == 1
+        bench.clock.advance(STALE)
+        assert (await listed(bench))["1"].workers == 0
+
+    async def test_queues_are_gathered(self, bench: Bench) -> None:
+        await offer(bench, "1", queues=("b",))
+        await offer(bench, "1", queues=("a", "b"))
+        await offer(bench, "1", queues=("b",))
+        assert (await listed(bench))["1"].queues == ("a", "b")
+
+    async def test_a_type_with_a_queue_of_its_own_waits_there(self, bench: Bench) -> None:
+        for queue in ("ops", "night"):
+            await offer(bench, types=(WorkflowType(TYPE, "1", queue), WorkflowType("refund", "1")), queues=("a",))
+            assert (await listed(bench))["1"].queues == (queue,)
+        assert (await listed(bench, "refund"))["1"].queues == ("a",)
+
+    async def test_that_a_type_was_seen_is_written_once_an_hour(self, bench: Bench) -> None:
+        began = bench.now()
+        await offer(bench, "1")
+        bench.clock.advance(HOUR - 1)
+        await offer(bench, "1")
+        assert (await listed(bench))["1"].last_seen_at == began
+        bench.clock.advance(1)
+        await offer(bench, "1")
+        version = (await listed(bench))["1"]
+        assert (version.first_seen_at, version.last_seen_at) == (began, began + HOUR)
+
+    async def test_a_type_that_is_offered_twice_is_remembered_once(self, bench: Bench) -> None:
+        await offer(bench, "1", "1", None)
+        assert set(await listed(bench)) == {None, "1"}
+
+    async def test_what_nobody_offers_any_more_is_forgotten_with_its_workers(self, bench: Bench) -> None:
+        await offer(bench, "1")
+        gone = await offer(bench, "2")
+        await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
+        await bench.store.deregister(gone)
+        bench.clock.advance(29 * DAY)
+        assert await bench.store.prune_workers(100) == 0
+        bench.clock.advance(DAY)
+        await bench.store.prune_workers(100)
+        await bench.store.prune_workers(100)
+        versions = await listed(bench)
+        assert versions["1"].first_seen_at is not None  # its worker never left
+        assert versions["2"].first_seen_at is None  # it is known as the default that somebody chose, and no more
+
+
+class TestRunsOfVersions:
+    async def test_live_runs_are_counted_by_version(self, bench: Bench) -> None:
+        await offer(bench, "1", "2")
+        began = bench.now()
+        sleeping = await bench.started_claim(version="1")
+        await bench.done(sleeping, ParkRun(available_at=bench.now() + HOUR, inbox_seq=0))
+        bench.clock.advance(SECOND)
+        await bench.started_claim(version="1")
+        await bench.start(version="1")
+        await bench.start(version="1", task_queue="other", delay=HOUR)
+        await bench.start(version="2")
+        await bench.start(workflow_type="refund", version="3")
+        versions = await listed(bench)
+        assert set(versions) == {"1", "2"}
+        one, two = versions["1"], versions["2"]
+        assert (one.pending, one.running, one.sleeping, one.oldest_run_at) == (2, 1, 1, began)
+        assert (two.pending, two.running, two.sleeping, two.oldest_run_at) == (1, 0, 0, began + SECOND)
+        assert not one.at_least
+        refund = (await listed(bench, "refund"))["3"]  # known from its runs alone
+        assert (refund.pending, refund.first_seen_at, refund.default) == (1, None, False)
+        assert set(await listed(bench, None)) == {"1", "2", "3"}
+
+    async def test_a_version_can_be_retired_when_no_run_and_no_start_needs_it(self, bench: Bench) -> None:
+        await offer(bench, "1")
+        bench.clock.advance(SECOND)
+        await offer(bench, "2")
+        claim = await bench.started_claim(version="1")
+        assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": False, "2": False}
+        await bench.done(claim, CompleteRun(output=b"1"))
+        assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": True, "2": False}
+        await bench.store.set_default_version(NAMESPACE, TYPE, "1", False)
+        assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": False, "2": True}
+
+    async def test_counting_is_bounded_and_says_so(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(counting, "OF_A_QUEUE", 3)
+        await offer(bench, "1", "2")
+        for _ in range(5):
+            await bench.start(version="1", task_queue=QUEUE)
+        versions = await listed(bench)
+        assert (versions["1"].pending, versions["1"].at_least) == (3, True)
+        assert not versions["2"].retirable  # one of the runs that were not looked at may be its own
+
+    async def test_a_list_that_is_cut_says_so(self, bench: Bench) -> None:
+        await offer(bench, "1", "2", "3")
+        found = await bench.store.list_versions(NAMESPACE, None, 2, STALE)
+        assert ([each.version for each in found.items], found.more) == (["3", "2"], True)
+        assert not (await bench.store.list_versions(NAMESPACE, None, 3, STALE)).more
