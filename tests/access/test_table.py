@@ -21,6 +21,7 @@ CHANGES = (
     "Trigger",
     "Pause",
     "Resume",
+    "Set",
     "Enable",
 )
 
@@ -105,6 +106,8 @@ TWINS = {
     "POST /api/v1/workers/{worker_id}/drain": "DrainWorker",
     "GET /api/v1/queues": "GetQueueDepth",
     "GET /api/v1/workflows": "ListWorkflowTypes",
+    "GET /api/v1/versions": "ListVersions",
+    "POST /api/v1/versions": "SetDefaultVersion",
     "GET /api/v1/stats": "GetStats",
     "GET /api/v1/health": "HealthCheck",
     "GET /api/v1/server": "GetServerInfo",

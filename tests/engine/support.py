@@ -117,6 +117,7 @@ def new_start(engine: LocalEngine, **fields: Any) -> StartRun:
         "run_id": engine._ids.run_id(),
         "workflow_type": "order",
         "task_queue": "shop",
+        "version": "1",
     }
     return StartRun(**(given | fields))
 

@@ -246,3 +246,26 @@ async def test_requests_are_counted_by_their_route_and_never_by_their_path(quick
         'method="DELETE",route="/api/v1/runs",status="405"} 1.0',
     }
     assert 'kagzi_http_seconds_count{method="GET",route="/api/v1/runs/{run_id}"} 3.0' in text
+
+
+async def test_versions(client: Client, engine: LocalEngine) -> None:
+    assert await client.get("/api/v1/versions") == {"versions": [], "more": False}
+    worker = Worker(engine)
+    started = await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
+    assert (await client.get(f"/api/v1/runs/{started['run_id']}"))["version"] == "1"
+    await worker.claim()
+    every, one = (await client.get("/api/v1/versions", workflow="ship"))["versions"]
+    assert (every["version"], every["workers_online"], every["queues"]) == (None, 1, ["shop"])
+    assert (one["version"], one["default"], one["running"], one["workers_online"]) == ("1", True, 1, 1)
+    chosen = await client.post("/api/v1/versions", {"workflow": "ship", "version": "2"})
+    assert [each["version"] for each in chosen["versions"] if each["chosen"]] == ["2"]
+    started = await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201)
+    assert (await client.get(f"/api/v1/runs/{started['run_id']}"))["version"] == "2"
+    named = await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop", "version": "1"}, status=201)
+    assert (await client.get(f"/api/v1/runs/{named['run_id']}"))["version"] == "1"
+    status, problem = await client.problem("POST", "/api/v1/versions", json={"workflow": "none", "version": "2"})
+    assert status == 400
+    assert "no worker has ever offered workflow none" in problem["detail"]
+    forced = await client.post("/api/v1/versions", {"workflow": "none", "version": "2", "force": True})
+    assert [(each["version"], each["default"]) for each in forced["versions"]] == [("2", True)]
+    assert (await client.post("/api/v1/versions", {"workflow": "none"}))["versions"] == []

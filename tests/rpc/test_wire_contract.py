@@ -240,7 +240,16 @@ OURS: dict[str, str] = {
     "HealthCheckRequest": "50 namespace string",
     "HealthCheckResponse": "50 components *ComponentHealth",
     "ComponentHealth": "1 name string, 2 status HealthStatus, 3 message string",
-    "WorkflowType": "1 name string, 2 version ?string",
+    "ListVersionsRequest": "1 namespace string, 2 workflow_type ?string",
+    "ListVersionsResponse": "1 versions *WorkflowVersion, 2 more bool",
+    "WorkflowVersion": (
+        "1 workflow_type string, 2 version ?string, 3 is_default bool, 4 is_chosen bool, 5 task_queues *string, "
+        "6 first_seen_at Ts, 7 last_seen_at Ts, 8 workers_online int64, 9 pending_runs int64, 10 running_runs int64, "
+        "11 sleeping_runs int64, 12 at_least bool, 13 oldest_run_at Ts, 14 can_be_retired bool"
+    ),
+    "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
+    "SetDefaultVersionResponse": "",
+    "WorkflowType": "1 name string, 2 version ?string, 3 queue ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
         "55 failed int64"
@@ -332,6 +341,7 @@ THEIR_RPCS = {
 OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
+    "AdminService": "ListVersions SetDefaultVersion",
 }
 
 # Values without the name of their enum, which each of them begins with; 0 is UNSPECIFIED.
@@ -511,7 +521,11 @@ def test_generated_code_is_up_to_date() -> None:
 FROM_THE_CALL = None  # said once for all items of a call, or known to the caller
 PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     # A lease at birth is for workers in the engine's own process; so is the answer about it.
-    (StartRun, "StartWorkflowRequest", {"lease_length": "lease_us", "lease": FROM_THE_CALL}),
+    (
+        StartRun,
+        "StartWorkflowRequest",
+        {"lease_length": "lease_us", "lease": FROM_THE_CALL, "version_resolved": FROM_THE_CALL},
+    ),
     (
         Started,
         "StartWorkflowResponse",

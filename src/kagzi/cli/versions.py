@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from kagzi.ports.documents import version_document
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, place_of, run, settings_of, start_logging, where
 from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.ports.documents import version_document
 from kagzi.settings import Loaded
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from kagzi.ports.documents import VersionDocument, version_document
 from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import Name
+from kagzi.ports.documents import VersionDocument, version_document
 
 
 class VersionsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

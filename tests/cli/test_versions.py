@@ -1,0 +1,66 @@
+"""Versions of workflows, from a shell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Shell, read_until, served
+
+
+@pytest.fixture(params=["sqlite", "grpc"])
+def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
+    """A shop whose settings say where its runs live."""
+    if request.param == "grpc":
+        shop.environ["KAGZI_URL"] = served(shop)
+    else:
+        shop("migrate")  # commands that only look make no database
+    return shop
+
+
+def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
+    nothing = home("versions", "checkout")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "no versions of checkout in namespace default of" in nothing.err
+    refused = home("versions", "checkout", "--default", "1")
+    assert refused.code == 2
+    assert "no worker has ever offered workflow checkout" in refused.err
+    worker = home.spawn("worker", "shop.py")
+    read_until(worker, "is up")
+    started = home("start", "checkout", "-i", '["1", 5]', "--delay", "1h", "--json")
+    assert home("runs", "show", started.json["run_id"], "--json").json["version"] == "1"
+    assert "no worker" not in started.err
+    (listed,) = home("versions", "checkout", "--json").json["versions"]
+    assert (listed["version"], listed["default"], listed["chosen"], listed["workers_online"]) == ("1", True, False, 1)
+    assert (listed["pending"], listed["running"], listed["sleeping"], listed["can_be_retired"]) == (1, 0, 0, False)
+    line = home("versions").out.splitlines()[0].split("\t")
+    assert line[:7] == ["checkout", "1", "newest", "1", "1", "0", "0"]
+
+    refused = home("versions", "checkout", "--default", "2")
+    assert refused.code == 2
+    assert "known are 1" in refused.err
+    forced = home("versions", "checkout", "--default", "2", "--force")
+    assert forced.code == 0, forced
+    rows = {line.split("\t")[1]: line.split("\t") for line in forced.out.splitlines()}
+    assert (rows["2"][2:4], rows["1"][2:4]) == (["chosen", "0"], ["-", "1"])
+    started = home("start", "checkout", "-i", '["1", 5]')
+    assert "has workflow checkout, version 2, now; the run waits for one" in started.err
+    assert "no worker has it now; its runs wait for one" in home("versions", "checkout").out
+    assert "newest" in home("versions", "checkout", "--no-default").out
+    entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
+    changes = [entry["result"] for entry in entries if "version" in entry["action"].lower()]
+    assert sorted(changes) == ["INVALID_ARGUMENT", "INVALID_ARGUMENT", "OK", "OK"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--default", "2"), "for one workflow; say which"),
+        (("--no-default",), "for one workflow; say which"),
+        (("w", "--default", "2", "--no-default"), "not both"),
+        (("w", "--force"), "--force is for --default"),
+    ],
+)
+def test_what_makes_no_sense_is_wrong_usage(shop: Shell, arguments: tuple[str, ...], complaint: str) -> None:
+    refused = shop("versions", *arguments)
+    assert refused.code == 2
+    assert complaint in refused.err
