@@ -29,6 +29,7 @@ EXCEPTIONS = {
     "postgres": {
         "expire_workers": _ALL,
         "find_dead_leases": _ALL,
+        "lock_due_schedules": _ALL,
         "running_loads": _ALL,
         "survey": _ALL,
         "worker_loads": _ALL,

@@ -90,6 +90,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     family: bool = False
     depth: int = 0  # generations above it
     handles_run_id: str | None = None  # the failed run that this one was started for
+    scheduled_for: Instant | None = None  # the firing of a schedule that this run is
 
 
 class Polled(Struct, frozen=True, kw_only=True):

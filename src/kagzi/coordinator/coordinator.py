@@ -18,7 +18,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.sleeper import Sleeper
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Horizon, Recovered, Store
+from kagzi.store.protocol import Fired, Horizon, Recovered, Store
 
 log = logging.getLogger("kagzi.coordinator")
 
@@ -37,7 +37,7 @@ class _Turn:
 
 
 class Coordinator:
-    """Runs the duties. `changed` hears which runs they have changed."""
+    """Runs the duties. `changed` hears which runs they have changed, `fired` what schedules have started."""
 
     def __init__(
         self,
@@ -46,12 +46,14 @@ class Coordinator:
         settings: EngineSettings,
         *,
         jitter: Callable[[], float],
+        new_run_id: Callable[[], str],
+        fired: Callable[[Fired], None],
     ) -> None:
         self._batches = max(1, settings.duty_limit // settings.duty_batch)
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self._sleeper = Sleeper()
-        self._turns = [self._first_turn(duty) for duty in duties(store, settings, changed, jitter)]
+        self._turns = [self._first_turn(duty) for duty in duties(store, settings, changed, jitter, new_run_id, fired)]
 
     def read(self, horizon: Horizon) -> None:
         """Something will be due at these moments."""

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.page import Cursor
+from kagzi.core.schedule import FIRED_AT_ONCE
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Horizon, Recovered, Store
+from kagzi.store.protocol import Fired, Horizon, Recovered, Store
 
 log = logging.getLogger("kagzi.coordinator")
 
@@ -39,8 +40,10 @@ def duties(
     settings: EngineSettings,
     changed: Callable[[Sequence[Recovered]], None],
     jitter: Callable[[], float],
+    new_run_id: Callable[[], str],
+    fired: Callable[[Fired], None],
 ) -> tuple[Duty, ...]:
-    """Returns all duties. `changed` hears which runs they have changed."""
+    """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started."""
     limit = settings.duty_batch
 
     def ending(message: str, end: Callable[[], Awaitable[list[Recovered]]]) -> Callable[[], Awaitable[bool]]:
@@ -66,8 +69,21 @@ def duties(
             log.warning("worker %s has not been heard of and counts as lost", worker_id, extra={"worker_id": worker_id})
         return len(lost) >= limit
 
+    async def fire_schedules() -> bool:
+        turn = await store.fire_schedules(limit, new_run_id)
+        for namespace, schedule_id, error in turn.errors:
+            log.warning("schedule %s cannot fire: %s", schedule_id, error, extra={"namespace": namespace})
+        if turn.looked:
+            fired(turn)
+        # Whoever has more to catch up on than fits into a turn is due again at once.
+        return turn.looked >= limit or len(turn.runs) >= FIRED_AT_ONCE
+
+    async def fold_schedule_ends() -> bool:
+        return await store.fold_schedule_ends(limit) >= limit
+
     every = settings.duty_interval
     return (
+        Duty("fire schedules", fire_schedules, every, lambda horizon: horizon.schedule),
         Duty(
             "recover runs",
             ending(
@@ -101,6 +117,7 @@ def duties(
             lambda horizon: horizon.cancel,
         ),
         Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
+        Duty("fold schedule ends", fold_schedule_ends, every, lambda horizon: horizon.schedule_end),
         # Most of what this one looks at stays, so it may look at more at once.
         Duty("prune history", Pruning(store, settings.duty_limit).tick, settings.prune_interval),
     )
@@ -123,7 +140,8 @@ class Pruning:
             return True
         workers = await self._store.prune_workers(self._limit)
         entries = await self._store.prune_audit(self._limit)
-        return max(workers, entries) >= self._limit
+        skips = await self._store.prune_skips(self._limit)
+        return max(workers, entries, skips) >= self._limit
 
 
 def crash_backoff(crashes: int, jitter: float = 0.5) -> Span:

@@ -87,6 +87,18 @@ class Aftermath:
             else:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)
 
+    def fired(self, runs: Sequence[Recovered]) -> None:
+        """Schedules have started these runs."""
+        for run in runs:
+            self._wakeups.available((run.namespace, run.task_queue), run.available_at)
+            if self._events.on:
+                self._events.run(run.namespace, run.run_id, Change.STARTED, RunStatus.PENDING, queue=run.task_queue)
+
+    def told(self, answers: Sequence[tuple[str, CancelAnswer]]) -> None:
+        """Runs were told to end, each in this namespace."""
+        for namespace, answer in answers:
+            self._cancel_settled(namespace, answer)
+
     def settled(self, writes: list[Write], answers: list[Answer]) -> list[WorkerKey]:
         """A batch is durable. Returns the workers that have let go of a run, one entry for each run."""
         births: list[_Birth] = []

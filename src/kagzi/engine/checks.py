@@ -102,6 +102,11 @@ def check_bytes(value: object, field: str, limit: int) -> int:
     return len(check_payload(value, field, limit))
 
 
+def check_policy(policy: bytes) -> None:
+    check_bytes(policy, "retry policy", _POLICY_BYTES)
+    Retry.decode(policy)
+
+
 class StartCheck:
     """Checks starts. What starts have in common is checked once: a busy client repeats the same few names."""
 
@@ -147,8 +152,7 @@ class StartCheck:
         if start.lease_length is not None:
             check_span(start.lease_length, "heartbeat timeout", SHORTEST_LEASE, _LONGEST_LEASE)
         if start.retry_policy is not None and start.retry_policy not in self._policies:
-            check_bytes(start.retry_policy, "retry policy", _POLICY_BYTES)
-            Retry.decode(start.retry_policy)
+            check_policy(start.retry_policy)
             if len(self._policies) >= self._REMEMBERED:
                 self._policies.clear()
             if len(start.retry_policy) <= _SHORT_POLICY:

@@ -36,6 +36,7 @@ from kagzi.engine.polls.polls import Polls
 from kagzi.engine.polls.worker_polls import Surroundings
 from kagzi.engine.pulse import Pulse
 from kagzi.engine.results import Results
+from kagzi.engine.schedules import Schedules
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.timed import timed
@@ -46,7 +47,7 @@ from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Horizon, Queue, Recovered, Store
+from kagzi.store.protocol import Fired, Horizon, Queue, Recovered, Store
 
 
 class Duties(Protocol):
@@ -65,6 +66,8 @@ class MakeDuties(Protocol):
         settings: EngineSettings,
         *,
         jitter: Callable[[], float],
+        new_run_id: Callable[[], str],
+        fired: Callable[[Fired], None],
     ) -> Duties: ...
 
 
@@ -119,6 +122,10 @@ class LocalEngine:
     @property
     def versions(self) -> VersionRegistry:
         return self._opened.versions
+
+    @property
+    def schedules(self) -> Schedules:
+        return self._opened.schedules
 
     @property
     def events(self) -> Events:
@@ -220,6 +227,7 @@ class _Parts:
         metrics: Metrics,
     ) -> None:
         self._stale = settings.worker_stale
+        self._metrics = metrics
         self._store = store = timed(store, metrics)
         self._loop = asyncio.get_running_loop()
         self.clock = DatabaseClock()
@@ -268,6 +276,14 @@ class _Parts:
         )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings.worker_stale)
+        self.schedules = Schedules(
+            store,
+            namespaces,
+            settings,
+            new_run_id=ids.run_id,
+            started=self._aftermath.fired,
+            changed=agenda.look_soon,
+        )
         self.keys = Keys(store, settings)
         self.audit = Audit(store)
         self._supervisor = Supervisor(ids.jitter)
@@ -275,7 +291,9 @@ class _Parts:
         if background:
             duties = None
             if coordinate is not None:
-                duties = coordinate(store, self._changed, settings, jitter=ids.jitter)
+                duties = coordinate(
+                    store, self._changed, settings, jitter=ids.jitter, new_run_id=ids.run_id, fired=self._fired
+                )
             self._pulse = Pulse(
                 store,
                 agenda,
@@ -320,6 +338,13 @@ class _Parts:
         """A duty, a heartbeat or a leaving worker changed these runs."""
         self._counting.changed(runs)
         self._aftermath.changed(runs)
+
+    def _fired(self, fired: Fired) -> None:
+        """Schedules have started runs."""
+        if fired.late is not None:
+            self._metrics.schedule_lag.observe(fired.late)
+        self._aftermath.fired(fired.runs)
+        self._aftermath.told(fired.told)
 
     def _claimed(self, queues: tuple[Queue, ...], polled: Polled, worker_id: str) -> None:
         self.wakeups.claimed(queues, polled.now)

@@ -91,6 +91,9 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         ("namespace",),
         "Runs taken from a worker that was not heard of in time.",
     ),
+    Definition(
+        "kagzi_schedule_lag_seconds", "histogram", (), "How late schedules fired that were not catching up, by turns."
+    ),
     Definition("kagzi_batch_size", "histogram", (), "Writes that shared a transaction."),
     Definition("kagzi_store_seconds", "histogram", ("op",), "Calls of the database by what they are for."),
     Definition("kagzi_store_errors_total", "counter", ("op", "code"), "Calls of the database that failed."),
@@ -138,6 +141,7 @@ class Values:
         self._histograms: dict[str, dict[Labels, Histogram]] = {
             "kagzi_run_duration_seconds": _copies(metrics.run_seconds),
             "kagzi_step_duration_seconds": _copies(metrics.step_seconds),
+            "kagzi_schedule_lag_seconds": {(): metrics.schedule_lag.copy()},
             "kagzi_batch_size": {(): metrics.batch_size.copy()},
             "kagzi_store_seconds": _copies(metrics.store_seconds),
             "kagzi_rpc_seconds": _copies(metrics.rpc_seconds),

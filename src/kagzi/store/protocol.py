@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, Write
+from kagzi.api.operations import Answer, CancelAnswer, Write
+from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
@@ -28,10 +29,12 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import Migration
 
 Queue = tuple[str, str]  # (namespace, task queue)
@@ -50,6 +53,8 @@ class Horizon(Struct, frozen=True, kw_only=True):
     deadline: Instant | None  # the earliest deadline of a live run
     cancel: Instant | None  # the earliest end of the time that a cancelled run has to clean up
     heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
+    schedule: Instant | None = None  # when a schedule is next looked at
+    schedule_end: Instant | None = None  # the oldest end of a scheduled run that no counter has
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -83,6 +88,16 @@ class Recovered(Struct, frozen=True, kw_only=True):
     task_queue: str
     status: RunStatus
     available_at: Instant
+
+
+class Fired(Struct, frozen=True, kw_only=True):
+    """What a turn of the schedules came to."""
+
+    looked: int  # at so many schedules
+    runs: list[Recovered]  # that were started
+    told: list[tuple[str, CancelAnswer]]  # with their namespace: runs that were told to end for them
+    late: Span | None = None  # how late the latest of them is; None if none is on time (see `core.schedule.ON_TIME`)
+    errors: list[tuple[str, str, str]] = []  # namespace, schedule and why it could not fire
 
 
 class Beaten(Struct, frozen=True, kw_only=True):
@@ -294,6 +309,55 @@ class Store(Protocol):
         more runs than `store.counting` allows."""
         ...
 
+    # Schedules. Whoever changes one locks its template first, so that nothing fires by what was there before once the
+    # change is acknowledged.
+
+    async def create_schedule(self, create: CreateSchedule) -> Schedule | Conflict:
+        """Conflict if its id or name is taken; a repeat of the same is answered as the first."""
+        ...
+
+    async def get_schedule(self, namespace: str, schedule_id: str) -> Schedule | None: ...
+
+    async def find_schedule(self, namespace: str, name: str) -> str | None:
+        """The id of the schedule that has this name."""
+        ...
+
+    async def list_schedules(
+        self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer ones, nearest first."""
+        ...
+
+    async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        """None if there is none. InvalidRequest if it is to fire next at an instant that has fired."""
+        ...
+
+    async def delete_schedule(self, namespace: str, schedule_id: str) -> bool:
+        """Whether there was one. Its runs stay."""
+        ...
+
+    async def trigger_schedule(self, namespace: str, schedule_id: str, run_id: str) -> Recovered | Conflict | None:
+        """Insert a run by the template, whatever the schedule's state. None if there is none, Conflict if the run id is
+        another run's. Harmless to repeat with the same run id."""
+        ...
+
+    async def backfill_schedule(
+        self, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        """Insert a run for each instant, with this run id, unless it has one. None if the schedule is gone or fires at
+        other times than this one by now."""
+        ...
+
+    async def list_schedule_runs(
+        self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        """As `list_runs`."""
+        ...
+
+    async def list_skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        """The newest first."""
+        ...
+
     # Keys and the audit log. Whoever changes keys leaves an entry in the same transaction.
 
     async def live_keys(self) -> LiveKeys: ...
@@ -355,6 +419,21 @@ class Store(Protocol):
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         """Workers without a heartbeat for `after`: OFFLINE, with a LOST event."""
+        ...
+
+    async def fire_schedules(self, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        """Insert the runs of due firings, or put on record that they were skipped, and move the watermark: one
+        transaction (see `core.schedule.decide`). One that cannot fire keeps its state, and is looked at again later."""
+        ...
+
+    async def fold_schedule_ends(self, limit: int) -> int:
+        """Add the ends of runs to the counters of at most `limit` schedules; where a firing waits for such an end, it
+        is due. Returns how many schedules."""
+        ...
+
+    async def prune_skips(self, limit: int) -> int:
+        """Delete records of skipped firings past their namespace's retention, looking at the oldest `limit` only;
+        returns how many."""
         ...
 
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:

@@ -11,7 +11,7 @@ BEGINNING: Final[Instant] = 1_750_000_000_000_000
 
 
 class VirtualClock:
-    """A `Clock` under the test's control. Time goes forward only, as it does elsewhere.
+    """A `Clock` under the test's control. Time goes forward, unless it is set back.
 
     >>> clock = VirtualClock()
     >>> clock.advance(30 * SECOND)
@@ -30,6 +30,12 @@ class VirtualClock:
     def advance(self, length: Span) -> Instant:
         """Let time pass; returns the new time."""
         return self.set(self._now + length)
+
+    def step_back(self, length: Span) -> Instant:
+        """As somebody does who sets the clock of a host; how much time has passed counts from anew."""
+        self._now -= length
+        self._started_at -= length
+        return self._now
 
     def set(self, now: Instant) -> Instant:
         """Jump to an instant that is not in the past."""

@@ -95,6 +95,7 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
         cancel_requested=row["cancel_requested"],
         origin_run_id=None if row["origin_run_id"] is None else str(row["origin_run_id"]),
         trace_context=row["trace_context"],
+        scheduled_for=row["scheduled_for"],
     )
 
 
@@ -210,6 +211,8 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
         deadline=row["deadline"],
         cancel=row["cancel"],
         heartbeat=row["heartbeat"],
+        schedule=row["schedule"],
+        schedule_end=row["schedule_end"],
     )
 
 

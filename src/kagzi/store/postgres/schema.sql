@@ -13,6 +13,16 @@ CREATE OR REPLACE FUNCTION kagzi.clock()
  PARALLEL SAFE
 AS $function$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $function$;
 
+CREATE OR REPLACE FUNCTION kagzi.note_scheduled_end()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO kagzi.schedule_ends (namespace, schedule_id, status, at)
+    VALUES (NEW.namespace, NEW.schedule_group_id, NEW.status, NEW.finished_at);
+    RETURN NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION kagzi.prune_audit_log(most integer, until bigint)
  RETURNS integer
  LANGUAGE sql
@@ -122,6 +132,57 @@ CREATE TABLE kagzi.namespaces (
     CONSTRAINT namespaces_pkey PRIMARY KEY (namespace),
     CONSTRAINT namespaces_retention_days_check CHECK (retention_days >= 0)
 );
+
+CREATE TABLE kagzi.schedule_ends (
+    end_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at bigint NOT NULL,
+    namespace text NOT NULL,
+    schedule_id uuid NOT NULL,
+    status text NOT NULL,
+    CONSTRAINT schedule_ends_pkey PRIMARY KEY (end_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX schedule_ends_schedule ON kagzi.schedule_ends USING btree (namespace, schedule_id);
+
+CREATE TABLE kagzi.schedule_skips (
+    skip_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    first_at bigint NOT NULL,
+    last_at bigint NOT NULL,
+    count bigint NOT NULL,
+    at bigint NOT NULL,
+    namespace text NOT NULL,
+    schedule_id uuid NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT schedule_skips_pkey PRIMARY KEY (skip_id),
+    CONSTRAINT schedule_skips_reason CHECK (reason = ANY (ARRAY['catchup'::text, 'overlap'::text, 'paused'::text]))
+);
+CREATE INDEX schedule_skips_schedule ON kagzi.schedule_skips USING btree (namespace, schedule_id, skip_id);
+
+CREATE TABLE kagzi.schedules (
+    schedule_id uuid NOT NULL,
+    fired_until bigint NOT NULL,
+    kept_until bigint,
+    buffered_for bigint,
+    last_fired_at bigint,
+    jitter bigint NOT NULL,
+    timeout bigint,
+    total_runs bigint NOT NULL DEFAULT 0,
+    successful_runs bigint NOT NULL DEFAULT 0,
+    failed_runs bigint NOT NULL DEFAULT 0,
+    skipped_runs bigint NOT NULL DEFAULT 0,
+    updated_at bigint NOT NULL,
+    namespace text NOT NULL,
+    name text,
+    overlap text NOT NULL,
+    last_run_id uuid,
+    error text,
+    pause_reason text,
+    declared_hash text,
+    declared_by text,
+    changed_by_hand boolean NOT NULL DEFAULT false,
+    CONSTRAINT schedules_pkey PRIMARY KEY (namespace, schedule_id),
+    CONSTRAINT schedules_overlap CHECK (overlap = ANY (ARRAY['allow'::text, 'skip'::text, 'cancel_previous'::text, 'buffer'::text]))
+) WITH (fillfactor=80);
+CREATE UNIQUE INDEX schedules_name ON kagzi.schedules USING btree (namespace, name) WHERE (name IS NOT NULL);
 
 CREATE TABLE kagzi.secrets (
     name text NOT NULL,
@@ -265,8 +326,13 @@ CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_dea
 CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));
 CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
 CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
+CREATE INDEX workflow_runs_fire ON kagzi.workflow_runs USING btree (available_at) WHERE (status = 'SCHEDULED'::text);
+CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, scheduled_for) WHERE (scheduled_for IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
+CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
+CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();
+CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.schedule_group_id IS NOT NULL AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_scheduled_end();
 
 CREATE TABLE kagzi.workflow_types (
     first_seen_at bigint NOT NULL,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Chunk, SendSignal, StartRun, Write
+from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
@@ -31,13 +32,14 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.errors import InvalidRequest, KagziError
+from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, keys, leases, namespaces, runs, signals, steps, versions, workers
+from kagzi.store.postgres import duties, keys, leases, namespaces, runs, schedules, signals, steps, versions, workers
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -49,7 +51,7 @@ from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -60,6 +62,12 @@ Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Ans
 
 POOL_SIZE = 4
 SIBLING_POOL_SIZE = 2
+_SCHEDULE_INDEXES = (
+    "workflow_runs_fire",
+    "workflow_runs_firing",
+    "workflow_runs_scheduled",
+    "workflow_runs_scheduled_live",
+)
 
 
 class PostgresStore:
@@ -365,6 +373,58 @@ class PostgresStore:
             lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now, stale)
         )
 
+    # Schedules.
+
+    async def create_schedule(self, create: CreateSchedule) -> Schedule | Conflict:
+        self._indexes.check(*_SCHEDULE_INDEXES)
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.create_schedule(connection, create, now))
+
+    async def get_schedule(self, namespace: str, schedule_id: str) -> Schedule | None:
+        return await self._pool.run(lambda connection: schedules.get_schedule(connection, namespace, schedule_id))
+
+    async def find_schedule(self, namespace: str, name: str) -> str | None:
+        return await self._pool.run(lambda connection: schedules.find_schedule(connection, namespace, name))
+
+    async def list_schedules(
+        self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        return await self._pool.run(
+            lambda connection: schedules.list_schedules(connection, namespace, task_queue, cursor, limit)
+        )
+
+    async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.update_schedule(connection, update, now))
+
+    async def delete_schedule(self, namespace: str, schedule_id: str) -> bool:
+        return await self._pool.run(lambda connection: schedules.delete_schedule(connection, namespace, schedule_id))
+
+    async def trigger_schedule(self, namespace: str, schedule_id: str, run_id: str) -> Recovered | Conflict | None:
+        self._indexes.check(*_SCHEDULE_INDEXES)
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: schedules.trigger_schedule(connection, namespace, schedule_id, run_id, now)
+        )
+
+    async def backfill_schedule(
+        self, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        self._indexes.check(*_SCHEDULE_INDEXES)
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.backfill_schedule(connection, schedule, instants, now))
+
+    async def list_schedule_runs(
+        self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        self._indexes.check(*_SCHEDULE_INDEXES)
+        return await self._pool.run(
+            lambda connection: schedules.list_schedule_runs(connection, namespace, schedule_id, cursor, limit)
+        )
+
+    async def list_skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        return await self._pool.run(lambda connection: schedules.list_skips(connection, namespace, schedule_id, limit))
+
     # Keys and the audit log.
 
     async def live_keys(self) -> LiveKeys:
@@ -424,6 +484,20 @@ class PostgresStore:
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now()
         return await self._pool.run(lambda connection: workers.expire_workers(connection, limit, after, now))
+
+    async def fire_schedules(self, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        if not set(_SCHEDULE_INDEXES).isdisjoint(self._indexes.missing):
+            return Fired(looked=0, runs=[], told=[])  # there are no schedules yet
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.fire_schedules(connection, limit, new_run_id, now))
+
+    async def fold_schedule_ends(self, limit: int) -> int:
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.fold_schedule_ends(connection, limit, now))
+
+    async def prune_skips(self, limit: int) -> int:
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.prune_skips(connection, limit, now))
 
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         now = self._now()

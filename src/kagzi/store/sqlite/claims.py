@@ -76,6 +76,7 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             cancel_requested=bool(row[14]),
             origin_run_id=row[15],
             trace_context=row[16],
+            scheduled_for=row[17],
         )
         for row in rows
     }

@@ -163,7 +163,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         earliest = execute(connection, "earliest_claim", queue).fetchone()[0]
         if earliest is not None:
             due[queue] = earliest
-    lease, step_timeout, deadline, cancel, heartbeat = execute(connection, "horizon").fetchone()
+    lease, step_timeout, deadline, cancel, heartbeat, schedule, end = execute(connection, "horizon").fetchone()
     return Horizon(
         now=now,
         due=due,
@@ -172,6 +172,8 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         deadline=deadline,
         cancel=cancel,
         heartbeat=heartbeat,
+        schedule=schedule,
+        schedule_end=end,
     )
 
 

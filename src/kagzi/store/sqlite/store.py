@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
+from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
@@ -19,12 +20,14 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import (
     batch,
     cancels,
@@ -33,6 +36,7 @@ from kagzi.store.sqlite import (
     keys,
     leases,
     namespaces,
+    schedules,
     signals,
     steps,
     versions,
@@ -295,6 +299,60 @@ class SqliteStore:
             lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now() - stale)
         )
 
+    # Schedules.
+
+    async def create_schedule(self, create: CreateSchedule) -> Schedule | Conflict:
+        now = self._now
+        return await self._database.write(lambda connection: schedules.create_schedule(connection, create, now()))
+
+    async def get_schedule(self, namespace: str, schedule_id: str) -> Schedule | None:
+        return await self._database.read(lambda connection: schedules.get_schedule(connection, namespace, schedule_id))
+
+    async def find_schedule(self, namespace: str, name: str) -> str | None:
+        return await self._database.read(lambda connection: schedules.find_schedule(connection, namespace, name))
+
+    async def list_schedules(
+        self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        return await self._database.read(
+            lambda connection: schedules.list_schedules(connection, namespace, task_queue, cursor, limit)
+        )
+
+    async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        now = self._now
+        return await self._database.write(lambda connection: schedules.update_schedule(connection, update, now()))
+
+    async def delete_schedule(self, namespace: str, schedule_id: str) -> bool:
+        return await self._database.write(
+            lambda connection: schedules.delete_schedule(connection, namespace, schedule_id)
+        )
+
+    async def trigger_schedule(self, namespace: str, schedule_id: str, run_id: str) -> Recovered | Conflict | None:
+        now = self._now
+        return await self._database.write(
+            lambda connection: schedules.trigger_schedule(connection, namespace, schedule_id, run_id, now())
+        )
+
+    async def backfill_schedule(
+        self, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        now = self._now
+        return await self._database.write(
+            lambda connection: schedules.backfill_schedule(connection, schedule, instants, now())
+        )
+
+    async def list_schedule_runs(
+        self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        return await self._database.read(
+            lambda connection: schedules.list_schedule_runs(connection, namespace, schedule_id, cursor, limit)
+        )
+
+    async def list_skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        return await self._database.read(
+            lambda connection: schedules.list_skips(connection, namespace, schedule_id, limit)
+        )
+
     # Keys and the audit log.
 
     async def live_keys(self) -> LiveKeys:
@@ -354,6 +412,26 @@ class SqliteStore:
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now
         return await self._database.write(lambda connection: workers.expire_workers(connection, limit, after, now()))
+
+    async def fire_schedules(self, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        now = self._now
+        return await self._database.write(
+            lambda connection: schedules.fire_schedules(connection, limit, new_run_id, now())
+        )
+
+    async def fold_schedule_ends(self, limit: int) -> int:
+        now = self._now
+        # Looking needs no write lock, and there is seldom anything to add.
+        if not await self._database.read(schedules.has_schedule_ends):
+            return 0
+        return await self._database.write(lambda connection: schedules.fold_schedule_ends(connection, limit, now()))
+
+    async def prune_skips(self, limit: int) -> int:
+        now = self._now
+        old = await self._database.read(lambda connection: schedules.find_old_skips(connection, limit, now()))
+        if not old:
+            return 0
+        return await self._database.write(lambda connection: schedules.delete_skips(connection, old))
 
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         now = self._now

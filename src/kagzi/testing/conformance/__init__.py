@@ -29,6 +29,7 @@ _NOUNS = (
     "listing",
     "namespaces",
     "runs",
+    "schedules",
     "signals",
     "steps",
     "survey",
@@ -65,6 +66,14 @@ from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
+from kagzi.testing.conformance.schedules import (  # noqa: E402
+    TestChangingSchedules,
+    TestCounters,
+    TestFiring,
+    TestOverlap,
+    TestSchedules,
+    TestTriggersAndBackfills,
+)
 from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
@@ -83,14 +92,17 @@ __all__ = [
     "TestBirth",
     "TestCancelGrace",
     "TestCancels",
+    "TestChangingSchedules",
     "TestChunks",
     "TestClaims",
     "TestConfirmedLeases",
+    "TestCounters",
     "TestCounting",
     "TestDeadlines",
     "TestDefaultVersions",
     "TestExternalIds",
     "TestFacts",
+    "TestFiring",
     "TestHeartbeats",
     "TestHeartbeatsTogether",
     "TestHorizon",
@@ -100,6 +112,7 @@ __all__ = [
     "TestLoad",
     "TestLookingAtWorkers",
     "TestNamespaces",
+    "TestOverlap",
     "TestPolls",
     "TestReadLease",
     "TestRecovery",
@@ -110,12 +123,14 @@ __all__ = [
     "TestRunRetries",
     "TestRuns",
     "TestRunsOfVersions",
+    "TestSchedules",
     "TestSchema",
     "TestSignals",
     "TestStepTimeouts",
     "TestSteps",
     "TestSurvey",
     "TestTermination",
+    "TestTriggersAndBackfills",
     "TestWakeups",
     "TestWhy",
     "TestWorkers",

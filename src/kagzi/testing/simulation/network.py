@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, Write
+from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
@@ -24,13 +25,14 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.errors import KagziError, Unavailable
+from kagzi.errors import Conflict, InvalidRequest, KagziError, Unavailable
 from kagzi.store.migrate import Migration
-from kagzi.store.protocol import Beaten, Horizon, Queue, Recovered, RunFacts, Store, Survey
+from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Store, Survey
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
@@ -396,6 +398,66 @@ class StorePort:
     async def prune_runs(self, limit: int, after: Cursor | None) -> tuple[int, Cursor | None]:
         pruned: tuple[int, Cursor | None] = await self._ask("prune_runs", limit, after)
         return pruned
+
+    # Schedules.
+
+    async def create_schedule(self, create: CreateSchedule) -> Schedule | Conflict:
+        made: Schedule | Conflict = await self._ask("create_schedule", create)
+        return made
+
+    async def get_schedule(self, namespace: str, schedule_id: str) -> Schedule | None:
+        found: Schedule | None = await self._ask("get_schedule", namespace, schedule_id)
+        return found
+
+    async def find_schedule(self, namespace: str, name: str) -> str | None:
+        found: str | None = await self._ask("find_schedule", namespace, name)
+        return found
+
+    async def list_schedules(
+        self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        found: list[Schedule] = await self._ask("list_schedules", namespace, task_queue, cursor, limit)
+        return found
+
+    async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        changed: Schedule | InvalidRequest | None = await self._ask("update_schedule", update)
+        return changed
+
+    async def delete_schedule(self, namespace: str, schedule_id: str) -> bool:
+        deleted: bool = await self._ask("delete_schedule", namespace, schedule_id)
+        return deleted
+
+    async def trigger_schedule(self, namespace: str, schedule_id: str, run_id: str) -> Recovered | Conflict | None:
+        started: Recovered | Conflict | None = await self._ask("trigger_schedule", namespace, schedule_id, run_id)
+        return started
+
+    async def backfill_schedule(
+        self, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        started: list[Recovered] | None = await self._ask("backfill_schedule", schedule, instants)
+        return started
+
+    async def list_schedule_runs(
+        self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        runs: list[Run] = await self._ask("list_schedule_runs", namespace, schedule_id, cursor, limit)
+        return runs
+
+    async def list_skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        skips: list[Skip] = await self._ask("list_skips", namespace, schedule_id, limit)
+        return skips
+
+    async def fire_schedules(self, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        fired: Fired = await self._ask("fire_schedules", limit, new_run_id)
+        return fired
+
+    async def fold_schedule_ends(self, limit: int) -> int:
+        folded: int = await self._ask("fold_schedule_ends", limit)
+        return folded
+
+    async def prune_skips(self, limit: int) -> int:
+        deleted: int = await self._ask("prune_skips", limit)
+        return deleted
 
     async def prune_audit(self, limit: int) -> int:
         deleted: int = await self._ask("prune_audit", limit)

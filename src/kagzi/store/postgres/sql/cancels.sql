@@ -57,18 +57,19 @@ FROM kagzi.step_runs AS s
 WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq IS NOT NULL;
 
 -- name: repeat_run
--- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance.
+-- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance. It is
+-- for the same instant of a schedule, and none of its firings.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, created_at,
-    available_at, deadline_at, status, claim_key, started_at, origin_run_id, trace_context)
+    available_at, deadline_at, status, claim_key, started_at, origin_run_id, trace_context, scheduled_for)
 SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.retry_policy,
        r.lease_length, i.now, i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
        least(i.now - r.priority * 60000000::bigint, i.now),
        CASE WHEN $5::integer > 0 THEN r.started_at END,
-       CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, r.trace_context
+       CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, r.trace_context, r.scheduled_for
 FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid
 ON CONFLICT DO NOTHING

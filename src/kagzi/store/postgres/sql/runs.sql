@@ -41,7 +41,7 @@ WITH instant AS MATERIALIZED (
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
     RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
               r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
-              r.cancel_requested, r.origin_run_id, r.trace_context,
+              r.cancel_requested, r.origin_run_id, r.trace_context, r.scheduled_for,
               r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh
 )
 SELECT i.now, c.*
@@ -51,7 +51,7 @@ LEFT JOIN (
     UNION ALL
     SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
            a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token,
-           a.cancel_requested, a.origin_run_id, a.trace_context, false
+           a.cancel_requested, a.origin_run_id, a.trace_context, a.scheduled_for, false
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;
@@ -63,7 +63,7 @@ FROM kagzi.workflow_payloads
 WHERE namespace = $1::text AND run_id = ANY ($2::uuid[]) AND kind = 'input';
 
 -- name: get_run
--- One run with its payloads.
+-- One run with its payloads. Templates of schedules are no runs.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
        coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
@@ -74,7 +74,7 @@ LEFT JOIN kagzi.workflow_payloads AS i
 LEFT JOIN kagzi.workflow_payloads AS o
     ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
        AND r.status = 'COMPLETED'
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_runs
 -- Several runs with their payloads.
@@ -88,7 +88,8 @@ LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 LEFT JOIN kagzi.workflow_payloads AS o
     ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED';
+       AND r.status = 'COMPLETED'
+WHERE r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_run_by_external_id
 -- The run that has this id.
@@ -177,7 +178,13 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
         WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL ORDER BY r.deadline_at LIMIT 1) AS deadline,
        (SELECT r.cancel_deadline FROM kagzi.workflow_runs AS r
         WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL ORDER BY r.cancel_deadline LIMIT 1) AS cancel,
-       (SELECT min(w.last_heartbeat_at) FROM kagzi.workers AS w WHERE w.status <> 'OFFLINE') AS heartbeat;
+       (SELECT min(w.last_heartbeat_at) FROM kagzi.workers AS w WHERE w.status <> 'OFFLINE') AS heartbeat,
+       -- Nobody can make a schedule before this index is built, so that runs are never read one by one for it.
+       CASE WHEN EXISTS (SELECT FROM kagzi.schedules) THEN
+           (SELECT r.available_at FROM kagzi.workflow_runs AS r
+            WHERE r.status = 'SCHEDULED' AND r.available_at IS NOT NULL ORDER BY r.available_at LIMIT 1)
+       END AS schedule,
+       (SELECT e.at FROM kagzi.schedule_ends AS e ORDER BY e.end_id LIMIT 1) AS schedule_end;
 
 -- name: ensure_namespace
 -- Namespaces come into being when they are first used.

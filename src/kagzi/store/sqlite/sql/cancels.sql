@@ -40,14 +40,15 @@ FROM step_runs
 WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT NULL;
 
 -- name: repeat_run
--- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance.
+-- Insert a run like another. If it keeps events it also keeps the time zero they count from, and the source of chance. It is
+-- for the same instant of a schedule, and none of its firings.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy,
     lease_length, created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id,
-    trace_context)
+    trace_context, scheduled_for)
 SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, ?4, ?4,
     ?4 + (deadline_at - created_at), 'PENDING', min(?4 - priority * 60000000, ?4),
     CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END,
-    trace_context
+    trace_context, scheduled_for
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2
 ON CONFLICT DO NOTHING;

@@ -1,5 +1,5 @@
 -- name: get_run
--- One run as the engine shows it.
+-- One run as the engine shows it. Templates of schedules are no runs.
 SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
     coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
@@ -9,7 +9,7 @@ LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
 LEFT JOIN workflow_payloads AS o
     ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
-WHERE r.namespace = ?1 AND r.run_id = ?2;
+WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_run_by_external_id
 -- The run that has this external id.
@@ -69,13 +69,15 @@ LEFT JOIN workflow_runs AS r
 WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
 
 -- name: horizon
--- When leases, steps, deadlines and workers are next due; each is the first entry of an index, or a scan of what is live.
+-- When leases, steps, deadlines, workers and schedules are next due; each is the first entry of an index, or a scan of what is live.
 SELECT
     (SELECT min(lease_expires_at) FROM workflow_runs WHERE status = 'RUNNING'),
     (SELECT min(timeout_at) FROM step_runs WHERE status = 'RUNNING'),
     (SELECT min(deadline_at) FROM workflow_runs WHERE deadline_at IS NOT NULL AND finished_at IS NULL),
     (SELECT min(cancel_deadline) FROM workflow_runs WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL),
-    (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE');
+    (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE'),
+    (SELECT min(available_at) FROM workflow_runs WHERE status = 'SCHEDULED'),
+    (SELECT at FROM schedule_ends ORDER BY end_id LIMIT 1);
 
 -- name: earliest_claim
 -- The earliest claim of a queue.

@@ -1,0 +1,108 @@
+"""What a client asks about schedules: make, read, change, fire."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant, Span
+from kagzi.core.limits import DEFAULT_PAGE_SIZE
+from kagzi.core.page import Page
+from kagzi.core.run import Run
+from kagzi.core.schedule import DEFAULT_CATCHUP, Overlap, Schedule, Skip
+
+
+class CreateSchedule(Struct, frozen=True, kw_only=True):
+    """Make a schedule. The caller makes its id, so that a repeat finds the first."""
+
+    namespace: str
+    schedule_id: str
+    name: str | None = None
+    workflow_type: str
+    task_queue: str
+    version: str = ""  # the default one at the time of firing
+    cron_expr: str
+    timezone: str = "UTC"
+    enabled: bool = True
+    input: bytes = b"[]"
+    max_catchup: int = DEFAULT_CATCHUP
+    overlap: Overlap = Overlap.ALLOW
+    jitter: Span = 0
+    priority: int = 0
+    timeout: Span | None = None
+    retry_policy: bytes | None = None
+
+
+class UpdateSchedule(Struct, frozen=True, kw_only=True):
+    """Change a schedule: what is None stays. What was due and has not fired by then is not made up for."""
+
+    namespace: str
+    schedule_id: str
+    workflow_type: str | None = None
+    task_queue: str | None = None
+    version: str | None = None
+    cron_expr: str | None = None
+    timezone: str | None = None
+    enabled: bool | None = None
+    input: bytes | None = None
+    max_catchup: int | None = None
+    overlap: Overlap | None = None
+    jitter: Span | None = None
+    priority: int | None = None
+    timeout: Span | None = None
+    retry_policy: bytes | None = None
+    next_fire_at: Instant | None = None  # instead of what the expression says
+    pause_reason: str | None = None  # with `enabled` false
+
+
+class Backfilled(Struct, frozen=True, kw_only=True):
+    """What became of the firings of a time that has passed."""
+
+    started: int
+    existing: int  # had become runs before
+
+
+class ScheduleService(Protocol):
+    """`schedule_id` is everywhere the schedule's id, or its name. NotFound if there is none."""
+
+    async def create(self, create: CreateSchedule) -> Schedule:
+        """Conflict if the name is taken."""
+        ...
+
+    async def get(self, namespace: str, schedule_id: str) -> Schedule: ...
+
+    async def list(
+        self,
+        namespace: str,
+        *,
+        task_queue: str | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        page_token: str | None = None,
+    ) -> Page[Schedule]:
+        """The newest first."""
+        ...
+
+    async def update(self, update: UpdateSchedule) -> Schedule: ...
+
+    async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> str:
+        """Start a run now, beside the plan, also while paused; returns its id, which the caller has made."""
+        ...
+
+    async def backfill(self, namespace: str, schedule_id: str, since: Instant, until: Instant) -> Backfilled:
+        """Start runs for the firings from `since` to before `until` that have none yet. Harmless to repeat."""
+        ...
+
+    async def delete(self, namespace: str, schedule_id: str) -> None:
+        """The runs it has started stay."""
+        ...
+
+    async def runs(
+        self, namespace: str, schedule_id: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Run]:
+        """What it has started, the newest first; also of a schedule that was deleted, by its id."""
+        ...
+
+    async def skips(self, namespace: str, schedule_id: str) -> tuple[Skip, ...]:
+        """The newest firings that did not become runs, and why."""
+        ...

@@ -1,0 +1,232 @@
+"""Schedules: checking what is asked, and what follows from it. They are fired by a duty of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
+from kagzi.core.cron import check_zone, parse_times
+from kagzi.core.duration import LONGEST
+from kagzi.core.instant import Instant
+from kagzi.core.limits import (
+    DEFAULT_PAGE_SIZE,
+    check_id,
+    check_name,
+    check_new_run_id,
+    check_page_size,
+    is_run_id,
+)
+from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
+from kagzi.core.run import PRIORITY_LIMIT, Run
+from kagzi.core.schedule import Schedule, Skip, backfilled, check_catchup, check_jitter, check_overlap
+from kagzi.engine.checks import check_bytes, check_instant, check_number, check_policy, check_reason, check_span
+from kagzi.engine.namespaces import Namespaces
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
+from kagzi.store.protocol import Recovered, Store
+
+T = TypeVar("T")
+
+_SKIPS: Final = 100  # records in one answer
+_BATCH: Final = 100  # firings of a backfill in one transaction
+
+
+class Schedules:
+    """`api.schedules.ScheduleService` over a store. `started` hears of runs that were inserted, `changed` that some
+    schedule may be due at another moment than before."""
+
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        settings: EngineSettings,
+        *,
+        new_run_id: Callable[[], str],
+        started: Callable[[list[Recovered]], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._tokens = PageTokens(store.page_secret)
+        self._payload_bytes = settings.payload_bytes
+        self._new_run_id = new_run_id
+        self._started = started
+        self._changed = changed
+
+    async def create(self, create: CreateSchedule) -> Schedule:
+        check_name(create.namespace, "namespace")
+        create = replace(create, schedule_id=check_new_run_id(create.schedule_id, "schedule id"))
+        if create.name is not None:
+            _check_own_name(create.name)
+        check_name(create.workflow_type, "workflow type")
+        check_name(create.task_queue, "task queue")
+        if create.version:
+            check_name(create.version, "version")
+        parse_times(create.cron_expr, check_zone(create.timezone))
+        self._check_options(create)
+        await self._namespaces.admit(create.namespace)
+        made = await self._store.create_schedule(create)
+        if isinstance(made, Conflict):
+            raise made
+        self._changed()
+        return made
+
+    async def get(self, namespace: str, schedule_id: str) -> Schedule:
+        found = await self._store.get_schedule(namespace, await self._id_of(namespace, schedule_id))
+        if found is None:
+            raise _missing(namespace, schedule_id)
+        return found
+
+    async def list(
+        self,
+        namespace: str,
+        *,
+        task_queue: str | None = None,
+        page_size: int = DEFAULT_PAGE_SIZE,
+        page_token: str | None = None,
+    ) -> Page[Schedule]:
+        check_name(namespace, "namespace")
+        if task_queue is not None:
+            check_name(task_queue, "task queue")
+        about = f"schedules {namespace!r} {task_queue!r}"
+        cursor, page_size = self._cursor(page_size, page_token, about)
+        found = await self._store.list_schedules(namespace, task_queue, cursor, page_size + 1)
+        return self._page(found, lambda schedule: schedule.schedule_id, page_size, cursor, about)
+
+    async def update(self, update: UpdateSchedule) -> Schedule:
+        schedule_id = await self._id_of(update.namespace, update.schedule_id)
+        if update.workflow_type is not None:
+            check_name(update.workflow_type, "workflow type")
+        if update.task_queue is not None:
+            check_name(update.task_queue, "task queue")
+        if update.version:
+            check_name(update.version, "version")
+        if update.next_fire_at is not None:
+            check_instant(update.next_fire_at, "next_fire_at")
+        if update.pause_reason is not None:
+            check_reason(update.pause_reason)
+        if update.cron_expr is not None or update.timezone is not None:
+            before = await self.get(update.namespace, schedule_id)
+            zone = before.timezone if update.timezone is None else update.timezone
+            parse_times(before.cron_expr if update.cron_expr is None else update.cron_expr, check_zone(zone))
+        self._check_options(update)
+        changed = await self._store.update_schedule(replace(update, schedule_id=schedule_id))
+        if changed is None:
+            raise _missing(update.namespace, update.schedule_id)
+        if isinstance(changed, InvalidRequest):
+            raise changed
+        self._changed()
+        return changed
+
+    async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> str:
+        run_id = check_new_run_id(run_id, "run id")
+        found = await self._id_of(namespace, schedule_id)
+        await self._namespaces.admit(namespace)
+        started = await self._store.trigger_schedule(namespace, found, run_id)
+        if started is None:
+            raise _missing(namespace, schedule_id)
+        if isinstance(started, Conflict):
+            raise started
+        self._started([started])
+        return run_id
+
+    async def backfill(self, namespace: str, schedule_id: str, since: Instant, until: Instant) -> Backfilled:
+        check_instant(since, "since")
+        check_instant(until, "until")
+        schedule = await self.get(namespace, schedule_id)
+        if until > (await self._store.horizon([])).now:
+            raise InvalidRequest("backfill: `until` lies in the future; what is still to come fires by itself")
+        times = parse_times(schedule.cron_expr, schedule.timezone)
+        instants = backfilled(times, since, until)
+        await self._namespaces.admit(namespace)
+        inserted = 0
+        for begin in range(0, len(instants), _BATCH):
+            batch = [(at, self._new_run_id()) for at in instants[begin : begin + _BATCH]]
+            started = await self._store.backfill_schedule(schedule, batch)
+            if started is None:
+                raise Conflict(
+                    f"schedule {schedule_id} was changed or deleted meanwhile; {inserted} runs were started. "
+                    "Backfilling again starts the rest"
+                )
+            self._started(started)
+            inserted += len(started)
+        return Backfilled(started=inserted, existing=len(instants) - inserted)
+
+    async def delete(self, namespace: str, schedule_id: str) -> None:
+        if not await self._store.delete_schedule(namespace, await self._id_of(namespace, schedule_id)):
+            raise _missing(namespace, schedule_id)
+
+    async def runs(
+        self, namespace: str, schedule_id: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Run]:
+        found = await self._id_of(namespace, schedule_id)
+        about = f"runs of schedule {found} {namespace!r}"
+        cursor, page_size = self._cursor(page_size, page_token, about)
+        runs = await self._store.list_schedule_runs(namespace, found, cursor, page_size + 1)
+        if not runs and cursor is None:
+            await self.get(namespace, found)  # a schedule without runs is another answer than none at all
+        return self._page(runs, lambda run: run.run_id, page_size, cursor, about)
+
+    async def skips(self, namespace: str, schedule_id: str) -> tuple[Skip, ...]:
+        schedule = await self.get(namespace, schedule_id)
+        return tuple(await self._store.list_skips(namespace, schedule.schedule_id, _SKIPS))
+
+    async def _id_of(self, namespace: str, schedule_id: str) -> str:
+        """The id of a schedule that is called by its id or its name."""
+        check_name(namespace, "namespace")
+        check_name(schedule_id, "schedule")
+        if is_run_id(schedule_id):
+            return check_id(schedule_id, "schedule id")
+        found = await self._store.find_schedule(namespace, schedule_id)
+        if found is None:
+            raise _missing(namespace, schedule_id)
+        return found
+
+    def _check_options(self, asked: CreateSchedule | UpdateSchedule) -> None:
+        if asked.input is not None:
+            check_bytes(asked.input, "input", self._payload_bytes)
+        if asked.max_catchup is not None:
+            check_catchup(asked.max_catchup)
+        if asked.overlap is not None:
+            check_overlap(asked.overlap)
+        if asked.jitter is not None:
+            check_jitter(asked.jitter)
+        if asked.priority is not None:
+            check_number(asked.priority, "priority", 0, PRIORITY_LIMIT)
+        if asked.timeout is not None:
+            check_span(asked.timeout, "timeout", 1, LONGEST)
+        if asked.retry_policy is not None:
+            check_policy(asked.retry_policy)
+
+    def _cursor(self, page_size: int, page_token: str | None, about: str) -> tuple[Cursor | None, int]:
+        check_page_size(page_size)
+        return (self._tokens.read(check_token(page_token), about, BY_ID) if page_token else None), page_size
+
+    def _page(
+        self, rows: Sequence[T], key: Callable[[T], str], size: int, cursor: Cursor | None, about: str
+    ) -> Page[T]:
+        more, backward = len(rows) > size, cursor is not None and cursor.backward
+        items = tuple(rows[:size][::-1] if backward else rows[:size])
+        older, newer = (True, more) if backward else (more, cursor is not None)
+
+        def token(item: T, back: bool) -> str:
+            return self._tokens.sign(Cursor(key(item), back), about)
+
+        return Page(
+            items,
+            token(items[-1], False) if items and older else None,
+            token(items[0], True) if items and newer else None,
+        )
+
+
+def _check_own_name(name: str) -> None:
+    check_name(name, "name")
+    if is_run_id(name):
+        raise InvalidRequest(f"name: {name} looks like the id of a schedule; choose one that people can tell from it")
+
+
+def _missing(namespace: str, schedule_id: str) -> KagziError:
+    return NotFound(f"there is no schedule {schedule_id} in namespace {namespace}")

@@ -1,0 +1,136 @@
+"""Firing schedules, as far as it is the same for both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kagzi.api.schedules import CreateSchedule
+from kagzi.core.cron import parse_times
+from kagzi.core.instant import Instant, Span, to_datetime
+from kagzi.core.schedule import (
+    AFTER_ERROR,
+    ON_TIME,
+    WHILE_DISABLED,
+    Firing,
+    Schedule,
+    Skip,
+    SkipReason,
+    Template,
+    decide,
+    delay_of,
+    firing_id,
+)
+from kagzi.errors import Conflict, InvalidRequest, KagziError
+
+
+class Due(Struct, frozen=True, kw_only=True):
+    """A schedule that the duty looks at, as its rows are under its lock."""
+
+    namespace: str
+    template: Template
+    cron_expr: str
+    timezone: str
+    enabled: bool  # its namespace is
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A run to insert."""
+
+    namespace: str
+    schedule_id: str
+    run_id: str
+    external_id: str | None
+    scheduled_for: Instant | None
+    available_at: Instant
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a turn makes of one schedule. With an `error`, or in a namespace that is disabled, nothing but `look_at`."""
+
+    due: Due
+    look_at: Instant | None
+    runs: list[Planned] = []
+    firing: Firing | None = None
+    error: str | None = None
+
+    @property
+    def skipped(self) -> int:
+        return 0 if self.firing is None else sum(skip.count for skip in self.firing.skipped)
+
+
+def plan(due: Due, now: Instant, new_run_id: Callable[[], str], counted: int) -> Plan:
+    """Decides about one schedule. What goes wrong with it must not keep the others from firing."""
+    if not due.enabled:
+        return Plan(due=due, look_at=now + WHILE_DISABLED)
+    template = due.template
+    try:
+        firing = decide(parse_times(due.cron_expr, due.timezone), template, now, counted)
+    except KagziError as error:  # a zone that is not known on this host
+        return Plan(due=due, look_at=now + AFTER_ERROR, error=str(error))
+    runs = [
+        planned(
+            due.namespace,
+            template.schedule_id,
+            new_run_id(),
+            at,
+            now + delay_of(template.schedule_id, at, template.jitter),
+        )
+        for at in firing.fire
+    ]
+    return Plan(due=due, look_at=firing.look_at, runs=runs, firing=firing)
+
+
+def planned(namespace: str, schedule_id: str, run_id: str, at: Instant | None, available_at: Instant) -> Planned:
+    return Planned(
+        namespace=namespace,
+        schedule_id=schedule_id,
+        run_id=run_id,
+        external_id=None if at is None else firing_id(schedule_id, at),
+        scheduled_for=at,
+        available_at=available_at,
+    )
+
+
+def lateness(plans: list[Plan], now: Instant) -> Span | None:
+    """Returns how late the latest firing is that is no catching up."""
+    lates = [now - run.scheduled_for for each in plans for run in each.runs if run.scheduled_for is not None]
+    return max([late for late in lates if late <= ON_TIME], default=None)
+
+
+def first_firing(cron_expr: str, timezone: str, after: Instant) -> Instant | None:
+    return parse_times(cron_expr, timezone).after(after)
+
+
+def dropped(buffered_for: Instant | None) -> list[Skip]:
+    """What waited when its schedule was paused or changed."""
+    if buffered_for is None:
+        return []
+    return [Skip(first_at=buffered_for, last_at=buffered_for, count=1, reason=SkipReason.PAUSED)]
+
+
+def refuse_fired(next_fire_at: Instant | None, fired_until: Instant) -> InvalidRequest | None:
+    if next_fire_at is None or next_fire_at > fired_until:
+        return None
+    return InvalidRequest(
+        f"next_fire_at: {to_datetime(next_fire_at).isoformat()} has passed or fired; use backfill or trigger"
+    )
+
+
+def same_schedule(create: CreateSchedule, found: Schedule) -> bool:
+    """Whether a schedule that has this id is what is asked for: then the request came twice."""
+    return (
+        all(
+            getattr(create, field) == getattr(found, field)
+            for field in CreateSchedule.__struct_fields__
+            if field not in ("enabled", "input")
+        )
+        and create.input == found.input
+    )
+
+
+def taken(create: CreateSchedule, by_id: bool) -> Conflict:
+    if by_id:
+        return Conflict(f"schedule id {create.schedule_id} belongs to another schedule")
+    return Conflict(f"there is a schedule named {create.name!r} already in namespace {create.namespace}")
