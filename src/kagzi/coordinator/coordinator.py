@@ -18,7 +18,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.sleeper import Sleeper
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Changed, Fired, Horizon, Recovered, Store
+from kagzi.store.protocol import Changed, Fired, Horizon, Store
 
 log = logging.getLogger("kagzi.coordinator")
 

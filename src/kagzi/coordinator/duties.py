@@ -15,7 +15,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Changed, Fired, Horizon, Recovered, Store
+from kagzi.store.protocol import Changed, Fired, Horizon, Store
 
 log = logging.getLogger("kagzi.coordinator")
 
