@@ -104,7 +104,7 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run: why it is not moving, input, result, error, what it was told, and its steps.
+    """Show a run: why it is not moving, input, result, error, signals, and its steps.
 
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
