@@ -25,7 +25,7 @@ class StartQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def ask_start(call: Call[StartQuery, None]) -> Html:
-    values = {"workflow": call.query.workflow or "", "queue": DEFAULT_QUEUE, "version": "1", "input": "[]"}
+    values = {"workflow": call.query.workflow or "", "queue": DEFAULT_QUEUE, "version": "", "input": "[]"}
     if call.query.like is not None:
         run = await call.engine.workflows.get(call.namespace, await run_id_of(call, call.query.like))
         values = {
@@ -43,7 +43,7 @@ class StartForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Name
     input: Annotated[str, Meta(max_length=PAYLOAD_BYTES)] = "[]"
     queue: Name = DEFAULT_QUEUE
-    version: Name = "1"
+    version: Name | None = None
     id: Name | None = None
 
 
