@@ -17,6 +17,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.page import Page
 from kagzi.core.retry import Retry
 from kagzi.core.run import RunStatus
+from kagzi.core.run_value import Progress
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.errors import (
     Conflict,
@@ -63,6 +64,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.signals import signals, wait_signal
+from kagzi.sdk.values import progress, set_value
 from kagzi.version import __version__
 
 __all__ = [
@@ -87,6 +89,7 @@ __all__ = [
     "Page",
     "PayloadTooLarge",
     "PermissionDenied",
+    "Progress",
     "Retry",
     "RetryAfter",
     "RunInfo",
@@ -116,9 +119,11 @@ __all__ = [
     "map",
     "now",
     "parallel",
+    "progress",
     "race",
     "random",
     "run_step",
+    "set_value",
     "signals",
     "sleep",
     "sleep_until",

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+import kagzi
+from kagzi import Kagzi
 from kagzi.cli import output
 from kagzi.connect import connect
 from kagzi.core.page import Page
@@ -67,3 +69,34 @@ async def test_a_run_that_somebody_named_to_do_harm_is_shown_as_it_is_written(sh
     refused = shell("runs", "show", HOSTILE + "x", url)
     assert refused.code == 3, refused
     assert harmless(refused.err), refused
+
+
+async def test_a_run_that_says_how_far_it_is_is_shown_with_a_bar(shell: Shell) -> None:
+    url = f"sqlite:///{shell.directory}/orders.db"
+    app = Kagzi(url)
+
+    @app.workflow
+    async def report() -> str:
+        kagzi.set_value("stage", HOSTILE)
+        kagzi.progress(0.45, "loading " + HOSTILE)
+        return "done"
+
+    async with app, app.worker():
+        run = await report.start()
+        await run.result(timeout=60)
+    shown = shell("runs", "show", run.id, "--url", url)
+    assert shown.code == 0, shown
+    assert harmless(shown.out)
+    assert "progress\t█████████░░░░░░░░░░░ 45 % loading" in shown.out
+    assert "\nstage\t" in shown.out
+    document = shell("runs", "show", run.id, "--json", "--url", url).json
+    assert document["values"] == {"stage": HOSTILE}
+    assert (document["progress"]["fraction"], document["progress"]["message"]) == (0.45, "loading " + HOSTILE)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "bar"),
+    [(0.0, "░" * 20 + " 0 %"), (0.999, "█" * 19 + "░ 99 % nearly"), (1.0, "█" * 20 + " 100 %")],
+)
+def test_a_bar_is_full_when_all_is_done(fraction: float, bar: str) -> None:
+    assert output.bar(fraction, "nearly" if 0 < fraction < 1 else "") == bar

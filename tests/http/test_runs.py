@@ -33,6 +33,11 @@ def make_app(url: str) -> Kagzi:
     async def weigh_twice(cents: int) -> int:
         return await weigh(await weigh(cents))
 
+    @app.workflow(name="tells")
+    async def tells() -> None:
+        kagzi.set_value("stage", {"at": [1, "ü"]})
+        kagzi.progress(0.25, "a quarter")
+
     @app.workflow(name="sleepy")
     async def sleepy() -> None:
         await asyncio.sleep(3600)
@@ -85,12 +90,32 @@ async def test_a_run_is_found_by_the_id_of_its_caller_wherever_its_run_id_is_tak
     assert (status, problem["detail"]) == (404, "there is no run with the id 'order-43' in namespace default")
 
 
+async def test_what_a_run_says_about_itself_is_read_by_anybody_who_may_look(client: Client, url: str) -> None:
+    app = make_app(url)
+    async with app, app.worker():
+        body = {"workflow": "tells", "input": [], "id": "talker"}
+        run_id = (await client.post("/api/v1/runs", body, status=201))["run_id"]
+        assert (await client.get("/api/v1/runs/talker", wait="20s"))["status"] == "COMPLETED"
+    for named in (run_id, "talker"):
+        said = await client.get(f"/api/v1/runs/{named}/values")
+        assert [(each["name"], each["value"]) for each in said["values"]] == [("stage", {"at": [1, "ü"]})]
+        assert (said["progress"]["fraction"], said["progress"]["message"]) == (0.25, "a quarter")
+    silent = (await client.post("/api/v1/runs", {"workflow": "w", "input": []}, status=201))["run_id"]
+    assert await client.get(f"/api/v1/runs/{silent}/values") == {"values": [], "progress": None}
+    assert (await client.problem("GET", f"/api/v1/runs/{UNKNOWN}/values"))[0] == 404
+
+
 async def test_the_documents_are_those_of_the_command_line(client: Client, engine: LocalEngine) -> None:
     started = await client.post("/api/v1/runs", {"workflow": "w", "input": {"a": [1.50, None, "ü"]}}, status=201)
     run = await engine.workflows.get("default", started["run_id"])
     document = await client.get(f"/api/v1/runs/{run.run_id}")
     assert document["why"].startswith("Waiting for a worker: no worker that is online serves queue default")
-    assert output.run_details(run, (), (), document["why"]) == document | {"steps": [], "signals": []}
+    assert output.run_details(run, (), (), document["why"]) == document | {
+        "steps": [],
+        "signals": [],
+        "values": {},
+        "progress": None,
+    }
     listed = (await client.get("/api/v1/runs"))["runs"]
     assert listed == [output.run_summary(run)]
 

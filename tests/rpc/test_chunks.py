@@ -22,6 +22,7 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
+    SetValue,
     SpawnChild,
     StartStep,
     StepOperation,
@@ -240,3 +241,24 @@ def test_many_that_are_done_are_said_like_one_by_one(chunks: int) -> None:
 def test_one_that_is_not_done_makes_the_answer_another() -> None:
     answers = [ChunkAnswer.DONE, ChunkAnswer.LEASE_LOST, ChunkAnswer.DONE]
     assert all_done(3) != pb.CommitBatchResponse(results=map(answer_to_wire, answers))
+
+
+def test_values_of_another_client_come_before_the_end() -> None:
+    message = pb.Chunk(
+        run_id="run",
+        token="token",
+        values=[pb.SetValue(name="stage", value=b"1", number=2), pb.SetValue(name="n", value=b"")],
+        complete=pb.CompleteRun(output=b"1"),
+    )
+    assert chunk_from_wire(message, "default").operations == (
+        SetValue(name="stage", value=b"1", number=2),
+        SetValue(name="n", value=b""),
+        CompleteRun(output=b"1"),
+    )
+
+
+def test_values_keep_their_tag() -> None:
+    """Workers of other versions write it, too."""
+    packed = pack_chunk(chunk_of(SetValue(name="stage", value=b"1", number=3)))
+    assert msgspec.msgpack.decode(packed) == ["run", "token", [[8, "stage", b"1", 3]]]
+    assert unpack_chunk(packed, "default") == chunk_of(SetValue(name="stage", value=b"1", number=3))

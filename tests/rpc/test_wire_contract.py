@@ -288,7 +288,8 @@ OURS: dict[str, str] = {
     "CommitBatchResponse": "1 results *ChunkResult",
     "Chunk": (
         "1 run_id string, 2 token string, 3 steps *StepRecord, 4 park |ParkRun, 5 hand_back |HandBackRun, "
-        "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun, 9 end_cancelled |EndCancelledRun"
+        "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun, 9 end_cancelled |EndCancelledRun, "
+        "11 values *SetValue"
     ),
     "ParkRun": "1 available_at_us int64, 2 inbox_seq int64, 3 waiting_for *string",
     "HandBackRun": "1 available_at_us ?int64",
@@ -306,6 +307,10 @@ OURS: dict[str, str] = {
         "1 namespace string, 2 run_id string, 3 external_id string, 4 name string, 5 value Payload, 6 key string"
     ),
     "SignalWorkflowResponse": "1 run_id string, 2 seq int64, 3 status WorkflowStatus, 4 repeated bool, 5 key string",
+    "SetValue": "1 name string, 2 value bytes, 3 number int64",
+    "GetWorkflowValuesRequest": "1 namespace string, 2 run_id string, 3 names *string, 4 after_name string",
+    "GetWorkflowValuesResponse": "1 values *RunValue, 2 more bool",
+    "RunValue": "1 name string, 2 value Payload, 3 at_us int64",
     "ListSignalsRequest": "1 namespace string, 2 run_id string, 3 after_seq int64",
     "ListSignalsResponse": "1 signals *Signal",
     "Signal": "1 key string, 2 seq int64, 3 name string, 4 value Payload, 5 sent_at_us int64, 6 taken_seq ?int64",
@@ -339,7 +344,7 @@ THEIR_RPCS = {
     ),
 }
 OUR_RPCS = {
-    "WorkflowService": "SignalWorkflow ListSignals StartWorkflows WaitWorkflow WaitWorkflows",
+    "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": "ListVersions SetDefaultVersion",
 }

@@ -33,6 +33,7 @@ from kagzi.api.operations import (
     ParkRun,
     RepeatRun,
     RetryRun,
+    SetValue,
     StartRun,
     StartStep,
     TerminateRun,
@@ -45,7 +46,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Applied, Changed, Store
+from kagzi.store.protocol import Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 
@@ -97,17 +98,9 @@ def plain(answer: Any) -> Any:
         return type(answer).__name__
     if isinstance(answer, list):
         answers = [plain(item) for item in answer]
-        return (
-            sorted(answers, key=repr)
-            if answers and type(answer[0]).__name__ in ("Recovered", "Told", "str")
-            else answers
-        )
+        return sorted(answers, key=repr) if answers and type(answer[0]).__name__ in ("Recovered", "str") else answers
     if isinstance(answer, tuple):
         return tuple(plain(item) for item in answer)
-    if isinstance(answer, Applied):
-        return plain(answer.answers), plain(answer.woken)
-    if isinstance(answer, Changed):
-        return plain(answer.runs), plain(answer.woken)
     return answer
 
 
@@ -152,6 +145,7 @@ class World:
                 steps = await store.get_steps(namespace, run.run_id)
                 state[f"run {run.run_id}"] = run
                 state[f"order of {run.run_id}"] = [(step.step_id, step.attempt) for step in steps]
+                state[f"values of {run.run_id}"] = await store.read_values(namespace, run.run_id, (), "")
                 state |= {f"step {run.run_id}/{step.step_id}/{step.attempt}": step for step in steps}
         horizon = await store.horizon([(namespace, queue) for namespace in NAMESPACES for queue in QUEUES])
         # When a leftover of a finished run is swept away is each store's own business.
@@ -175,7 +169,7 @@ class World:
         if not self._sent:
             return self._start()
         writes = self.random.choice(self._sent[-30:])
-        return lambda store: store.apply(writes)
+        return lambda store: store.apply(writes, LEASE)
 
     def _chunks(self) -> Any:
         writes: list[Write] = []
@@ -329,7 +323,7 @@ class World:
 
     def _apply(self, writes: list[Write]) -> Any:
         self._sent.append(writes)
-        return lambda store: store.apply(writes)
+        return lambda store: store.apply(writes, LEASE)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -374,6 +368,8 @@ class World:
         if self.random.random() < 0.05:
             token = self._new_id()
         operations: list[Operation] = [self._new_step() for _ in range(self.random.randint(0, 4))]
+        if self.random.random() < 0.25:
+            operations += [self._new_value() for _ in range(self.random.randint(1, 3))]
         if self.random.random() < 0.35:
             operations.append(self._new_ending())
         return Chunk(namespace=namespace, run_id=run_id, token=token, operations=tuple(operations))
@@ -401,6 +397,11 @@ class World:
                 return FailStep(**common, finished_at=now, completed_seq=self._seq, error=self._payload())
             case _:
                 return CompleteStep(**common, finished_at=now, completed_seq=self._seq, output=self._payload())
+
+    def _new_value(self) -> SetValue:
+        self._seq += 1
+        number = max(0, self._seq - self.random.choice((0, 0, 5)))
+        return SetValue(name=self.random.choice("abc"), value=self._payload(), number=number)
 
     def _new_ending(self) -> Operation:
         now = self.clock.now()
@@ -467,10 +468,10 @@ async def test_what_an_attempt_was_given_stays_when_it_has_ended(
     ]
     found = []
     for store in pair:
-        await store.apply([start])
+        await store.apply([start], LEASE)
         for first, *others in histories:
             for part in [[first], *([[other] for other in others] if apart else [others])]:
                 chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=tuple(part))
-                await store.apply([chunk])
+                await store.apply([chunk], LEASE)
         found.append({step.step_id: step.input for step in await store.get_steps("default", run_id)})
     assert found[0] == found[1] == {"silent": None, "told": b"first", "usual": b"first"}

@@ -123,6 +123,15 @@ class TakeOutcome(StepOperation, frozen=True, kw_only=True, gc=False, tag=6):
     status = StepStatus.COMPLETED
 
 
+class SetValue(Struct, frozen=True, kw_only=True, gc=False, array_like=True, tag=8):
+    """The run says something about itself, for those who look at it. No event: replay does not see it. The last one of
+    a name counts; `number` rises under a lease, so that a chunk that arrives late does not bring an older one back."""
+
+    name: str
+    value: bytes
+    number: Annotated[int, _INT4] = 0
+
+
 class RunOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
 
@@ -189,7 +198,7 @@ class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16)
     family: bool | None = None
 
 
-Operation: TypeAlias = StepOperation | RunOperation
+Operation: TypeAlias = StepOperation | SetValue | RunOperation
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 
@@ -75,6 +76,12 @@ class WorkflowService(Protocol):
     async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
         """The signals of a run in the order of arrival, taken ones too, with a number above `after`: at most
         SIGNALS_LISTED of them."""
+        ...
+
+    async def values(
+        self, namespace: str, run_id: str, names: Sequence[str] = (), *, after: str = ""
+    ) -> tuple[RunValue, ...]:
+        """What a run has said about itself, by name, beyond `after`; only these if there are `names`."""
         ...
 
     async def repeat(self, repeat: RepeatRun) -> Started:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -13,11 +13,13 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.printable import printable, printable_json
 from kagzi.core.run import Run
+from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
 from kagzi.ports import documents
 
+_BAR: Final = 20  # characters of a bar
 _COLOURS = {
     "COMPLETED": "green",
     "FAILED": "red",
@@ -114,6 +116,12 @@ def when(instant: Instant) -> str:
     return moment(instant) or "-"
 
 
+def bar(fraction: float, message: str) -> str:
+    """How far something is, as people see it at a glance."""
+    full = int(fraction * _BAR)
+    return f"{'█' * full}{'░' * (_BAR - full)} {int(fraction * 100)} %{' ' if message else ''}{message}"
+
+
 def payload(data: bytes | None) -> object:
     return msgspec.json.decode(documents.payload(data))
 
@@ -123,11 +131,18 @@ def run_summary(run: Run) -> dict[str, object]:
 
 
 def run_details(
-    run: Run, steps: Sequence[Step], signals: Sequence[Signal], why: str | None = None
+    run: Run,
+    steps: Sequence[Step],
+    signals: Sequence[Signal],
+    why: str | None = None,
+    values: Sequence[RunValue] = (),
 ) -> dict[str, object]:
+    progress = documents.progress_document(values)
     return _plain(documents.run_document(run, why)) | {
         "steps": [step_details(step) for step in steps],
         "signals": [_plain(documents.signal_document(signal)) for signal in signals],
+        "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
+        "progress": None if progress is None else _plain(progress),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import click
 import msgspec
@@ -22,9 +23,13 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.ports.documents import progress_document
 from kagzi.settings import Loaded
+
+_Shown: TypeAlias = tuple[Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], str | None]
 
 
 @click.group(short_help="List, show, watch, end and repeat runs.")
@@ -104,20 +109,23 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run: why it is not moving, input, result, error, signals, and its steps.
+    """Show a run: why it is not moving, input, result, error, steps and values.
 
+    Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps, signals, why = run(_show(loaded, run_id))
+    found, steps, signals, values, why = run(_show(loaded, run_id))
     if json:
-        output.document(output.run_details(found, steps, signals, why))
+        output.document(output.run_details(found, steps, signals, why, values))
         return
     facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
     if why is not None:
         facts.insert(1 + [name for name, _ in facts].index("status"), ("why", why))
+    if (progress := progress_document(values)) is not None:
+        facts.append(("progress", output.bar(progress.fraction, progress.message)))
     facts.append(("input", _brief(found.input)))
     if found.output is not None:
         facts.append(("output", _brief(found.output)))
@@ -129,17 +137,18 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
         _print_steps(steps)
     if signals:
         _print_signals(signals)
+    _print_values([each for each in values if not each.name.startswith(OURS)])
     if failure is not None and places(failure):
         output.text(report(failure))
 
 
-async def _show(loaded: Loaded, text: str) -> tuple[Run, tuple[Step, ...], tuple[Signal, ...], str | None]:
+async def _show(loaded: Loaded, text: str) -> _Shown:
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, text)
         workflows, run = engine.workflows, (found.namespace, found.run_id)
         steps = await workflows.steps(*run)
         why = await explain(workflows, engine.admin, found, SystemClock().now(), steps=steps)
-        return found, steps, await workflows.signals(*run), why
+        return found, steps, await workflows.signals(*run), await workflows.values(*run), why
 
 
 def _print_steps(steps: Sequence[Step]) -> None:
@@ -166,6 +175,16 @@ def _print_signals(signals: Sequence[Signal]) -> None:
     output.table(
         ("signal", "value", "sent", "taken"),
         [(signal.name, _brief(signal.value), str(output.moment(signal.sent_at)), _taken(signal)) for signal in signals],
+    )
+
+
+def _print_values(values: Sequence[RunValue]) -> None:
+    if not values:
+        return
+    if sys.stdout.isatty():
+        click.echo()
+    output.table(
+        ("value", "is", "since"), [(each.name, _brief(each.value), str(output.moment(each.at))) for each in values]
     )
 
 

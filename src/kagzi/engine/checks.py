@@ -3,6 +3,7 @@ written."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kagzi.api.operations import (
@@ -14,6 +15,7 @@ from kagzi.api.operations import (
     Operation,
     RetryRun,
     SendSignal,
+    SetValue,
     SpawnChild,
     StartRun,
     StepOperation,
@@ -37,6 +39,7 @@ from kagzi.core.limits import (
 )
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
+from kagzi.core.run_value import MOST_VALUES, OURS, PROGRESS, VALUE_BYTES
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest
@@ -170,6 +173,13 @@ def check_signal(signal: SendSignal, limit: int) -> None:
     check_bytes(signal.value, f"value of signal {signal.name}", limit)
 
 
+def check_value_names(names: Sequence[str]) -> None:
+    if len(names) > MOST_VALUES:
+        raise InvalidRequest(f"a run has at most {MOST_VALUES} values; {len(names):,} are asked for")
+    for name in names:
+        check_name(name, "value name")
+
+
 def check_chunk(chunk: Chunk, limit: int) -> int:
     """The size of its payloads. Ids are hardly looked at here: a wrong one matches no lease."""
     if not chunk.operations:
@@ -201,6 +211,8 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                 _check_moments(operation, f"step {step_id}", "started_at", "finished_at", "retry_at", "timeout_at")
         elif isinstance(operation, CompleteRun):
             total += len(operation.output)
+        elif type(operation) is SetValue:
+            total += _check_value(operation)
         else:
             if isinstance(operation, FailRun | RetryRun | EndCancelledRun):
                 total += len(operation.error)
@@ -213,6 +225,14 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
             for name in ("input", "output", "error"):
                 check_payload(getattr(operation, name, None) or b"", f"{name} of {owner}", limit)
     return total
+
+
+def _check_value(value: SetValue) -> int:
+    """Returns its size."""
+    if check_name(value.name, "value name").startswith(OURS) and value.name != PROGRESS:
+        raise InvalidRequest(f"a value name must not begin with {OURS!r}, as {value.name[:60]!r} does")
+    check_number(value.number, f"number of value {value.name}", 0, 2**31 - 1)
+    return check_bytes(value.value, f"value {value.name}", VALUE_BYTES)
 
 
 def _check_moments(operation: Operation, owner: str, *names: str) -> None:

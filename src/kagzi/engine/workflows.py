@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final, cast
 
 from msgspec.structs import replace
@@ -23,9 +23,10 @@ from kagzi.api.reply import Reply
 from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size, check_text
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import Run
+from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, Step, StepKind, in_order
 from kagzi.engine.adopters import Adopters
@@ -36,6 +37,7 @@ from kagzi.engine.checks import (
     check_reason,
     check_signal,
     check_span,
+    check_value_names,
 )
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.namespaces import Namespaces
@@ -238,6 +240,18 @@ class Workflows:
         if not signals:
             await self.get(namespace, run_id)
         return tuple(signals)
+
+    async def values(
+        self, namespace: str, run_id: str, names: Sequence[str] = (), *, after: str = ""
+    ) -> tuple[RunValue, ...]:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        check_value_names(names)
+        check_text(after, "after")
+        values = await self._store.read_values(namespace, run_id, names, after)
+        if not values:
+            await self.get(namespace, run_id)
+        return tuple(values)
 
     async def repeat(self, repeat: RepeatRun) -> Started:
         check_name(repeat.namespace, "namespace")

@@ -11,20 +11,19 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.http import events, namespaces, openapi, runs, signals, system, versions, workers
-from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
+from kagzi.http import events, namespaces, openapi, runs, signals, system, values, versions, workers
+from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
 from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
 
 API: Final = "/api/v1"
 
-Handle = Callable[[Any], Awaitable[Result]]
+Handle = Callable[[Any], Awaitable[Struct | Reply | Stream | Text]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
     """`answer` is the document of a success with this `status`; `also` another status with the same document.
 
-    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key. Pages are routes,
-    too: their body is a form, their key comes with a session, their answers are HTML (`kagzi.http.pages`).
+    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key.
     """
 
     method: str
@@ -110,6 +109,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         "List what a run was told",
         about="runs",
         query=signals.SignalsQuery,
+    ),
+    _get(
+        f"{_RUN}/values",
+        values.get_values,
+        values.RunValues,
+        "Get what a run says about itself, and how far it has come",
+        about="runs",
     ),
     _post(f"{_RUN}/cancel", runs.cancel, runs.CancelBody, runs.Ending, "Ask a run to end", about="runs"),
     _post(f"{_RUN}/terminate", runs.terminate, runs.TerminateBody, runs.Ending, "End a run at once", about="runs"),

@@ -8,7 +8,7 @@ what they are, to the last digit. What is not JSON, because a codec has encrypte
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -19,6 +19,7 @@ from kagzi.core.health import Health, HealthStatus
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.namespace import Namespace
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.run_value import OURS, PROGRESS, Progress, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.versions import WorkflowVersion
@@ -97,6 +98,22 @@ class SignalDocument(Struct, frozen=True, kw_only=True):
     value: Raw
     sent_at: Moment
     taken: bool
+
+
+class ValueDocument(Struct, frozen=True, kw_only=True):
+    """Something a run says about itself, as it was last set, and when that was stored."""
+
+    name: str
+    value: Raw
+    at: Moment
+
+
+class ProgressDocument(Struct, frozen=True, kw_only=True):
+    """How far a run has come, from 0 to 1, and what it is at."""
+
+    fraction: float
+    message: str
+    at: Moment
 
 
 class OfferedWorkflow(Struct, frozen=True, kw_only=True):
@@ -203,6 +220,29 @@ def signal_document(signal: Signal) -> SignalDocument:
         sent_at=_moment(signal.sent_at),
         taken=signal.taken_seq is not None,
     )
+
+
+def value_documents(values: Sequence[RunValue]) -> tuple[ValueDocument, ...]:
+    """What the run itself has set."""
+    return tuple(
+        ValueDocument(name=each.name, value=payload(each.value), at=_moment(each.at))
+        for each in values
+        if not each.name.startswith(OURS)
+    )
+
+
+def progress_document(values: Sequence[RunValue]) -> ProgressDocument | None:
+    """None if the run has said nothing, or in a form that only its own codec reads."""
+    said = next((each for each in values if each.name == PROGRESS), None)
+    if said is None:
+        return None
+    try:
+        found = msgspec.json.decode(said.value, type=Progress)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not 0 <= found.fraction <= 1:  # not even that of a worker in another language
+        return None
+    return ProgressDocument(fraction=found.fraction, message=found.message, at=_moment(said.at))
 
 
 def failure_document(data: bytes | None) -> FailureDocument | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from kagzi.api.engine import Engine
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, TerminateRun
@@ -14,7 +14,8 @@ from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
 from kagzi.core.report import places
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
-from kagzi.errors import Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
+from kagzi.core.run_value import OURS, PROGRESS, Progress
+from kagzi.errors import NotFound, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.ids import IdSource
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import (
@@ -26,10 +27,15 @@ from kagzi.sdk.records import (
     signal_record,
     step_record,
 )
-from kagzi.sdk.signal_values import check_key, encode_signal
+from kagzi.sdk.signal_values import check_key, encode_signal, value_codec
 from kagzi.sdk.unserved import Unserved
+from kagzi.sdk.values import check_value_name
 
 R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+D = TypeVar("D")
+
+_MISSING: Final[Any] = object()
 
 _WAIT = 3600 * SECOND  # an engine may answer earlier; then we ask again
 
@@ -156,6 +162,38 @@ class Handle(Generic[R]):
         are listed."""
         found = await self._engine().workflows.signals(self.namespace, self.id)
         return tuple(signal_record(signal, self._read) for signal in found)
+
+    @overload
+    async def value(self, name: str) -> Any: ...
+    @overload
+    async def value(self, name: str, type: type[T]) -> T: ...
+    @overload
+    async def value(self, name: str, type: type[T], *, default: D) -> T | D: ...
+    @overload
+    async def value(self, name: str, type: Any = ..., *, default: Any = ...) -> Any: ...
+    async def value(self, name: str, type: Any = Any, *, default: Any = _MISSING) -> Any:
+        """What the run last said by this name: `await run.value("stage", str)`, set by `kagzi.set_value`.
+
+        While it runs, while no worker is up, and after its end. If it has set none: `default`, else NotFound.
+        """
+        check_value_name(name)
+        found = await self._engine().workflows.values(self.namespace, self.id, (name,))
+        if found:
+            return value_codec(type, f"value {name!r}", self._codec).decode_result(found[0].value)
+        if default is _MISSING:
+            raise NotFound(f"run {self.id} has set no value {name!r}")
+        return default
+
+    async def values(self) -> dict[str, Any]:
+        """Everything the run has said about itself with `kagzi.set_value`, by name, as plain data."""
+        found = await self._engine().workflows.values(self.namespace, self.id)
+        return {each.name: self._read(each.value) for each in found if not each.name.startswith(OURS)}
+
+    async def progress(self) -> Progress | None:
+        """How far the run has come, as `kagzi.progress` said last: `fraction` from 0 to 1, and `message`. None if
+        nothing was said."""
+        found = await self._engine().workflows.values(self.namespace, self.id, (PROGRESS,))
+        return value_codec(Progress, "progress", self._codec).decode_result(found[0].value) if found else None
 
     async def retry(self) -> Handle[R]:
         """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed

@@ -27,6 +27,7 @@ def _codec_of(annotation: Any, name: str) -> Signature:
 
     value.__annotations__ = {"return": annotation}
     signature = Signature(value, name=name)
+    signature.result_words = name
     signature.resolve()
     return signature
 

@@ -62,6 +62,7 @@ class Signature:
     ) -> None:
         self._fn = fn
         self.name = name or getattr(fn, "__qualname__", None) or repr(fn)
+        self.result_words = f"the result of {self.name}"  # in errors
         self._codec = codec
         self._localns = localns
         self._ready = False
@@ -186,18 +187,18 @@ class Signature:
             return self.settle_result(value)[0]  # it comes back as it is
         data = self._write_result(value)
         if self._typed_result:
-            refuse_changed(value, self._read_typed(data), f"the result of {self.name}")
+            refuse_changed(value, self._read_typed(data), self.result_words)
         return data if self._codec is None else self._codec.encode(data)
 
     def _write_result(self, value: Any) -> bytes:
         try:
             data = to_json(value)
         except Exception as error:
-            refuse(value, f"the result of {self.name}", error)
+            refuse(value, self.result_words, error)
         if b"null" in data and value is not None:
-            refuse_nan(value, f"the result of {self.name}")
+            refuse_nan(value, self.result_words)
         if STARS in data:
-            refuse_secrets(value, f"the result of {self.name}")
+            refuse_secrets(value, self.result_words)
         return data
 
     def decode_result(self, data: bytes) -> Any:
@@ -210,7 +211,7 @@ class Signature:
             return self._read_result(data)
         except UNREADABLE as error:
             raise InvalidRequest(
-                f"the result of {self.name} cannot be read as {show_type(self._result_type)}: {reason_of(error)}"
+                f"{self.result_words} cannot be read as {show_type(self._result_type)}: {reason_of(error)}"
             ) from None
 
     def settle_result(self, value: Any) -> tuple[bytes, Any]:
@@ -221,13 +222,13 @@ class Signature:
             try:
                 return to_json(value), value
             except UnicodeEncodeError as error:
-                refuse(value, f"the result of {self.name}", error)
+                refuse(value, self.result_words, error)
         data = self._write_result(value)
         if self._codec is not None:
             data = self._codec.encode(data)
         copy = self.decode_result(data)
         if self._typed_result:
-            refuse_changed(value, copy, f"the result of {self.name}")
+            refuse_changed(value, copy, self.result_words)
         return data, copy
 
     # Inside.

@@ -5,12 +5,8 @@ the run's row lock. Every instant is the database's: a store is built with an op
 the simulation pass and production does not; PostgreSQL then uses clock_timestamp(), SQLite the host's clock, because
 the file is on the host.
 
-Ends. Everything that makes a run terminal draws the consequences for other runs in the same transaction; each store has
-one routine for that, `ended` in its `ends.py`.
-
-Locks. All runs touched by a transaction are locked in (namespace, run_id) order before anything else, parents of runs
-that it may end among them; workers rows are locked only in transactions that lock no run afterwards. Duties skip locked
-rows instead of waiting.
+Locks. All runs touched by a transaction are locked in (namespace, run_id) order before anything else; workers rows are
+locked only in transactions that lock no run afterwards. Duties skip locked rows instead of waiting.
 """
 
 from __future__ import annotations
@@ -33,6 +29,7 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
+from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
@@ -42,7 +39,6 @@ from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import Migration
 
 Queue = tuple[str, str]  # (namespace, task queue)
-RunKey = tuple[str, str]  # (namespace, run id)
 
 MOST_SURVEYED = 100_000
 MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
@@ -95,36 +91,6 @@ class Recovered(Struct, frozen=True, kw_only=True):
     available_at: Instant
 
 
-class Told(Struct, frozen=True, kw_only=True):
-    """A run that was told of the end of another: its inbox has grown, and if it waits for that it can be claimed."""
-
-    namespace: str
-    run_id: str
-    task_queue: str
-    status: RunStatus
-    available_at: Instant
-    inbox_seq: int
-
-
-class Applied(Struct, frozen=True):
-    """What came of a batch: an answer to each write, and which other runs were told."""
-
-    answers: list[Answer]
-    woken: list[Told]
-
-    def add(self, other: Applied) -> None:
-        """Adds what came of writes that were applied after these."""
-        self.answers.extend(other.answers)
-        self.woken.extend(other.woken)
-
-
-class Changed(Struct, frozen=True):
-    """What a duty did: to the runs that it was about, and which other runs were told of their ends."""
-
-    runs: list[Recovered] = []
-    woken: list[Told] = []
-
-
 class Fired(Struct, frozen=True, kw_only=True):
     """What a turn of the schedules came to."""
 
@@ -133,7 +99,6 @@ class Fired(Struct, frozen=True, kw_only=True):
     told: list[tuple[str, CancelAnswer]]  # with their namespace: runs that were told to end for them
     late: Span | None = None  # how late the latest of them is; None if none is on time (see `core.schedule.ON_TIME`)
     errors: list[tuple[str, str, str]] = []  # namespace, schedule and why it could not fire
-    woken: list[Told] = []  # runs that were told of their ends
 
 
 class Beaten(Struct, frozen=True, kw_only=True):
@@ -186,12 +151,12 @@ class Store(Protocol):
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
         """One transaction for the whole batch, one answer for each write, in order.
 
-        Several chunks of one run may be in a batch; they apply in order. Conflicts come back as exceptions in the list;
-        only an outage raises, and then nothing (or everything: the connection broke during COMMIT) was applied, and
-        repeating the batch is safe.
+        Several chunks of one run may be in a batch; they apply in order. `lease` is the default length. Conflicts come
+        back as exceptions in the list; only an outage raises, and then nothing (or everything: the connection broke
+        during COMMIT) was applied, and repeating the batch is safe.
 
         Whoever calls this sees it through. The batcher does, in a task of its own; the store may rely on not being
         cancelled.
@@ -220,6 +185,11 @@ class Store(Protocol):
 
     async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
         """In the order of arrival, those with a number above `after`; taken ones, too."""
+        ...
+
+    async def read_values(self, namespace: str, run_id: str, names: Sequence[str], after: str) -> list[RunValue]:
+        """The values of a run in the order of their names, byte for byte, beyond `after`; only these if there are
+        `names`."""
         ...
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None: ...
@@ -431,7 +401,7 @@ class Store(Protocol):
 
     # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         """Runs whose lease has ended: token cleared, crashes + 1, PENDING after backoff(crashes).
 
         `crashes` counts only crashes in a row without a new recorded event: the run remembers the highest
@@ -439,17 +409,17 @@ class Store(Protocol):
         """
         ...
 
-    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         """Steps RUNNING for longer than their timeout + grace: the attempt becomes FAILED with StepTimeout, the
         lease is revoked and the run is PENDING, in one transaction. The worker decides on replay whether the policy
         allows another attempt."""
         ...
 
-    async def time_out_runs(self, limit: int) -> Changed:
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
         """Live runs past their deadline: TIMED_OUT, token cleared."""
         ...
 
-    async def end_cancelled_runs(self, limit: int) -> Changed:
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
         """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""
         ...
 

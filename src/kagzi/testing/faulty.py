@@ -47,6 +47,7 @@ from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
+from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import Unavailable
@@ -181,6 +182,13 @@ class FaultyWorkflows:
 
     async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
         return await self._carry("signals", lambda engine: engine.workflows.signals(namespace, run_id, after=after))
+
+    async def values(
+        self, namespace: str, run_id: str, names: Sequence[str] = (), *, after: str = ""
+    ) -> tuple[RunValue, ...]:
+        return await self._carry(
+            "values", lambda engine: engine.workflows.values(namespace, run_id, names, after=after)
+        )
 
     async def repeat(self, repeat: RepeatRun) -> Started:
         return await self._carry("repeat", lambda engine: engine.workflows.repeat(repeat))

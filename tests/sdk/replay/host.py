@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from zlib import crc32
 
-from kagzi.api.operations import Operation, StepOperation
+from kagzi.api.operations import Operation, SetValue, StepOperation
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
@@ -110,6 +110,7 @@ class Host:
         workflow: Workflow,
         *,
         rows: Rows | None = None,
+        values: dict[str, bytes] | None = None,
         seed: int = 0,
         crash_after: int | None = None,
         cancel_after: int | None = None,
@@ -120,9 +121,12 @@ class Host:
         strict: bool = False,
         most_events: int = 3_000,
         doubts: bool = False,
+        origin: str | None = None,
     ) -> None:
         self.workflow = workflow
         self.rows: Rows = {} if rows is None else rows
+        self.values: dict[str, bytes] = {} if values is None else values  # durable, as `rows` is
+        self.last_words: list[str] = []  # values that were set while the run was let go of
         self.random = random.Random(seed)
         self.crash_after = crash_after
         self.on_event = on_event
@@ -143,6 +147,7 @@ class Host:
         self.run_id = run_id
         self.retry = retry or Retry.none
         self.strict = strict
+        self.origin = origin
         self.execution: ObservedExecution | None = None
         self.evicting = False
         self.last_seq = 0
@@ -195,6 +200,11 @@ class Host:
         self.submit(operation)
         self.unhurried.append(self.pending.pop())
 
+    def set_value(self, name: str, value: bytes) -> None:
+        if self.evicting:
+            self.last_words.append(name)
+        self.pending.append(SetValue(name=name, value=value))
+
     def now(self) -> int:
         return self.clock + self.ahead
 
@@ -242,6 +252,7 @@ class Host:
             default_retry=self.retry,
             payload_limit=1 << 20,
             strict=self.strict,
+            seed=self.origin,
         )
         self.execution = execution
         execution.begin(self.workflow(), CODEC.encode_result, cancel=self.cancel_requested)
@@ -255,6 +266,7 @@ class Host:
         finally:
             self.evicting = False
         demand(len(execution.requested) == requested, "steps were called while the run was let go of")
+        demand(not self.last_words, f"{self.last_words} were set while the run was let go of")
 
     def step(self, execution: ObservedExecution) -> None:
         """One thing happens, of all that could."""
@@ -332,7 +344,8 @@ class Host:
 
     def acknowledge(self, execution: Execution) -> None:
         self.store(self.in_flight)
-        count, self.in_flight = len(self.in_flight), []
+        count = sum(not isinstance(operation, SetValue) for operation in self.in_flight)
+        self.in_flight = []
         execution.durable(count)
 
     def pass_time(self, execution: Execution, due: int) -> None:
@@ -357,6 +370,7 @@ class Host:
 
     def store(self, operations: list[Operation]) -> None:
         store(self.rows, operations)
+        self.values |= said(operations)
 
 
 def store(rows: Rows, operations: list[Operation]) -> None:
@@ -382,6 +396,11 @@ def store(rows: Rows, operations: list[Operation]) -> None:
             output=op.output,
             error=op.error,
         )
+
+
+def said(operations: list[Operation]) -> dict[str, bytes]:
+    """The values among these, the last of each name."""
+    return {operation.name: operation.value for operation in operations if isinstance(operation, SetValue)}
 
 
 class Body:

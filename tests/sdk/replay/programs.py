@@ -156,12 +156,14 @@ _MAKERS: tuple[Callable[[Choose, int], Node], ...] = (
 
 
 async def run(program: Node) -> Any:
-    trace = current().trace
+    execution = current()
+    trace = execution.trace
 
     def note(*what: Any) -> None:
         loop = asyncio.get_running_loop()
         if not loop.evicting:  # type: ignore[attr-defined]
             trace.append((*what, loop.time()))
+            execution.set_value("noted", b"%d" % len(trace))
 
     note("begin")
     result = await Interpreter(note).run(program)

@@ -399,6 +399,26 @@ def cancellations_are_replayed_last(patch: Patch) -> None:
     patch.setattr(Execution, "begin", last)
 
 
+def what_was_said_behind_the_last_event_is_not_said_again(patch: Patch) -> None:
+    say = Execution.set_value
+
+    def once(self: Execution, name: str, value: bytes) -> None:
+        if not self.replaying:
+            say(self, name, value)
+
+    patch.setattr(Execution, "set_value", once)
+
+
+def gates_count_values(patch: Patch) -> None:
+    say = Execution.set_value
+
+    def counted(self: Execution, name: str, value: bytes) -> None:
+        self._journal.submitted += 1
+        say(self, name, value)
+
+    patch.setattr(Execution, "set_value", counted)
+
+
 CANCEL_MUTANTS: list[Callable[[Patch], None]] = [
     cancellations_are_not_recorded,
     cancellations_are_delivered_again,
@@ -430,6 +450,8 @@ MUTANTS: list[Callable[[Patch], None]] = [
     retry_before_the_failure_is_durable,
     failed_attempts_are_forgotten,
     evict_without_a_flag,
+    what_was_said_behind_the_last_event_is_not_said_again,
+    gates_count_values,
 ]
 
 

@@ -19,6 +19,7 @@ from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import Bench
+from kagzi.testing.conformance.bench import LEASE
 from kagzi.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.faults]
@@ -162,7 +163,7 @@ async def _start_runs(bench: Bench, acknowledged: list[str], stop: asyncio.Event
         start = bench.start_run()
         while True:
             try:
-                (answer,) = await bench.apply([start])
+                (answer,) = await bench.store.apply([start], LEASE)
             except Unavailable:
                 await asyncio.sleep(0.05)
                 continue

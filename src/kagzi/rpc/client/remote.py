@@ -23,6 +23,7 @@ from kagzi.api.operations import (
     Operation,
     RepeatRun,
     SendSignal,
+    SetValue,
     SignalAnswer,
     Started,
     StartRun,
@@ -49,6 +50,7 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
+from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavailable
@@ -62,7 +64,7 @@ from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted, 
 from kagzi.rpc.client.outbox import Outbox
 from kagzi.rpc.client.starts import Starts
 from kagzi.rpc.client.waits import Waiting
-from kagzi.rpc.convert import signals
+from kagzi.rpc.convert import signals, values
 from kagzi.rpc.convert.common import page_from_wire
 from kagzi.rpc.convert.health import health_from_wire
 from kagzi.rpc.convert.packed import pack_chunk
@@ -306,6 +308,18 @@ class RemoteWorkflows:
         answer = await self._read("ListSignals", request, workflow_pb2.ListSignalsResponse)
         return tuple(signals.signal_from_wire(signal) for signal in answer.signals)
 
+    async def values(
+        self, namespace: str, run_id: str, names: Sequence[str] = (), *, after: str = ""
+    ) -> tuple[RunValue, ...]:
+        found: list[RunValue] = []
+        while True:
+            request = converted(_values_request, (namespace, run_id, tuple(names), after))
+            answer = await self._read("GetWorkflowValues", request, workflow_pb2.GetWorkflowValuesResponse)
+            found += map(values.value_from_wire, answer.values)
+            if not answer.more or not answer.values:
+                return tuple(found)
+            after = found[-1].name
+
     async def repeat(self, repeat: RepeatRun) -> Started:
         request = converted(repeat_to_wire, repeat)
         answer = await self._write("RetryWorkflow", request, workflow_pb2.RetryWorkflowResponse)
@@ -468,6 +482,8 @@ class RemoteWorkers:
 def _weight(operation: Operation) -> int:
     if isinstance(operation, StepOperation):
         return 150 + len(operation.input or b"") + len(operation.output or b"") + len(operation.error or b"")
+    if isinstance(operation, SetValue):
+        return 100 + len(operation.value)
     return 100 + len(getattr(operation, "output", b"")) + len(getattr(operation, "error", b""))
 
 
@@ -478,6 +494,13 @@ def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:
 def _signals_request(asked: tuple[str, str, int]) -> workflow_pb2.ListSignalsRequest:
     namespace, run_id, after = asked
     return workflow_pb2.ListSignalsRequest(namespace=namespace, run_id=run_id, after_seq=after)
+
+
+def _values_request(asked: tuple[str, str, tuple[str, ...], str]) -> workflow_pb2.GetWorkflowValuesRequest:
+    namespace, run_id, names, after = asked
+    return workflow_pb2.GetWorkflowValuesRequest(
+        namespace=namespace, run_id=text(run_id, "run id"), names=names, after_name=text(after, "after")
+    )
 
 
 def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowByExternalIdRequest:

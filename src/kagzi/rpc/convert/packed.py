@@ -23,6 +23,7 @@ from kagzi.api.operations import (
     HandBackRun,
     ParkRun,
     RetryRun,
+    SetValue,
     SpawnChild,
     StartStep,
     TakeOutcome,
@@ -38,6 +39,7 @@ _Operation: TypeAlias = (
     | SpawnChild
     | TakeOutcome
     | TakeSignal
+    | SetValue
     | ParkRun
     | HandBackRun
     | RetryRun

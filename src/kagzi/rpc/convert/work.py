@@ -20,6 +20,7 @@ from kagzi.api.operations import (
     ParkRun,
     RetryRun,
     RunOperation,
+    SetValue,
     StartStep,
     StepOperation,
 )
@@ -307,6 +308,8 @@ def step_from_record(record: pb.StepRecord) -> Step:
 
 def chunk_from_wire(message: pb.Chunk, namespace: str) -> Chunk:
     operations: list[Operation] = [_operation_from_record(record) for record in message.steps]
+    if message.values:
+        operations += [SetValue(name=value.name, value=value.value, number=value.number) for value in message.values]
     if (end := _end_of(message)) is not None:
         operations.append(end)
     return Chunk(namespace=namespace, run_id=message.run_id, token=message.token, operations=tuple(operations))

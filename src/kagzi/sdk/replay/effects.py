@@ -28,6 +28,10 @@ class Effects(Protocol):
         """The same, but it may wait until another one is handed over."""
         ...
 
+    def set_value(self, name: str, value: bytes) -> None:
+        """Store what the run says about itself, with or after what was submitted before. Nothing waits for it."""
+        ...
+
     def now(self) -> Instant:
         """The engine's time, at the latest that it can be."""
         ...

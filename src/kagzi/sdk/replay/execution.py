@@ -27,6 +27,9 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 14. A signal is an event when a wait takes it, and taken in the same breath as it is recorded. Signals and due timers
     are delivered in the order in which they came about, a signal first if both did at once: a run that no worker has
     driven for a weekend decides its timeouts as if one had.
+15. What a run says about itself (`set_value`) is no event, and nothing waits for it. It becomes durable with or after
+    the events before it; so what was said before the last recorded event is stored, and what was said since is said
+    again on replay.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -66,6 +69,8 @@ _LONGEST_TURN: Final[Span] = 20 * SECOND
 
 
 class Execution:
+    value_names: set[str] | None = None  # that the workflow has set so far
+
     def __init__(
         self,
         effects: Effects,
@@ -323,6 +328,15 @@ class Execution:
         """The workflow does not wait for it any more."""
         self._waiting.pop(wait.step_id, None)
         wait.withdraw(self)
+
+    def set_value(self, name: str, value: bytes) -> None:
+        """The run says something about itself. It is no event, and no gate counts it.
+
+        While recorded events are to come, what is said has been stored: with the events that followed it. A run that
+        continues the history of another one has none of its values, and says all of it again.
+        """
+        if not self.loop.evicting and (not self._recorded.events or self.seed != self.run_id):
+            self._effects.set_value(name, value)
 
     # Inside.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from kagzi.api.operations import (
@@ -30,11 +31,13 @@ from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
+from kagzi.core.run_value import Progress
 from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.news import News
+from kagzi.sdk.worker.values import Values, count_values
 
 if TYPE_CHECKING:
     from kagzi.sdk.worker.worker import Worker
@@ -52,11 +55,13 @@ SHORT_WAIT: Span = SECOND
 # When only news from outside can wake a run, it is still looked at after this long, in case that news was missed; the
 # longer it has waited the later, at most after a day.
 RECHECK: Span = 300 * SECOND
+_MAKING: Final = Lock()  # steps on threads may be the first to say something
 _LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 
 class Attempt:
     trace: RunSpan | None = None  # of a `TracedAttempt`
+    _values: Values | None = None  # made when the run says something about itself
 
     def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
         self.run_id = claim.run_id
@@ -69,7 +74,7 @@ class Attempt:
         self.execution: Execution | None = None
         self.loop = worker.loop
         self._worker = worker
-        self._monotonic = worker.monotonic
+        self.monotonic = worker.monotonic
         self._safe_span = claim.lease * 5 // 6
         self._ahead = bounds.high
         # Timers that others have set were stamped by other clocks; those that are all set here count by one.
@@ -99,7 +104,7 @@ class Attempt:
             # In-flight steps finish and are recorded, new ones start elsewhere.
             worker.loop.call_soon(self.drain)
             return
-        at = self._monotonic()
+        at = self.monotonic()
         if not self.lease_is_safe(at):
             worker.loop.call_soon(self.abandon, "its lease could not be renewed in time")
             return
@@ -109,11 +114,26 @@ class Attempt:
     def cancel_body(self, call: StepCall) -> None:
         self._worker.bodies.cancel(call)
 
+    def set_value(self, name: str, value: bytes) -> None:
+        if self._last is None:
+            self._kept_values().set(name, value)
+
+    def hear_progress(self, said: Progress) -> None:
+        """A step tells how far the run has come; from any thread. Dropped when the run is let go of."""
+        if self._last is None and not self.gone:
+            self._kept_values().hear_progress(said)
+
+    def _kept_values(self) -> Values:
+        with _MAKING:
+            if self._values is None:
+                self._values = Values(self)
+            return self._values
+
     def now(self) -> Instant:
-        return self._ahead + self._monotonic()
+        return self._ahead + self.monotonic()
 
     def passed(self) -> Instant:
-        return self._surely_ahead + self._monotonic()
+        return self._surely_ahead + self.monotonic()
 
     def jitter(self) -> float:
         return self._worker.ids.jitter()
@@ -294,14 +314,10 @@ class Attempt:
         outcome = execution.outcome
         assert outcome is not None
         if outcome.cancelled:
-            return EndCancelledRun(error=cancelled(), family=self.claim.family)
+            return EndCancelledRun(error=cancelled())
         if outcome.failure is None:
             assert outcome.output is not None
-            return CompleteRun(
-                output=outcome.output,
-                unless_cancelled=not execution.cancel_recorded,
-                family=self.claim.family,
-            )
+            return CompleteRun(output=outcome.output, unless_cancelled=not execution.cancel_recorded)
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
         delay = None
@@ -376,10 +392,18 @@ class Attempt:
         self._flush()
         self._worker.slots.end(self)
 
+    def flush_values(self) -> None:
+        if self.execution is not None:
+            self._flush()
+
     def _flush(self) -> None:
-        if self._in_flight or not self._outbox or self.gone:
+        if self._in_flight or self.gone:
             return
-        operations = tuple(self._outbox)
+        operations: tuple[Operation, ...] = tuple(self._outbox)
+        if self._values is not None:
+            operations = self._values.join(operations)
+        if not operations:
+            return
         self._outbox.clear()
         self._unhurried = 0
         self._in_flight = len(operations)
@@ -399,6 +423,8 @@ class Attempt:
             self._leave()
         else:
             if self.execution is not None:
+                if self._values is not None:
+                    operations -= count_values(self._chunk.operations)
                 try:
                     # A run that waits in memory has lent its slot; what is due starts when it has one again.
                     self.execution.durable(operations, start=not self._worker.slots.is_lent(self))
@@ -435,6 +461,8 @@ class Attempt:
             # It will not be stored the next time either, and nobody is to do the same work again and again for that.
             self._unstorable = True
             self._stop_execution()
+            if self._values is not None:
+                self._values.forget()
             self._outbox.clear()
             self._end(FailRun(error=Failure.from_exception(error).encode()))
 
@@ -444,6 +472,9 @@ class Attempt:
 
     def _leave(self) -> None:
         self.gone = True
+        if self._values is not None:
+            self._values.forget()
+            self._values = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -16,6 +16,7 @@ from concurrent.futures import Future as ThreadFuture
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 from msgspec import Struct
 
@@ -45,6 +46,7 @@ class StepInfo(Struct, frozen=True):
     workflow: str
     namespace: str
     cancelled: threading.Event | None  # set when a body in a thread should stop; None for async bodies
+    held_by: ReferenceType[Attempt] | None = None  # weakly: what a body leaves behind must not keep the run
 
 
 current_step: ContextVar[StepInfo] = ContextVar("kagzi_step")
@@ -72,6 +74,7 @@ class Bodies:
             attempt.workflow,
             attempt.claim.namespace,
             None if is_async else threading.Event(),
+            ref(attempt),
         )
         context = self._context.copy()
         if attempt.trace is not None:

@@ -133,6 +133,16 @@ CREATE TABLE kagzi.namespaces (
     CONSTRAINT namespaces_retention_days_check CHECK (retention_days >= 0)
 );
 
+CREATE TABLE kagzi.run_values (
+    run_id uuid NOT NULL,
+    at bigint NOT NULL,
+    seq bigint NOT NULL,
+    namespace text NOT NULL,
+    name text NOT NULL,
+    value bytea NOT NULL,
+    CONSTRAINT run_values_pkey PRIMARY KEY (namespace, run_id, name)
+);
+
 CREATE TABLE kagzi.schedule_ends (
     end_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     at bigint NOT NULL,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Chunk, SendSignal, StartRun, Write
+from kagzi.api.operations import Answer, Chunk, SendSignal, StartRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -32,6 +32,7 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
@@ -39,7 +40,19 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.postgres import duties, keys, leases, namespaces, runs, schedules, signals, steps, versions, workers
+from kagzi.store.postgres import (
+    duties,
+    keys,
+    leases,
+    namespaces,
+    runs,
+    schedules,
+    signals,
+    steps,
+    values,
+    versions,
+    workers,
+)
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -51,14 +64,14 @@ from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 R = TypeVar("R")
 T = TypeVar("T", StartRun, Chunk, SendSignal, Request)
-Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[Applied]]
+Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
 
 POOL_SIZE = 4
 SIBLING_POOL_SIZE = 2
@@ -168,9 +181,10 @@ class PostgresStore:
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        del lease  # a run that is born leased brings the length of its lease
         if not writes:
-            return Applied([], [])
+            return []
         chunks = [write for write in writes if type(write) is Chunk]
         if len(chunks) == len(writes):
             return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
@@ -179,27 +193,24 @@ class PostgresStore:
             return await self._apply(0, apply_starts, starts)
         sent = [write for write in writes if type(write) is SendSignal]
         requests = [write for write in writes if not isinstance(write, StartRun | Chunk | SendSignal)]
-        nothing = Applied([], [])
-        started = await self._apply(0, apply_starts, starts) if starts else nothing
-        done = await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else nothing
-        told = await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else nothing
-        asked = await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else nothing
-        answers = {StartRun: iter(started.answers), Chunk: iter(done.answers), SendSignal: iter(told.answers)}
-        others = iter(asked.answers)
-        return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
+        started = iter(await self._apply(0, apply_starts, starts) if starts else [])
+        done = iter(await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else [])
+        told = iter(await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else [])
+        asked = iter(await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else [])
+        answers = {StartRun: started, Chunk: done, SendSignal: told}
+        return [next(answers.get(type(write), asked)) for write in writes]
 
-    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
+    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
         now = self._now()
         try:
             return await self._lanes[lane].do(lambda connection: apply(connection, writes, now))
         except InvalidRequest as error:
             # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
             if len(writes) == 1:
-                return Applied([error], [])
+                return [error]
         middle = len(writes) // 2
-        applied = await self._apply(lane, apply, writes[:middle])
-        applied.add(await self._apply(lane, apply, writes[middle:]))
-        return applied
+        before = await self._apply(lane, apply, writes[:middle])
+        return before + await self._apply(lane, apply, writes[middle:])
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now()
@@ -230,6 +241,11 @@ class PostgresStore:
         return await self._pool.run(
             lambda connection: signals.list_signals(connection, namespace, run_id, after, limit)
         )
+
+    async def read_values(self, namespace: str, run_id: str, names: Sequence[str], after: str) -> list[RunValue]:
+        if not runs.is_id(run_id):
+            return []
+        return await self._pool.run(lambda connection: values.read_values(connection, namespace, run_id, names, after))
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
         if not runs.is_id(run_id):
@@ -465,21 +481,21 @@ class PostgresStore:
 
     # Duties.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)
         )
 
-    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_steps(connection, limit, grace, now))
 
-    async def time_out_runs(self, limit: int) -> Changed:
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_runs(connection, limit, now))
 
-    async def end_cancelled_runs(self, limit: int) -> Changed:
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
         now = self._now()
         return await self._pool.run(lambda connection: duties.end_cancelled_runs(connection, limit, now))
 

@@ -48,6 +48,16 @@ CREATE TABLE namespaces (
     updated_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000)
 ) STRICT;
 
+CREATE TABLE run_values (
+    run_id    TEXT NOT NULL,
+    at        INTEGER NOT NULL,          -- when it was stored
+    seq       INTEGER NOT NULL,          -- the run's executions, then the number within that lease: what is older is not set again
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,             -- those that begin with @ are the engine's
+    value     BLOB NOT NULL,
+    PRIMARY KEY (namespace, run_id, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE schedule_ends (
     end_id      INTEGER PRIMARY KEY AUTOINCREMENT,
     at          INTEGER NOT NULL,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Write
+from kagzi.api.operations import Answer, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -20,6 +20,7 @@ from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
+from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
@@ -27,9 +28,10 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import (
     batch,
+    cancels,
     claims,
     duties,
     keys,
@@ -38,6 +40,7 @@ from kagzi.store.sqlite import (
     schedules,
     signals,
     steps,
+    values,
     versions,
     workers,
 )
@@ -118,7 +121,8 @@ class SqliteStore:
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:  # noqa: ARG002
+        # The length of a lease is known where one is given: at the claim, and in a BirthLease.
         now = self._now
         return await self._database.write(lambda connection: batch.apply(connection, writes, now()))
 
@@ -148,6 +152,11 @@ class SqliteStore:
     async def list_signals(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
         return await self._database.read(
             lambda connection: signals.list_signals(connection, namespace, run_id, after, limit)
+        )
+
+    async def read_values(self, namespace: str, run_id: str, names: Sequence[str], after: str) -> list[RunValue]:
+        return await self._database.read(
+            lambda connection: values.read_values(connection, namespace, run_id, names, after)
         )
 
     async def get_run(self, namespace: str, run_id: str) -> Run | None:
@@ -389,23 +398,23 @@ class SqliteStore:
 
     # Duties.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
         now = self._now
         return await self._database.write(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
         )
 
-    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
+    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
         now = self._now
         return await self._database.write(lambda connection: duties.time_out_steps(connection, limit, grace, now()))
 
-    async def time_out_runs(self, limit: int) -> Changed:
+    async def time_out_runs(self, limit: int) -> list[Recovered]:
         now = self._now
         return await self._database.write(lambda connection: duties.time_out_runs(connection, limit, now()))
 
-    async def end_cancelled_runs(self, limit: int) -> Changed:
+    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
         now = self._now
-        return await self._database.write(lambda connection: duties.end_cancelled_runs(connection, limit, now()))
+        return await self._database.write(lambda connection: cancels.end_cancelled_runs(connection, limit, now()))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now

@@ -33,6 +33,7 @@ _NOUNS = (
     "signals",
     "steps",
     "survey",
+    "values",
     "versions",
     "wakeups",
     "why",
@@ -77,6 +78,7 @@ from kagzi.testing.conformance.schedules import (  # noqa: E402
 from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
+from kagzi.testing.conformance.values import TestValues  # noqa: E402
 from kagzi.testing.conformance.versions import (  # noqa: E402
     TestDefaultVersions,
     TestRememberedVersions,
@@ -131,6 +133,7 @@ __all__ = [
     "TestSurvey",
     "TestTermination",
     "TestTriggersAndBackfills",
+    "TestValues",
     "TestWakeups",
     "TestWhy",
     "TestWorkers",

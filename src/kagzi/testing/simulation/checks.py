@@ -47,12 +47,12 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND, Instant
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
-from kagzi.store.protocol import Applied
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.simulation.signals import SignalRow, inbox_problem, waits_for
+from kagzi.testing.simulation.values import ValueRow, values_problem
 from kagzi.testing.simulation.workload import ATTEMPTS
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ class RunRow(Struct):
     input: bytes | None
     waiting_for: str | None
     signals: dict[str, SignalRow] = {}
+    values: dict[str, ValueRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}
     events: dict[str, StepRow] = {}
     last_seq: int = 0
@@ -121,7 +122,8 @@ _LONGEST_CALL = 60 * SECOND
 # No run of the workload needs nearly as many claims.
 MOST_EXECUTIONS = 60
 
-_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-5])
+_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-6])
+_VALUE_COLUMNS = ", ".join(ValueRow.__struct_fields__)
 _SIGNAL_COLUMNS = ", ".join(SignalRow.__struct_fields__)
 _STEP_COLUMNS = ", ".join(StepRow.__struct_fields__)
 _UNCHANGING = ("namespace", "external_id", "workflow_type", "task_queue", "input", "deadline_at")
@@ -139,6 +141,12 @@ CREATE TEMP TRIGGER signal_made AFTER INSERT ON main.signals
 CREATE TEMP TRIGGER signal_changed AFTER UPDATE ON main.signals
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
 CREATE TEMP TRIGGER signal_deleted AFTER DELETE ON main.signals
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+CREATE TEMP TRIGGER value_made AFTER INSERT ON main.run_values
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER value_changed AFTER UPDATE ON main.run_values
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER value_deleted AFTER DELETE ON main.run_values
     BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
 CREATE TEMP TRIGGER step_made AFTER INSERT ON main.step_runs
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
@@ -182,7 +190,7 @@ class Checker:
             self._connection.execute("DELETE FROM temp.touched")
             for run_id, steps in touched:
                 if steps == 2:
-                    raise self._wrong(run_id, "or a step or signal of it was deleted")
+                    raise self._wrong(run_id, "or a step, signal or value of it was deleted")
                 old = self.runs.get(run_id)
                 new = self._read(run_id, old, bool(steps))
                 if old is not None:
@@ -190,7 +198,7 @@ class Checker:
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
         if method == "apply":
-            self._check_answers(args[0], answer.answers)
+            self._check_answers(args[0], answer)
         elif method == "claim":
             self._check_claims(args[0], answer)
         elif method == "heartbeats":
@@ -216,6 +224,8 @@ class Checker:
             self._read_steps(new)
         rows = self._connection.execute(f"SELECT {_SIGNAL_COLUMNS} FROM signals WHERE run_id = ?", (run_id,))
         new.signals = {row[0]: SignalRow(*row) for row in rows}
+        rows = self._connection.execute(f"SELECT {_VALUE_COLUMNS} FROM run_values WHERE run_id = ?", (run_id,))
+        new.values = {row[0]: ValueRow(*row) for row in rows}
         return new
 
     def _read_steps(self, run: RunRow) -> None:
@@ -244,11 +254,18 @@ class Checker:
         self._check_shape(new)
         if (problem := inbox_problem(old, new, now)) is not None:
             raise self._wrong(new.run_id, problem)
+        if (problem := values_problem(old, new, method, now)) is not None:
+            raise self._wrong(new.run_id, problem)
         if old is None:
             self._check_birth(new, now, method, args)
             return
         if old.status.finished:
-            if _difference(old, new) or old.signals != new.signals or not _same_but_timeouts(old, new):
+            if (
+                _difference(old, new)
+                or old.signals != new.signals
+                or old.values != new.values
+                or not _same_but_timeouts(old, new)
+            ):
                 raise self._wrong(new.run_id, f"changed after it had ended ({method}): {_difference(old, new)}")  # (1)
             return
         for field in _UNCHANGING:
@@ -646,12 +663,12 @@ class WatchedStore:
         self._store = store
         self._apply = self._watched("apply")
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
+    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
         for write in writes:
             if self._world.is_cancelled_at_its_end(write):
-                await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)])
-        applied: Applied = await self._apply(writes)
-        return applied
+                await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)], lease)
+        answers: list[Answer] = await self._apply(writes, lease)
+        return answers
 
     def __getattr__(self, method: str) -> Any:
         call = self._watched(method)
@@ -699,5 +716,5 @@ def _difference(old: RunRow, new: RunRow) -> str:
     return ", ".join(
         f"{field} {was[field]!r:.60} -> {now[field]!r:.60}"
         for field in was
-        if was[field] != now[field] and field not in ("steps", "events", "tokens", "signals")
+        if was[field] != now[field] and field not in ("steps", "events", "tokens", "signals", "values")
     )

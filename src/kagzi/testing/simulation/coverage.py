@@ -23,6 +23,7 @@ _OPERATIONS = (
     "EndCancelledRun",
     "SendSignal",
     "TakeSignal",
+    "SetValue",
     "repeated signal",
     "signal that woke a run",
     "signal for a run that has ended",

@@ -11,7 +11,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import BEGIN, CANCEL, Step, StepKind
+from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
@@ -68,7 +68,19 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
         except Wrong as wrong:
             raise Violation(f"run {run.run_id} (order {order.number}): {wrong}") from None
     history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
-    _replay(run, history)
+    _judge_values(run, row, _replay(run, history))
+
+
+def _judge_values(run: Run, row: RunRow, said: dict[str, bytes]) -> None:
+    """What the run said last is what is stored; a name that only an attempt before used stays. One that was told too
+    late to end has said in its first life what it never says in the one that counts."""
+    if CANCEL in row.events and row.events[CANCEL].output == LATE:
+        return
+    for name, value in said.items():
+        if name not in row.values or row.values[name].value != value:
+            raise Violation(f"run {run.run_id} said {name} = {value!r}, and stored is {row.values.get(name)}")
+    if not row.attempts and row.values.keys() - said.keys():
+        raise Violation(f"run {run.run_id} said {said}, and stored is {row.values}")
 
 
 def _judge_cancelled(world: World, run: Run, row: RunRow) -> None:
@@ -79,11 +91,12 @@ def _judge_cancelled(world: World, run: Run, row: RunRow) -> None:
     if CANCEL not in row.events:
         raise Violation(f"run {run.run_id} says that it was cancelled, and was never told")
     history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
-    _replay(run, history)
+    _judge_values(run, row, _replay(run, history))
 
 
-def _replay(run: Run, history: tuple[Step, ...]) -> None:
-    """Replaying the stored history, and nothing else, gives the stored end and starts no body."""
+def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
+    """Replaying the stored history, and nothing else, gives the stored end and starts no body. Returns what the run
+    says on the way, the last of each name."""
     reader = _Reader()
     workflow = workload.app.find_workflow(run.workflow_type, run.version)
     assert workflow is not None
@@ -112,7 +125,7 @@ def _replay(run: Run, history: tuple[Step, ...]) -> None:
     if outcome.cancelled is not (run.status is RunStatus.CANCELLED):
         raise Violation(f"replaying run {run.run_id} does not end {run.status}")
     if outcome.cancelled:
-        return
+        return execution.said
     if outcome.failure is None:
         if outcome.output != run.output:
             raise Violation(f"replaying run {run.run_id} gives {outcome.output!r}, and it ended with {run.output!r}")
@@ -120,6 +133,7 @@ def _replay(run: Run, history: tuple[Step, ...]) -> None:
         stored = Failure.decode(run.error or b"")
         if (outcome.failure.type, outcome.failure.message) != (stored.type, stored.message):
             raise Violation(f"replaying run {run.run_id} fails with {outcome.failure}, and it failed with {stored}")
+    return execution.said
 
 
 class _Replay(Execution):
@@ -128,6 +142,11 @@ class _Replay(Execution):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.unasked: list[str] = []
+        self.said: dict[str, bytes] = {}
+
+    def set_value(self, name: str, value: bytes) -> None:
+        if not self.loop.evicting:
+            self.said[name] = value
 
     def _replay(self, event: Step) -> None:
         if event.kind is StepKind.SLEEP:
@@ -157,6 +176,9 @@ class _Reader:
 
     def submit_unhurried(self, operation: Operation) -> None:
         self.operations.append(operation)
+
+    def set_value(self, name: str, value: bytes) -> None:
+        """The execution itself has noted it."""
 
     def now(self) -> Instant:
         return 0

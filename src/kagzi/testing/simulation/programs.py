@@ -115,6 +115,8 @@ def judge(node: Node, answer: Any) -> None:
             _equal(node, answer, ["error", "StepTimeout", number])
         case "sleep":
             _equal(node, answer, ["slept", number, True])
+        case "say":
+            _equal(node, answer, ["said", number])
         case "chance":
             _equal(node, answer, ["chance", number])
         case "spoil":

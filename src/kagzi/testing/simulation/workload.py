@@ -21,6 +21,7 @@ from kagzi.errors import StepTimeout
 from kagzi.sdk import context as kagzi
 from kagzi.sdk.groups import race
 from kagzi.sdk.signals import signals, wait_signal
+from kagzi.sdk.values import set_value
 from kagzi.testing.simulation.process import Crash, ProcessLoop
 from kagzi.testing.simulation.programs import Node
 
@@ -184,7 +185,7 @@ async def stubborn(node: Any, refusals: int) -> Any:
 
 def position() -> int:
     """The number of the last event this workflow has seen."""
-    seen: int = asyncio.get_running_loop().execution._seq  # type: ignore[attr-defined]
+    seen: int = asyncio.get_running_loop().execution.events  # type: ignore[attr-defined]
     return seen
 
 
@@ -354,6 +355,10 @@ class Interpreter:
     async def stream(self, node: Node) -> Any:
         return ["stream", node[1], [value async for value in signals(node[2], str, timeout=node[3] / 1000)]]
 
+    async def say(self, node: Node) -> Any:
+        set_value(node[2], [node[1], len(self._trace)])
+        return ["said", node[1]]
+
     async def saga(self, node: Node) -> Any:
         answer = None
         try:
@@ -370,7 +375,7 @@ _MEANINGS: dict[str, Callable[[Interpreter, Node], Awaitable[Any]]] = {
     name: getattr(Interpreter, name)
     for name in (
         *("step", "flaky", "patient", "broken", "stuck", "sleep", "chance", "spoil", "poison", "seq", "gather"),
-        *("completed", "queue", "group", "timeout", "race", "saga", "told", "heed", "either", "stream"),
+        *("completed", "queue", "group", "timeout", "race", "saga", "told", "heed", "either", "stream", "say"),
     )
 }
 

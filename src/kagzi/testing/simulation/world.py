@@ -30,6 +30,7 @@ from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.signals import Telling, draw_signals
+from kagzi.testing.simulation.values import draw_values
 from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
 # After healing, everything has to end within this many seconds.
@@ -67,6 +68,7 @@ class World:
         self.orders = draw_orders(random, self.until)
         draw_endings(Random(f"kagzi endings {seed}"), self.orders)
         draw_signals(Random(f"kagzi signals {seed}"), self.orders)
+        draw_values(seed, Random(f"kagzi values {seed}"), self.orders)
         self._by_input = {input_of(order): order for order in self.orders}
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
@@ -336,7 +338,7 @@ class World:
 
     def _log_transaction(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         if method == "apply":
-            for write, said in zip(args[0], answer.answers, strict=True):
+            for write, said in zip(args[0], answer, strict=True):
                 kinds = [type(op).__name__ for op in getattr(write, "operations", (write,))]
                 self.log("store", "+".join(kinds), write.run_id, repr(said)[:60])
         elif method == "claim":

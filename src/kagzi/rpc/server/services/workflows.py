@@ -15,7 +15,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.errors import Conflict, InvalidRequest, KagziError
-from kagzi.rpc.convert import signals
+from kagzi.rpc.convert import signals, values
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
     cancel_from_wire,
@@ -168,6 +168,19 @@ class WorkflowService:
             if size > ANSWER_BYTES and response.signals:
                 break  # the caller asks again after the last
             response.signals.append(signal)
+        return response
+
+    async def GetWorkflowValues(self, request: pb.GetWorkflowValuesRequest, call: Call) -> pb.GetWorkflowValuesResponse:  # noqa: ARG002
+        found = await self._workflows.values(
+            namespace_of(request.namespace), request.run_id, tuple(request.names), after=request.after_name
+        )
+        response, size = pb.GetWorkflowValuesResponse(), 0
+        for value in map(values.value_to_wire, found):
+            size += value.ByteSize()
+            if size > ANSWER_BYTES and response.values:
+                response.more = True
+                break
+            response.values.append(value)
         return response
 
     async def RetryWorkflow(self, request: pb.RetryWorkflowRequest, call: Call) -> pb.RetryWorkflowResponse:  # noqa: ARG002

@@ -30,13 +30,14 @@ UPDATE kagzi.workflow_runs AS r SET
     crashes = k.crashes, crashed_seq = k.crashed_seq,
     available_at = k.available_at,
     claim_key = CASE WHEN k.error IS NOT NULL THEN NULL
-                     ELSE {{claim_key(k.available_at, r.priority, $1::bigint)}} END,
+                     WHEN k.available_at > $1::bigint THEN k.available_at
+                     ELSE least(k.available_at - r.priority * 60000000::bigint, $1::bigint) END,
     finished_at = CASE WHEN k.error IS NOT NULL THEN $1::bigint END,
     error = coalesce(k.error, r.error)
 FROM unnest($2::text[], $3::uuid[], $4::integer[], $5::integer[], $6::bigint[], $7::bytea[])
     AS k (namespace, run_id, crashes, crashed_seq, available_at, error)
 WHERE r.namespace = k.namespace AND r.run_id = k.run_id
-RETURNING {{changed_run}};
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
 
 -- name: time_out_steps
 -- Steps that run for too long: their attempt has failed, and their run goes to another worker.
@@ -74,39 +75,51 @@ WITH instant AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs AS r SET
     status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, available_at = i.now,
-    claim_key = {{claim_key_of_now(r.priority, i.now)}}
+    claim_key = least(i.now - r.priority * 60000000::bigint, i.now)
 FROM (SELECT DISTINCT t.namespace, t.run_id FROM timed_out AS t) AS t
 CROSS JOIN instant AS i
 WHERE r.namespace = t.namespace AND r.run_id = t.run_id
-RETURNING {{changed_run}};
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
 
--- name: find_overdue_runs
--- Live runs past their deadline, whatever they are doing.
+-- name: time_out_runs
+-- Runs past their deadline, whatever they are doing.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), late AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= (SELECT i.now FROM instant AS i)
+      AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+    ORDER BY r.deadline_at
+    LIMIT $2::integer
+    FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT r.namespace, r.run_id, i.now
-FROM instant AS i
-CROSS JOIN kagzi.workflow_runs AS r
-WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= (SELECT i.now FROM instant AS i)
-  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-ORDER BY r.deadline_at
-LIMIT $2::integer
-FOR NO KEY UPDATE OF r SKIP LOCKED;
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'TIMED_OUT', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
+    lease_expires_at = NULL
+FROM late AS l CROSS JOIN instant AS i
+WHERE r.namespace = l.namespace AND r.run_id = l.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
 
--- name: find_overdue_cancels
--- Live runs that were told to end and have used up their time, whatever they are doing.
+-- name: end_cancelled_runs
+-- Runs that were told to end and have not, whatever they are doing.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), late AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL
+      AND r.cancel_deadline <= (SELECT i.now FROM instant AS i) AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+    ORDER BY r.cancel_deadline
+    LIMIT $2::integer
+    FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT r.namespace, r.run_id, i.now
-FROM instant AS i
-CROSS JOIN kagzi.workflow_runs AS r
-WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL AND r.cancel_deadline <= (SELECT i.now FROM instant AS i)
-  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-ORDER BY r.cancel_deadline
-LIMIT $2::integer
-FOR NO KEY UPDATE OF r SKIP LOCKED;
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'CANCELLED', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
+    lease_expires_at = NULL
+FROM late AS l CROSS JOIN instant AS i
+WHERE r.namespace = l.namespace AND r.run_id = l.run_id
+RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
 
 -- name: prune_runs
 -- Delete what its namespace no longer keeps, among the next few runs in the order of the primary key.
@@ -132,6 +145,8 @@ WITH instant AS MATERIALIZED (
     DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
 ), signals AS (
     DELETE FROM kagzi.signals AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
+), run_values AS (
+    DELETE FROM kagzi.run_values AS v USING doomed AS d WHERE v.namespace = d.namespace AND v.run_id = d.run_id
 ), runs AS (
     DELETE FROM kagzi.workflow_runs AS r USING doomed AS d WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 )
