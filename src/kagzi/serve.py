@@ -237,6 +237,11 @@ def _http(server: Server, settings: Settings) -> Port:
     from kagzi.http.port import HttpPort
     from kagzi.http.tls import Tls
 
+    pages = None
+    if settings.ui_enabled == "on":
+        from kagzi.dashboard import make_pages
+
+        pages = make_pages(read_only=settings.ui_read_only == "on", session_seconds=settings.ui_session_secs)
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = Tls(cert=settings.tls_cert, key=settings.tls_key, client_ca=settings.tls_client_ca)
@@ -249,6 +254,7 @@ def _http(server: Server, settings: Settings) -> Port:
         ready=server.ready,
         tls=tls,
         payload_bytes=settings.payload_max_size_bytes,
+        pages=pages,
     )
 
 

@@ -39,7 +39,7 @@ FILE_NAME: Final = "kagzi.toml"
 _SHARED_FILE_NAME: Final = "pyproject.toml"
 MASK: Final = "***"
 DATA_DIRECTORY: Final = ".kagzi"
-_GROUPS: Final = ("server", "http", "tls", "auth", "coordinator", "worker", "payload", "log")
+_GROUPS: Final = ("server", "http", "ui", "tls", "auth", "coordinator", "worker", "payload", "log")
 _SECRET_BYTES: Final = 64 * 1024
 _PROJECT_FILE_BYTES: Final = 1024 * 1024
 log = logging.getLogger("kagzi")
@@ -123,8 +123,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         _Name, Meta(description="The address of the HTTP port. The same rules hold as for KAGZI_SERVER_HOST.")
     ] = "127.0.0.1"
     http_port: Annotated[
-        _Port, Meta(description="The port for HTTP: `/api/v1`, `/metrics`, `/livez`, `/readyz`; 0 takes a free one.")
+        _Port,
+        Meta(
+            description="The port for HTTP: dashboard, `/api/v1`, `/metrics`, `/livez`, `/readyz`; 0 takes a free one."
+        ),
     ] = 8420
+
+    ui_enabled: Annotated[
+        Literal["on", "off"],
+        Meta(description="Whether the HTTP port shows the dashboard; without it there are `/api/v1` and probes alone."),
+    ] = "on"
+    ui_read_only: Annotated[
+        Literal["on", "off"],
+        Meta(description="With `on` the dashboard shows everything and changes nothing, whoever is logged in."),
+    ] = "off"
+    ui_session_secs: Annotated[
+        _Seconds,
+        Meta(description="How long somebody stays logged in to the dashboard, where keys are asked for."),
+    ] = 43_200.0
 
     tls_cert: Annotated[
         _Path | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kagzi.access import ACTIONS, Role
+from kagzi.dashboard import PAGES
 from kagzi.http.routes import ROUTES
 from kagzi.rpc.methods import EXCHANGE, METHODS
 
@@ -28,11 +29,12 @@ CHANGES = (
 
 def test_every_rpc_and_every_route_is_in_the_table() -> None:
     assert {*METHODS, EXCHANGE.path} == RPCS
-    assert {route.action for route in ROUTES if not route.public} == set(ACTIONS) - RPCS
+    assert {route.action for route in (*ROUTES, *PAGES) if not route.public} == set(ACTIONS) - RPCS
 
 
-def test_only_probes_are_public() -> None:
+def test_only_probes_are_public_and_what_it_takes_to_log_in() -> None:
     assert {route.path for route in ROUTES if route.public} == {"/livez", "/readyz"}
+    assert {route.path for route in PAGES if route.public} == {"/login", "/logout", "/static/{file}"}
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -128,6 +130,26 @@ TWINS = {
 
 def test_a_route_asks_for_what_the_rpc_of_the_same_purpose_asks_for() -> None:
     rules = {METHODS[path].rpc: ACTIONS[path] for path in METHODS}
+    pages = {page.action for page in PAGES}
     assert {route: rules[rpc] for route, rpc in TWINS.items()} == {
-        action: rule for action, rule in ACTIONS.items() if action not in RPCS
+        action: rule for action, rule in ACTIONS.items() if action not in RPCS and action not in pages
     }
+
+
+PAGE_TWINS = {
+    "POST /start": "POST /api/v1/runs",
+    "POST /runs/{run_id}/signal": "POST /api/v1/runs/{run_id}/signals",
+    "GET /live": "GET /api/v1/events",
+    "GET /system": "GET /api/v1/health",
+    "GET /": "GET /api/v1/runs",
+}
+
+
+@pytest.mark.parametrize("page", [page.action for page in PAGES if not page.public])
+def test_a_page_asks_for_what_the_route_of_the_same_purpose_asks_for(page: str) -> None:
+    method, _, path = page.partition(" ")
+    if method == "GET" and f"POST {path}" in ACTIONS:  # it shows the form that is sent there
+        assert ACTIONS[page].roles == ACTIONS[f"POST {path}"].roles
+        assert not ACTIONS[page].audited
+    else:
+        assert ACTIONS[page] == ACTIONS[PAGE_TWINS.get(page, f"{method} /api/v1{path}")]

@@ -270,7 +270,9 @@ def test_each_duty_is_a_bounded_tick() -> None:
         settings = EngineSettings(lease=3 * SECOND, duty_batch=1, duty_limit=1)
         async with new_engine(settings=settings) as engine:
             changed: list[Recovered] = []
-            table = duties(engine.store, settings, changed.extend, lambda: 0.5, engine._ids.run_id, lambda _: None)
+            new_id = engine._ids.run_id
+            hear = changed.extend
+            table = duties(engine.store, settings, lambda done: hear(done.runs), lambda: 0.5, new_id, lambda _: None)
             tick = {duty.name: duty.tick for duty in table}
             await engine.workers.register(new_registration())
             await engine.workflows.start(new_start(engine, timeout=50 * SECOND))

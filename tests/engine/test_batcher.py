@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Batcher
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, KagziError, Unavailable
+from kagzi.store.protocol import Applied
 from tests.engine.support import new_engine, run
 
 
@@ -30,7 +31,7 @@ class Database:
         self.fault = fault
         self.refuses: dict[str, Answer] = {}
 
-    async def apply(self, writes: list[Write]) -> list[Answer]:
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         names = [w.namespace for w in writes]
         self.tried.append(names)
         await asyncio.sleep(1)
@@ -38,7 +39,7 @@ class Database:
         if error is not None:
             raise error
         self.batches.append(names)
-        return [self.refuses.get(name, ChunkAnswer.DONE) for name in names]
+        return Applied([self.refuses.get(name, ChunkAnswer.DONE) for name in names], [])
 
 
 def test_what_is_submitted_in_one_turn_shares_a_commit_and_the_next_batch_fills_meanwhile() -> None:
@@ -155,8 +156,8 @@ def test_a_caller_who_leaves_does_not_take_the_commit_along() -> None:
         heard: list[tuple[str, Answer]] = []
         batcher = Batcher(
             database.apply,
-            settled=lambda writes, answers: heard.extend(
-                (w.namespace, a) for w, a in zip(writes, answers, strict=True)
+            settled=lambda writes, applied: heard.extend(
+                (w.namespace, a) for w, a in zip(writes, applied.answers, strict=True)
             ),
         )
 
@@ -268,8 +269,8 @@ def test_an_answer_missing_is_an_error_of_that_batch_only() -> None:
     async def main() -> None:
         short = iter([True])
 
-        async def apply(writes: list[Write]) -> list[Answer]:
-            return [] if next(short, False) else [ChunkAnswer.DONE] * len(writes)
+        async def apply(writes: Sequence[Write]) -> Applied:
+            return Applied([] if next(short, False) else [ChunkAnswer.DONE] * len(writes), [])
 
         batcher = Batcher(apply)
         with pytest.raises(KagziError):
@@ -281,7 +282,7 @@ def test_an_answer_missing_is_an_error_of_that_batch_only() -> None:
 
 def test_bookkeeping_that_fails_costs_nobody_an_answer() -> None:
     async def main() -> None:
-        def settled(writes: list[Write], answers: list[Answer]) -> None:
+        def settled(writes: list[Write], applied: Applied) -> None:
             raise RuntimeError("bug")
 
         batcher = Batcher(Database().apply, settled=settled)
@@ -347,8 +348,10 @@ def test_a_caller_who_has_gone_makes_no_noise(caplog: pytest.LogCaptureFixture) 
 
 def test_starts_and_chunks_share_batches() -> None:
     async def main() -> None:
-        async def apply(writes: list[Write]) -> list[Answer]:
-            return [Started(run_id=w.run_id) if isinstance(w, StartRun) else ChunkAnswer.DONE for w in writes]
+        async def apply(writes: Sequence[Write]) -> Applied:
+            return Applied(
+                [Started(run_id=w.run_id) if isinstance(w, StartRun) else ChunkAnswer.DONE for w in writes], []
+            )
 
         batcher = Batcher(apply)
         start = batcher.submit(StartRun(namespace="d", run_id="r", workflow_type="t", task_queue="q"))
@@ -365,10 +368,10 @@ def test_the_chunks_of_one_call_are_a_batch_of_their_own() -> None:
             store: Any = engine.store
             apply, sizes = store.apply, []
 
-            async def counted(writes: list[Write], *rest: Any) -> list[Answer]:
+            async def counted(writes: Sequence[Write]) -> Applied:
                 sizes.append(len(writes))
-                answers: list[Answer] = await apply(writes, *rest)
-                return answers
+                applied: Applied = await apply(writes)
+                return applied
 
             store.apply = counted
             run_ids = [engine._ids.run_id() for _ in range(80)]

@@ -7,18 +7,19 @@ import re
 from jsonschema import Draft202012Validator
 
 from kagzi.access import ACTIONS
+from kagzi.dashboard import PAGES
 from kagzi.http.routes import ROUTES
 from tests.http.support import DOCUMENT, Client
 
 
 def test_every_route_is_in_the_access_table_and_the_other_way_round() -> None:
-    routes = {route.action for route in ROUTES if not route.public}
+    routes = {route.action for route in (*ROUTES, *PAGES) if not route.public}
     assert routes == {action for action in ACTIONS if not action.startswith("/")}
     assert {route.action for route in ROUTES if route.public} == {"GET /livez", "GET /readyz"}
 
 
 def test_only_post_changes_anything() -> None:
-    for route in ROUTES:
+    for route in (*ROUTES, *PAGES):
         assert route.method in ("GET", "POST")
         assert (route.body is not None) is (route.method == "POST")
         assert ACTIONS.get(route.action) is None or not (route.method == "GET" and ACTIONS[route.action].audited)

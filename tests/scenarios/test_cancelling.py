@@ -13,6 +13,7 @@ import kagzi
 from kagzi import Conflict, Kagzi, NotFound, Retry, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
 from kagzi.api.operations import CancelAnswer, CancelRun, Chunk, CompleteRun, Write
 from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.protocol import Applied
 from kagzi.store.sqlite.store import SqliteStore
 from tests.scenarios.conftest import Stage, until
 
@@ -72,12 +73,13 @@ def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
     def before_ends(store: type[Any]) -> None:
         apply = store.apply
 
-        async def cancel_first(self: Any, writes: Sequence[Write], lease: int) -> list[Any]:
+        async def cancel_first(self: Any, writes: Sequence[Write]) -> Applied:
             for write in writes:
                 if not told and isinstance(write, Chunk) and isinstance(write.operations[-1], CompleteRun):
-                    (answer,) = await apply(self, [CancelRun(namespace=write.namespace, run_id=write.run_id)], lease)
-                    told.append(answer)
-            return await apply(self, writes, lease)
+                    cancel = CancelRun(namespace=write.namespace, run_id=write.run_id)
+                    told.extend((await apply(self, [cancel])).answers)
+            applied: Applied = await apply(self, writes)
+            return applied
 
         monkeypatch.setattr(store, "apply", cancel_first)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kagzi import Kagzi
-from kagzi.api.operations import Answer, BirthLease, Chunk, ChunkAnswer, HandBackRun, Write
+from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, HandBackRun, Write
 from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.limits import CLAIMS
@@ -17,6 +17,7 @@ from kagzi.core.step import BEGIN, Step, StepKind, StepStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
+from kagzi.store.protocol import Applied
 from tests.engine.support import new_engine, new_start, run
 from tests.sdk.test_headstart import Claims, until, worker_of
 
@@ -308,12 +309,12 @@ def slowed_down(engine: LocalEngine) -> list[str]:
     store: Any = engine.store
     apply = store.apply
 
-    async def slowly(writes: Sequence[Write], *rest: Any) -> list[Answer]:
+    async def slowly(writes: Sequence[Write]) -> Applied:
         chunks = [write for write in writes if isinstance(write, Chunk)]
         handed_back.extend(chunk.run_id for chunk in chunks if isinstance(chunk.operations[-1], HandBackRun))
         await asyncio.sleep(0.01)
-        answers: list[Answer] = await apply(writes, *rest)
-        return answers
+        applied: Applied = await apply(writes)
+        return applied
 
     store.apply = slowly
     return handed_back

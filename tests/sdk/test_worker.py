@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from kagzi import InvalidRequest, Kagzi, KagziError, Retry, WorkflowFailed
-from kagzi.api.operations import Answer, Chunk, CompleteStep, Operation, StartRun, Write
+from kagzi.api.operations import Chunk, CompleteStep, Operation, StartRun, Write
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
 from kagzi.sdk.replay.execution import Execution
+from kagzi.store.protocol import Applied
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing import run_virtually
 
@@ -118,13 +119,13 @@ class Refusing:
         self.refused: list[tuple[Operation, ...]] = []
         real = SqliteStore.apply
 
-        async def apply(store: SqliteStore, writes: Sequence[Write], lease: Span) -> list[Answer]:
+        async def apply(store: SqliteStore, writes: Sequence[Write]) -> Applied:
             for write in writes:
                 if self.left and isinstance(write, Chunk) and isinstance(write.operations[0], CompleteStep):
                     self.left -= 1
                     self.refused.append(write.operations)
                     raise error
-            return await real(store, writes, lease)
+            return await real(store, writes)
 
         patch.setattr(SqliteStore, "apply", apply)
 

@@ -21,7 +21,7 @@ from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
 from kagzi.sdk.worker.worker import Worker
 from kagzi.store.protocol import Horizon
-from kagzi.store.sqlite import batch, claims
+from kagzi.store.sqlite import chunks, claims
 from kagzi.store.sqlite.statements import SQL
 
 Patch = pytest.MonkeyPatch
@@ -37,7 +37,7 @@ def say_instead(patch: Patch, statement: str, old: str, new: str) -> None:
 
 
 def drop_the_fence(patch: Patch) -> None:
-    read = batch._read_leases
+    read = chunks._read_leases
 
     def blind(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> Any:
         leases = read(connection, chunks)
@@ -47,8 +47,8 @@ def drop_the_fence(patch: Patch) -> None:
                 lease.token = chunk.token
         return leases
 
-    patch.setattr(batch, "_all_held", lambda *_: False)
-    patch.setattr(batch, "_read_leases", blind)
+    patch.setattr(chunks, "_all_held", lambda *_: False)
+    patch.setattr(chunks, "_read_leases", blind)
     say_instead(patch, "finish_runs", "AND r.token = ended.token ", "")
     say_instead(patch, "release_runs", "AND r.token = released.token", "")
 

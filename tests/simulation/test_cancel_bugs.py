@@ -12,7 +12,7 @@ from kagzi.api.operations import CompleteRun, ParkRun
 from kagzi.engine.aftermath import Aftermath
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.attempt import Attempt
-from kagzi.store.sqlite import batch, cancels
+from kagzi.store.sqlite import cancels, chunks, duties
 from kagzi.testing.simulation.campaign import Campaign
 from tests.simulation.mutants import say_instead
 
@@ -40,25 +40,25 @@ def the_inbox_does_not_grow(patch: Patch) -> None:
 
 
 def holders_park_past_it(patch: Patch) -> None:
-    transition = batch._transition
+    transition = chunks._transition
 
     def always(rows: Any, chunk: Any, operation: Any, lease: Any, now: int) -> bool:
         if isinstance(operation, ParkRun):
             lease.inbox_seq = operation.inbox_seq
         return transition(rows, chunk, operation, lease, now)
 
-    patch.setattr(batch, "_transition", always)
+    patch.setattr(chunks, "_transition", always)
 
 
 def holders_complete_past_it(patch: Patch) -> None:
-    transition = batch._transition
+    transition = chunks._transition
 
     def always(rows: Any, chunk: Any, operation: Any, lease: Any, now: int) -> bool:
         if isinstance(operation, CompleteRun):
-            operation = replace(operation, inbox_seq=None)
+            operation = replace(operation, unless_cancelled=False)
         return transition(rows, chunk, operation, lease, now)
 
-    patch.setattr(batch, "_transition", always)
+    patch.setattr(chunks, "_transition", always)
 
 
 def workers_forget_to_tell_what_has_returned(patch: Patch) -> None:
@@ -78,19 +78,20 @@ def workers_do_not_listen(patch: Patch) -> None:
 
 
 def terminated_runs_keep_their_token(patch: Patch) -> None:
-    say_instead(patch, "end_cancelled_run", "token = NULL, ", "")
+    say_instead(patch, "end_run", "token = NULL, ", "")
 
 
 def a_termination_undoes_an_end(patch: Patch) -> None:
-    patch.setattr(cancels, "_end", _late_end(cancels._end))
+    for module in (cancels, duties):
+        patch.setattr(module, "end_run", _late_end(cancels.end_run))
 
 
 def _late_end(end: Callable[..., Any]) -> Callable[..., Any]:
-    def late(connection: Any, key: Any, error: bytes, now: int) -> Any:
-        status = end(connection, key, error, now)
+    def late(connection: Any, *args: Any) -> Any:
+        told, now = end(connection, *args), args[-1]
         connection.execute("DROP TRIGGER IF EXISTS finished_is_final")
         connection.execute("UPDATE workflow_runs SET error = x'00' WHERE finished_at < ?", (now,))
-        return status
+        return told
 
     return late
 

@@ -13,7 +13,7 @@ from kagzi.api.operations import ParkRun, SendSignal
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.worker import attempt
-from kagzi.store.sqlite import batch, signals
+from kagzi.store.sqlite import batch, chunks, signals
 from kagzi.testing.simulation.campaign import Campaign
 from tests.simulation.mutants import say_instead
 
@@ -44,7 +44,7 @@ def workers_park_past_a_signal(patch: Patch) -> None:
 
 
 def signals_are_taken_and_not_marked(patch: Patch) -> None:
-    patch.setattr(batch, "take_signal", lambda *_: None)
+    patch.setattr(chunks, "take_signal", lambda *_: None)
 
 
 def the_inbox_does_not_grow(patch: Patch) -> None:

@@ -46,7 +46,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Store
+from kagzi.store.protocol import Applied, Changed, Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 
@@ -98,9 +98,17 @@ def plain(answer: Any) -> Any:
         return type(answer).__name__
     if isinstance(answer, list):
         answers = [plain(item) for item in answer]
-        return sorted(answers, key=repr) if answers and type(answer[0]).__name__ in ("Recovered", "str") else answers
+        return (
+            sorted(answers, key=repr)
+            if answers and type(answer[0]).__name__ in ("Recovered", "Told", "str")
+            else answers
+        )
     if isinstance(answer, tuple):
         return tuple(plain(item) for item in answer)
+    if isinstance(answer, Applied):
+        return plain(answer.answers), plain(answer.woken)
+    if isinstance(answer, Changed):
+        return plain(answer.runs), plain(answer.woken)
     return answer
 
 
@@ -169,7 +177,7 @@ class World:
         if not self._sent:
             return self._start()
         writes = self.random.choice(self._sent[-30:])
-        return lambda store: store.apply(writes, LEASE)
+        return lambda store: store.apply(writes)
 
     def _chunks(self) -> Any:
         writes: list[Write] = []
@@ -323,7 +331,7 @@ class World:
 
     def _apply(self, writes: list[Write]) -> Any:
         self._sent.append(writes)
-        return lambda store: store.apply(writes, LEASE)
+        return lambda store: store.apply(writes)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -468,10 +476,10 @@ async def test_what_an_attempt_was_given_stays_when_it_has_ended(
     ]
     found = []
     for store in pair:
-        await store.apply([start], LEASE)
+        await store.apply([start])
         for first, *others in histories:
             for part in [[first], *([[other] for other in others] if apart else [others])]:
                 chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=tuple(part))
-                await store.apply([chunk], LEASE)
+                await store.apply([chunk])
         found.append({step.step_id: step.input for step in await store.get_steps("default", run_id)})
     assert found[0] == found[1] == {"silent": None, "told": b"first", "usual": b"first"}

@@ -29,6 +29,8 @@ EXCEPTIONS = {
     "postgres": {
         "expire_workers": _ALL,
         "find_dead_leases": _ALL,
+        "find_overdue_cancels": _ALL,
+        "find_overdue_runs": _ALL,
         "lock_due_schedules": _ALL,
         "running_loads": _ALL,
         "survey": _ALL,

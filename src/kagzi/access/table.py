@@ -49,6 +49,10 @@ _SIGNAL: Final = Rule(_STARTING)  # not audited: the run's inbox is the record
 _DRIVE: Final = Rule(_DRIVING)
 _MANAGE: Final = Rule(_MANAGING, audited=True)
 _MANAGE_ALL: Final = Rule(_MANAGING, everywhere=True, audited=True)
+# Pages that ask before they change something. What they send is a route of its own.
+_ASK_START: Final = Rule(_STARTING, reads=True)
+_ASK_CHANGE: Final = Rule(_CHANGING, reads=True)
+_ASK_MANAGE: Final = Rule(_MANAGING, reads=True)
 _LOOK_AT_ALL: Final = Rule(_LOOKING, everywhere=True, reads=True)
 
 _RPCS: Final[dict[str, dict[str, Rule]]] = {
@@ -157,7 +161,35 @@ _ROUTES: Final[dict[str, Rule]] = {
     "GET /metrics": _LOOK_AT_ALL,
 }
 
+# The pages of the dashboard, in the same way. Whoever is not logged in sees the page to log in, and files of ours.
+_PAGES: Final[dict[str, Rule]] = {
+    "GET /": _LOOK,
+    "GET /live": _WATCH,
+    "GET /runs": _LOOK,
+    "GET /runs/{run_id}": _LOOK,
+    "GET /runs/{run_id}/cancel": _ASK_CHANGE,
+    "POST /runs/{run_id}/cancel": _CHANGE,
+    "GET /runs/{run_id}/terminate": _ASK_CHANGE,
+    "POST /runs/{run_id}/terminate": _CHANGE,
+    "GET /runs/{run_id}/retry": _ASK_CHANGE,
+    "POST /runs/{run_id}/retry": _REPEAT,
+    "GET /runs/{run_id}/rerun": _ASK_CHANGE,
+    "POST /runs/{run_id}/rerun": _REPEAT,
+    "GET /runs/{run_id}/signal": _ASK_START,
+    "POST /runs/{run_id}/signal": _SIGNAL,
+    "GET /start": _ASK_START,
+    "POST /start": _START,
+    "GET /workflows": _LOOK,
+    "GET /queues": _LOOK,
+    "GET /workers": _LOOK,
+    "GET /workers/{worker_id}": _LOOK,
+    "GET /workers/{worker_id}/drain": _ASK_MANAGE,
+    "POST /workers/{worker_id}/drain": _MANAGE,
+    "GET /system": _WATCH,
+}
+
 ACTIONS: Final[dict[str, Rule]] = {
     **{f"/kagzi.v1.{service}/{rpc}": rule for service, rpcs in _RPCS.items() for rpc, rule in rpcs.items()},
     **_ROUTES,
+    **_PAGES,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from kagzi.coordinator.duties import Duty, duties
@@ -18,7 +18,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.sleeper import Sleeper
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Fired, Horizon, Recovered, Store
+from kagzi.store.protocol import Changed, Fired, Horizon, Store
 
 log = logging.getLogger("kagzi.coordinator")
 
@@ -42,7 +42,7 @@ class Coordinator:
     def __init__(
         self,
         store: Store,
-        changed: Callable[[Sequence[Recovered]], None],
+        changed: Callable[[Changed], None],
         settings: EngineSettings,
         *,
         jitter: Callable[[], float],

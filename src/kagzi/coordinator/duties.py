@@ -6,7 +6,7 @@ A new duty is one more row in `duties`, and a field of `Horizon` if it has a mom
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Fired, Horizon, Recovered, Store
+from kagzi.store.protocol import Changed, Fired, Horizon, Store
 
 log = logging.getLogger("kagzi.coordinator")
 
@@ -38,7 +38,7 @@ class Duty(Struct, frozen=True):
 def duties(
     store: Store,
     settings: EngineSettings,
-    changed: Callable[[Sequence[Recovered]], None],
+    changed: Callable[[Changed], None],
     jitter: Callable[[], float],
     new_run_id: Callable[[], str],
     fired: Callable[[Fired], None],
@@ -46,16 +46,16 @@ def duties(
     """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started."""
     limit = settings.duty_batch
 
-    def ending(message: str, end: Callable[[], Awaitable[list[Recovered]]]) -> Callable[[], Awaitable[bool]]:
+    def ending(message: str, end: Callable[[], Awaitable[Changed]]) -> Callable[[], Awaitable[bool]]:
         """Makes a tick that logs the runs it has changed."""
 
         async def tick() -> bool:
-            runs = await end()
-            for run in runs:
+            done = await end()
+            for run in done.runs:
                 about = {"namespace": run.namespace, "run_id": run.run_id}
                 log.warning(message, run.run_id, run.status.value, extra=about)
-            changed(runs)
-            return len(runs) >= limit
+            changed(done)
+            return len(done.runs) >= limit
 
         return tick
 

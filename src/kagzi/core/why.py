@@ -25,13 +25,14 @@ def why(
     run: Run,
     *,
     now: Instant,
-    steps: Sequence[Step] = (),
+    steps: Sequence[Step] | None = (),
     holder: Worker | None = None,
     serving: Sequence[Worker] = (),
     others: Sequence[Worker] = (),
 ) -> str | None:
     """Returns why the run stands where it stands; None if it has finished.
 
+    `steps` None: they were not read, so the sentence cannot tell a sleep from a wait for another attempt of a step.
     `holder` is the worker of a RUNNING run. `serving` are the online workers of its queue and `others` some of the
     namespace's other queues; both matter only for a run that waits to be claimed.
     """
@@ -40,7 +41,7 @@ def why(
     if run.status in (RunStatus.SCHEDULED, RunStatus.PAUSED):
         return "This is the template of a schedule: it starts runs and is none itself."
     if run.status is RunStatus.RUNNING:
-        return _held(run, steps, holder, now)
+        return _held(run, steps or (), holder, now)
     if run.cancel_deadline is not None:
         nobody = _nobody(run, serving, others)
         return (
@@ -90,7 +91,7 @@ def _doing(steps: Sequence[Step], now: Instant) -> str:
     return "no step has been running for longer than a moment"
 
 
-def _waiting(run: Run, steps: Sequence[Step], until: Instant, now: Instant) -> str:
+def _waiting(run: Run, steps: Sequence[Step] | None, until: Instant, now: Instant) -> str:
     if run.status is RunStatus.PENDING:
         if run.executions == 0:
             return f"Delayed: it starts at {_at(until, now)}."
@@ -99,9 +100,12 @@ def _waiting(run: Run, steps: Sequence[Step], until: Instant, now: Instant) -> s
             return f"To be taken again: {lost}, so another one may have it at {_at(until, now)}."
         return f"To be tried again: attempt {run.attempts + 1} of the run is at {_at(until, now)}{_after(run.error)}."
     if run.waiting_for:
-        since = max((step.finished_at for step in steps if step.finished_at is not None), default=run.started_at)
+        ends = [] if steps is None else [step.finished_at for step in steps if step.finished_at is not None]
+        since = None if steps is None else max(ends, default=run.started_at)
         waited = "" if since is None else f" since {_moment(since)} ({_ago(since, now)})"
         return f"Waiting for {_awaited(run.waiting_for)}{waited}."
+    if steps is None:
+        return f"Parked until {_at(until, now)}."
     if (retry := _next_retry(steps, now)) is not None:
         sentence = _retrying(retry, now)
         return f"{sentence[0].upper()}{sentence[1:]}."

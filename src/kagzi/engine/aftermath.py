@@ -30,6 +30,7 @@ from kagzi.api.operations import (
     Write,
 )
 from kagzi.api.workers import AttachedWorker, Claim, RunNews
+from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.adopters import Adopters, WorkerKey
 from kagzi.engine.announcements import Announcements
@@ -39,7 +40,7 @@ from kagzi.engine.known_runs import DrivenRun, KnownRuns, StartedRun
 from kagzi.engine.news import News
 from kagzi.engine.results import Results
 from kagzi.engine.wakeups import Wakeups
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Recovered, Told
 
 _Birth = tuple[StartRun, Started | None]
 _End = tuple[str, str, Run | None]
@@ -259,17 +260,27 @@ class Aftermath:
 
     def _signal_settled(self, namespace: str, answer: SignalAnswer) -> None:
         """The inbox of a live run has grown: its holder looks, or it is claimed if it waits for that."""
-        if answer.status is RunStatus.RUNNING:
-            worker = self._worker_of(answer.run_id)
+        self._news_arrived(namespace, answer.run_id, answer.seq, answer.status, answer.task_queue, answer.available_at)
+
+    def woken(self, runs: Sequence[Told]) -> None:
+        """Others have ended, and these runs were told in the same transaction."""
+        for run in runs:
+            self._news_arrived(run.namespace, run.run_id, run.inbox_seq, run.status, run.task_queue, run.available_at)
+
+    def _news_arrived(
+        self, namespace: str, run_id: str, inbox_seq: int, status: RunStatus, task_queue: str, available_at: Instant
+    ) -> None:
+        if status is RunStatus.RUNNING:
+            worker = self._worker_of(run_id)
             if worker is not None:
                 # In a callback of its own, because a worker drives runs outside of any task.
-                self._loop.call_soon(worker.hear_news, answer.run_id, answer.seq)
+                self._loop.call_soon(worker.hear_news, run_id, inbox_seq)
             else:
-                self._tell_worker(namespace, RunNews(answer.run_id, answer.seq))
-        elif answer.status is RunStatus.SLEEPING:
-            self._wakeups.available((namespace, answer.task_queue), answer.available_at)
+                self._tell_worker(namespace, RunNews(run_id, inbox_seq))
+        elif status is RunStatus.SLEEPING:
+            self._wakeups.available((namespace, task_queue), available_at)
         if self._events.on:
-            self._events.progressed(namespace, answer.run_id)
+            self._events.progressed(namespace, run_id)
 
     def _tell_worker(self, namespace: str, news: RunNews) -> None:
         """Tells the worker that holds this run, or the process it polls."""

@@ -31,12 +31,12 @@ from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import Store
+from kagzi.store.protocol import Applied, Store
 
 log = logging.getLogger("kagzi.engine")
 
-Apply = Callable[[list[Write]], Awaitable[list[Answer]]]
-Settled = Callable[[list[Write], list[Answer]], None]
+Apply = Callable[[Sequence[Write]], Awaitable[Applied]]
+Settled = Callable[[list[Write], Applied], None]
 Broken = set[tuple[str, str]]  # (run_id, token) of leases with a chunk that failed
 
 _FIRST_PAUSE: Final = 0.05
@@ -159,7 +159,7 @@ class Batcher:
         batch = _Batch(0.0)
         batch.writes.append(write)
         batch.replies.append(Reply())
-        self._answer(batch, [Unavailable(f"{reason}; nothing was written")])
+        self._answer(batch, Applied([Unavailable(f"{reason}; nothing was written")], []))
         return batch.replies[0]
 
     async def _drain(self) -> None:
@@ -167,10 +167,10 @@ class Batcher:
         try:
             while self._waiting or self._heavy:
                 batch = self._next()
-                answers = await self._write(batch.writes, batch.since, [_TRIES])
+                applied = await self._write(batch.writes, batch.since, [_TRIES])
                 # Not here, inside a task, and not before the next batch is under way.
-                self._loop.call_soon(self._answer, batch, answers)
-                broken = _broken(batch.writes, answers)
+                self._loop.call_soon(self._answer, batch, applied)
+                broken = _broken(batch.writes, applied.answers)
                 batch = None
                 if broken:
                     self._fail_followers(broken)
@@ -179,20 +179,20 @@ class Batcher:
             self._task = None
             self._filling = None
             for left in [*([batch] if batch else []), *self._waiting, *self._heavy]:
-                self._answer(left, [Unavailable("the engine was stopped while writing")] * len(left.writes))
+                self._answer(left, _refused(left.writes, Unavailable("the engine was stopped while writing")))
             self._waiting.clear()
             self._heavy.clear()
             self._heavy_weight = 0
 
-    async def _write(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
+    async def _write(self, writes: list[Write], since: float, tries: list[int]) -> Applied:
         """The answer to each write, errors among them."""
         pause = _FIRST_PAUSE
         while writes:
             try:
-                answers = await self._apply(writes)
-                if len(answers) != len(writes):
-                    raise AssertionError(f"{len(answers)} answers to {len(writes)} writes")
-                return answers
+                applied = await self._apply(writes)
+                if len(applied.answers) != len(writes):
+                    raise AssertionError(f"{len(applied.answers)} answers to {len(writes)} writes")
+                return applied
             except Unavailable as error:
                 waited = self._loop.time() - since
                 if waited >= self._patience:
@@ -201,7 +201,7 @@ class Batcher:
                         len(writes),
                         waited,
                     )
-                    return [error] * len(writes)
+                    return _refused(writes, error)
                 if pause == _FIRST_PAUSE:
                     log.warning("the database is out of reach (%s); repeating %d writes", error, len(writes))
             except Exception as error:
@@ -209,15 +209,15 @@ class Batcher:
                 if len(writes) > 1 and tries[0] > 0:
                     return await self._write_apart(writes, since, tries)
                 log.exception("a batch of %d was refused: %s", len(writes), _describe(writes[0]))
-                return [error] * len(writes)
+                return _refused(writes, error)
             await asyncio.sleep(pause * (0.5 + self._jitter()))
             pause = min(pause * 2, _LONGEST_PAUSE)
-        return []
+        return Applied([], [])
 
-    async def _write_apart(self, writes: list[Write], since: float, tries: list[int]) -> list[Answer]:
+    async def _write_apart(self, writes: list[Write], since: float, tries: list[int]) -> Applied:
         middle = len(writes) // 2
         first = await self._write(writes[:middle], since, tries)
-        broken = _broken(writes[:middle], first)
+        broken = _broken(writes[:middle], first.answers)
         answers: list[Answer | None] = [None] * (len(writes) - middle)
         fine: list[int] = []
         for index, write in enumerate(writes[middle:]):
@@ -225,19 +225,19 @@ class Batcher:
                 answers[index] = _after_failure()
             else:
                 fine.append(index)
-        for index, answer in zip(
-            fine, await self._write([writes[middle + i] for i in fine], since, tries), strict=True
-        ):
+        second = await self._write([writes[middle + i] for i in fine], since, tries)
+        for index, answer in zip(fine, second.answers, strict=True):
             answers[index] = answer
-        return first + [answer for answer in answers if answer is not None]
+        first.add(Applied([answer for answer in answers if answer is not None], second.woken))
+        return first
 
-    def _answer(self, batch: _Batch, answers: list[Answer]) -> None:
+    def _answer(self, batch: _Batch, applied: Applied) -> None:
         if self._settled is not None:
             try:
-                self._settled(batch.writes, answers)
+                self._settled(batch.writes, applied)
             except Exception:
                 log.exception("bookkeeping after a commit failed")
-        for reply, answer in zip(batch.replies, answers, strict=True):
+        for reply, answer in zip(batch.replies, applied.answers, strict=True):
             try:
                 reply.settle(_for_caller(answer) if isinstance(answer, Exception) else answer)
             except Exception:
@@ -255,8 +255,7 @@ class Batcher:
                 for index in reversed(lost):
                     failed.writes.append(batch.writes.pop(index))
                     failed.replies.append(batch.replies.pop(index))
-                answers: list[Answer] = [_after_failure() for _ in lost]
-                self._loop.call_soon(self._answer, failed, answers)
+                self._loop.call_soon(self._answer, failed, Applied([_after_failure() for _ in lost], []))
 
 
 class Lanes:
@@ -265,12 +264,9 @@ class Lanes:
     def __init__(
         self, store: Store, *, settled: Settled, settings: EngineSettings, jitter: Callable[[], float]
     ) -> None:
-        async def apply(writes: list[Write]) -> list[Answer]:
-            return await store.apply(writes, settings.lease)
-
         self._lane_of = store.lane_of
         self._batchers = [
-            Batcher(apply, settled=settled, settings=settings, jitter=jitter) for _ in range(max(1, store.lanes))
+            Batcher(store.apply, settled=settled, settings=settings, jitter=jitter) for _ in range(max(1, store.lanes))
         ]
         if len(self._batchers) == 1:
             self.submit = self._batchers[0].submit  # type: ignore[method-assign]
@@ -293,6 +289,10 @@ def _broken(writes: Sequence[Write], answers: Sequence[Answer]) -> Broken:
         for write, answer in zip(writes, answers, strict=True)
         if isinstance(answer, Exception) and isinstance(write, Chunk)
     }
+
+
+def _refused(writes: Sequence[Write], error: Exception) -> Applied:
+    return Applied([error] * len(writes), [])
 
 
 def _after_failure() -> Unavailable:

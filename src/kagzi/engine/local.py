@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kagzi.api.events import Change
-from kagzi.api.operations import Answer, Write
+from kagzi.api.operations import Write
 from kagzi.api.workers import Polled
 from kagzi.clock import Clock, SystemClock
 from kagzi.core.health import Health
@@ -47,7 +47,7 @@ from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Fired, Horizon, Queue, Recovered, Store
+from kagzi.store.protocol import Applied, Changed, Fired, Horizon, Queue, Recovered, Store
 
 
 class Duties(Protocol):
@@ -62,7 +62,7 @@ class MakeDuties(Protocol):
     def __call__(
         self,
         store: Store,
-        changed: Callable[[Sequence[Recovered]], None],
+        changed: Callable[[Changed], None],
         settings: EngineSettings,
         *,
         jitter: Callable[[], float],
@@ -292,7 +292,7 @@ class _Parts:
             duties = None
             if coordinate is not None:
                 duties = coordinate(
-                    store, self._changed, settings, jitter=ids.jitter, new_run_id=ids.run_id, fired=self._fired
+                    store, self._done, settings, jitter=ids.jitter, new_run_id=ids.run_id, fired=self._fired
                 )
             self._pulse = Pulse(
                 store,
@@ -327,10 +327,12 @@ class _Parts:
 
     # What follows from what. The parts do not know each other; who hears of what is written here.
 
-    def _settled(self, writes: list[Write], answers: list[Answer]) -> None:
+    def _settled(self, writes: list[Write], applied: Applied) -> None:
         """A batch is durable."""
-        self._counting.settled(writes, answers)
-        let_go = self._aftermath.settled(writes, answers)
+        self._counting.settled(writes, applied.answers)
+        let_go = self._aftermath.settled(writes, applied.answers)
+        if applied.woken:
+            self._aftermath.woken(applied.woken)
         if let_go:
             self._loop.call_soon(self.polls.let_go, let_go)  # after those who wait for these runs
 
@@ -345,6 +347,12 @@ class _Parts:
             self._metrics.schedule_lag.observe(fired.late)
         self._aftermath.fired(fired.runs)
         self._aftermath.told(fired.told)
+        self._aftermath.woken(fired.woken)
+
+    def _done(self, changed: Changed) -> None:
+        """A duty was done."""
+        self._changed(changed.runs)
+        self._aftermath.woken(changed.woken)
 
     def _claimed(self, queues: tuple[Queue, ...], polled: Polled, worker_id: str) -> None:
         self.wakeups.claimed(queues, polled.now)

@@ -7,11 +7,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from kagzi.api.operations import Answer, Write
+from kagzi.api.operations import Write
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import KagziError
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Recovered, Store
+from kagzi.store.protocol import Applied, Changed, Store
 
 # Every call of the database, but for those that are no question: opening, closing, and listening for ever.
 OPERATIONS: Final = frozenset(name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member)) - {
@@ -32,15 +32,15 @@ class _TimedStore:
         self._metrics = metrics
         self._time = asyncio.get_running_loop().time
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         self._metrics.batch_size.observe(len(writes))
-        return cast("list[Answer]", await self._timed("apply", writes, lease))
+        return cast("Applied", await self._timed("apply", writes))
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
-        runs: list[Recovered] = await self._timed("recover_runs", limit, max_crashes, backoff)
-        for run in runs:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
+        changed: Changed = await self._timed("recover_runs", limit, max_crashes, backoff)
+        for run in changed.runs:
             self._metrics.leases_expired.add((run.namespace,))
-        return runs
+        return changed
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPERATIONS:

@@ -3,8 +3,9 @@
     Entrance: a request id, security headers, the log ─▶ the host asked for ─▶ room for one more ─▶ Starlette's router
     ─▶ Endpoint: the gate ─▶ reading ─▶ the route's work, within its time ─▶ the answer, or a problem
 
-Nothing here trusts a browser: there are no cookies, no CORS, and what changes something takes JSON by POST alone, which
-no page of another site can send without a permission that is never given.
+The API trusts no browser: it knows no cookies and no CORS, and what changes something takes JSON by POST alone, which
+no page of another site can send without a permission that is never given. Pages, if there are any, are another kind of
+endpoint with sessions and forms of their own (`pages.py`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-import msgspec
-from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -28,19 +26,17 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kagzi import tracing
-from kagzi.access import ACTIONS, Caller, Gate, shown_key
+from kagzi.access import Gate
 from kagzi.access.shares import Shares
 from kagzi.api.keys import AuditService
-from kagzi.core.audit import OK, AuditEntry
-from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
-from kagzi.http.call import Call, Host, Reply, Stream, Text
+from kagzi.http.call import Host
+from kagzi.http.endpoint import Endpoint
 from kagzi.http.pace import Pace
-from kagzi.http.problems import Refused, code_of, naming, problem_response
-from kagzi.http.reading import named_namespace, read_body, read_path, read_query
-from kagzi.http.routes import Route
-from kagzi.http.streaming import Streaming
+from kagzi.http.pages import PageEndpoint, Pages, trouble_response, wants_page
+from kagzi.http.problems import Refused, problem_response
+from kagzi.http.routes import API, Route
 from kagzi.ports.requests import HEADER
 from kagzi.ports.requests import request_id as name_request
 
@@ -63,6 +59,7 @@ def make_app(
     audit: AuditService | None,
     body_bytes: int,
     local_names: frozenset[str] | None,
+    pages: Pages | None = None,
 ) -> ASGIApp:
     """`local_names`: only requests for these hosts are answered while no keys are asked for; None: for any."""
     requests = Shares(limits.REQUESTS_PER_KEY, "requests")
@@ -71,12 +68,23 @@ def make_app(
     for route in routes:
         endpoint = Endpoint(route, host, gate, audit, body_bytes, streams if route.streams else requests)
         endpoints.setdefault(route.path, {})[route.method] = endpoint
+    if pages is not None:
+        for route in pages.routes:
+            shares = streams if route.streams else requests
+            page = PageEndpoint(pages, route, host, gate, audit, body_bytes, shares)
+            endpoints.setdefault(route.path, {})[route.method] = page
+
+    async def not_here(request: Request, error: Exception) -> Response:
+        if pages is not None and wants_page(request) and not request.url.path.startswith(f"{API}/"):
+            return trouble_response(pages, request, Refused(404, "NO_SUCH_PAGE", "there is no page at this address"))
+        return await _not_here(request, error)
+
     app = Starlette(
         routes=[
             StarletteRoute(path, _Methods(path, by_method), methods=list(by_method))
             for path, by_method in endpoints.items()
         ],
-        exception_handlers={HTTPException: _not_here, Exception: _nobody_foresaw},
+        exception_handlers={HTTPException: not_here, Exception: _nobody_foresaw},
     )
     app.router.redirect_slashes = False
     return Entrance(app, host, gate, local_names, probes=frozenset(route.path for route in routes if route.public))
@@ -169,150 +177,6 @@ class Entrance:
         return None
 
 
-class Endpoint:
-    """One route at work."""
-
-    def __init__(
-        self, route: Route, host: Host, gate: Gate, audit: AuditService | None, body_bytes: int, shares: Shares
-    ) -> None:
-        self._route = route
-        self._shares = shares
-        self._host = host
-        self._gate = gate
-        self._audit = audit
-        self._body_bytes = body_bytes
-        self._under_way = 0
-        self._most = limits.STREAMS if route.streams else limits.REQUESTS
-        waits = "wait" in route.query.__struct_fields__
-        self._seconds = limits.REQUEST_SECONDS + (limits.LONGEST_WAIT_SECONDS if waits else 0)
-
-    async def __call__(self, request: Request, send: Send) -> None:
-        self._under_way += 1
-        try:
-            async with AsyncExitStack() as held:
-                response = await self._respond(request, held)
-                await response(request.scope, request.receive, send)
-        finally:
-            self._under_way -= 1
-
-    async def _respond(self, request: Request, held: AsyncExitStack) -> ASGIApp:
-        """`held` is what the request holds of the server until its answer is sent."""
-        request_id: str = request.scope["kagzi.request_id"]
-        caller: Caller | None = None
-        code = OK
-        try:
-            if self._under_way > self._most:
-                raise LimitExceeded("too many requests are under way; trying again later is safe")
-            async with asyncio.timeout(self._seconds):
-                caller = await self._admit(request)
-                if caller is None:
-                    return await self._answer(request, None, held)
-                held.enter_context(self._shares.held(caller))
-                with self._gate.call(caller):
-                    return await self._answer(request, caller, held)
-        except asyncio.CancelledError:
-            code = "CANCELLED"
-            raise
-        except TimeoutError:
-            slow = Refused(504, "TIMEOUT", "the server could not answer in time; trying again is safe")
-            code = slow.code
-            return problem_response(slow, request_id)
-        except Exception as error:
-            code = code_of(error)
-            return problem_response(error, request_id)
-        finally:
-            self._record(request, caller, request_id, code)
-
-    async def _admit(self, request: Request) -> Caller | None:
-        if self._route.public:
-            return None
-        namespace = request.path_params.get("namespace", named_namespace(request))
-        peer = request.client.host if request.client else ""
-        with naming("namespace"):
-            return await self._gate.admit(
-                self._route.action,
-                key=shown_key(request.headers.get("authorization")),
-                namespace=namespace,
-                peer=peer,
-                request_id=lambda: request.scope["kagzi.request_id"],
-                target=lambda: _storable(_target(request.path_params)),
-            )
-
-    async def _answer(self, request: Request, caller: Caller | None, held: AsyncExitStack) -> ASGIApp:
-        route = self._route
-        path = read_path(request)
-        query = read_query(request, route.query)
-        named = path.get("namespace", getattr(query, "namespace", None)) or ""
-        body = None
-        if route.body is not None:
-            _refuse_other_sites(request)
-            if caller is not None:
-                await self._make_room(request, caller, held)
-            body = await read_body(request, route.body, self._body_bytes)
-            # What is made here has no place in the address yet.
-            request.scope["kagzi.made"] = getattr(body, "namespace", "")
-        call: Call[Any, Any] = Call(
-            self._host,
-            namespace=(named if caller is None else caller.confine(named)) or DEFAULT_NAMESPACE,
-            path=path,
-            query=query,
-            body=body,
-            headers=request.headers,
-            request_id=request.scope["kagzi.request_id"],
-            confined=caller is not None and caller.namespace is not None,
-        )
-        if caller is not None and ACTIONS[route.action].reads and getattr(query, "wait", None) is None:
-            async with self._gate.reads.turn(caller):
-                result = await self._handle(call)
-        else:
-            result = await self._handle(call)
-        if isinstance(result, Stream):
-            return Streaming(result, self._host, None if caller is None else self._gate.call(caller))
-        if isinstance(result, Text):
-            return Response(result.data, 200, media_type=result.media_type)
-        if not isinstance(result, Reply):
-            result = Reply(document=result, status=route.status)
-        return Response(msgspec.json.encode(result.document), result.status, result.headers, "application/json")
-
-    async def _make_room(self, request: Request, caller: Caller, held: AsyncExitStack) -> None:
-        """Waits until there is room for the body, of which nothing is read before."""
-        length = request.headers.get("content-length", "")
-        known = length.isascii() and length.isdigit() and len(length) <= 15
-        size = min(self._body_bytes, int(length)) if known else self._body_bytes
-        room = self._gate.room(self._route.action, caller)
-        await room.take(size)
-        held.callback(room.give, size)
-
-    async def _handle(self, call: Call[Any, Any]) -> Struct | Reply | Stream | Text:
-        """As part of the caller's trace, if it says that there is one."""
-        call.trace = tracing.from_headers(call.headers)
-        if call.trace is None or (tracer := call.host.tracer) is None:
-            return await self._route.handle(call)
-        with tracing.serving(tracer, self._route.action, call.trace):
-            call.trace = tracing.current()
-            return await self._route.handle(call)
-
-    def _record(self, request: Request, caller: Caller | None, request_id: str, code: str) -> None:
-        rule = ACTIONS.get(self._route.action)
-        if self._audit is None or caller is None or rule is None or not rule.audited:
-            return
-        parameters = {"namespace": request.scope.get("kagzi.made", ""), **request.path_params}
-        named = parameters["namespace"] or named_namespace(request) or caller.namespace
-        if not named and not rule.everywhere:
-            named = DEFAULT_NAMESPACE
-        self._audit.record(
-            AuditEntry(
-                actor=caller.actor,
-                action=self._route.action,
-                namespace=_storable(named) if named else None,
-                target=_storable(_target(parameters)),
-                request_id=request_id,
-                peer=caller.peer,
-                result=code,
-            )
-        )
-
-
 class _Methods:
     """The endpoints of one path."""
 
@@ -366,28 +230,6 @@ def is_local(header: str, names: frozenset[str]) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _refuse_other_sites(request: Request) -> None:
-    """Browsers say where a request comes from; one from another site is refused even if it says that it is JSON."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
-    origin = request.headers.get("origin")
-    if origin is not None and origin.partition("://")[2] != request.headers.get("host", ""):
-        raise Refused(403, "CROSS_SITE", "requests from pages of other sites are refused")
-
-
-def _target(parameters: Mapping[str, str]) -> str:
-    """In the words of the gRPC port."""
-    for name in ("run_id", "worker_id", "namespace"):
-        if value := parameters.get(name):
-            return f"{name.removesuffix('_id')} {value}"
-    return ""
-
-
-def _storable(text: str) -> str:
-    """What was sent as a name, in a form that every database takes."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()[:255]
 
 
 def _log(request: Request, status: int, seconds: float, request_id: str) -> None:

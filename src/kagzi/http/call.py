@@ -8,10 +8,12 @@ from typing import Annotated, Generic, Protocol, TypeVar
 from msgspec import Meta, Struct
 
 from kagzi import tracing
+from kagzi.access import Caller, Gate
 from kagzi.api.engine import HostedEngine
 from kagzi.clock import Clock
 from kagzi.http.checkups import Checkups
 from kagzi.http.fields import Name
+from kagzi.http.sessions import DEFAULT_SECONDS, Sessions
 from kagzi.ids import IdSource
 from kagzi.metrics.exposition import Measured
 from kagzi.ports.closing import Closing
@@ -40,7 +42,16 @@ class ServedEngine(HostedEngine, Measured, Protocol):
 class Host:
     """What all routes share. `ready` says whether requests should be sent here."""
 
-    def __init__(self, engine: ServedEngine, *, ready: Callable[[], bool], clock: Clock, ids: IdSource) -> None:
+    def __init__(
+        self,
+        engine: ServedEngine,
+        *,
+        ready: Callable[[], bool],
+        clock: Clock,
+        ids: IdSource,
+        gate: Gate,
+        session_seconds: float = DEFAULT_SECONDS,
+    ) -> None:
         self.engine = engine
         self.ready = ready
         self.clock = clock
@@ -48,13 +59,34 @@ class Host:
         self.tracer = tracing.tracer()
         self.checkups = Checkups(engine.health)
         self.closing = Closing()
+        self.gate = gate
+        self.sessions = Sessions(engine.page_tokens, clock, session_seconds)
 
 
 class Call(Generic[Q, B]):
     """One request. `namespace` is the one it means, and if it is `confined` the only one its key opens; `trace` is what
-    it is part of."""
+    it is part of. `caller` is None where no key is asked for.
 
-    __slots__ = ("body", "confined", "headers", "host", "namespace", "path", "query", "request_id", "trace")
+    Pages are told more: the path below which they are mounted (`base`), their `session`, whether they are `read_only`,
+    and whether the request came `encrypted`."""
+
+    __slots__ = (
+        "base",
+        "body",
+        "caller",
+        "confined",
+        "encrypted",
+        "headers",
+        "host",
+        "namespace",
+        "path",
+        "peer",
+        "query",
+        "read_only",
+        "request_id",
+        "session",
+        "trace",
+    )
 
     def __init__(
         self,
@@ -66,10 +98,19 @@ class Call(Generic[Q, B]):
         body: B,
         headers: Mapping[str, str],
         request_id: str,
-        confined: bool = False,
+        caller: Caller | None = None,
+        peer: str = "",
+        base: str = "",
+        encrypted: bool = False,
     ) -> None:
         self.host = host
-        self.confined = confined
+        self.caller = caller
+        self.confined = caller is not None and caller.namespace is not None
+        self.peer = peer
+        self.base = base
+        self.encrypted = encrypted
+        self.session: str | None = None
+        self.read_only = False
         self.namespace = namespace
         self.path = path
         self.query = query
@@ -105,3 +146,31 @@ class Text:
     def __init__(self, data: bytes, media_type: str) -> None:
         self.data = data
         self.media_type = media_type
+
+
+class Html:
+    """A page."""
+
+    def __init__(self, data: bytes, status: int = 200) -> None:
+        self.data = data
+        self.status = status
+
+
+class Redirect:
+    """Look there instead. `session`: the cookie to keep from now on; empty: none any more."""
+
+    def __init__(self, to: str, *, session: str | None = None) -> None:
+        self.to = to
+        self.session = session
+
+
+class Asset:
+    """A file that pages use."""
+
+    def __init__(self, data: bytes, media_type: str, caching: str) -> None:
+        self.data = data
+        self.media_type = media_type
+        self.caching = caching
+
+
+Result = Struct | Reply | Stream | Text | Html | Redirect | Asset

@@ -27,7 +27,9 @@ from kagzi.errors import Unavailable
 from kagzi.http import limits
 from kagzi.http.app import is_local, make_app
 from kagzi.http.call import Host, ServedEngine
+from kagzi.http.pages import Pages
 from kagzi.http.routes import ROUTES
+from kagzi.http.sessions import DEFAULT_SECONDS
 from kagzi.http.tls import Tls
 from kagzi.ids import IdSource, RandomIds
 
@@ -51,6 +53,7 @@ class HttpPort:
         audit: AuditService | None = None,
         tls: Tls | None = None,
         payload_bytes: int = PAYLOAD_BYTES,
+        pages: Pages | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
@@ -61,6 +64,7 @@ class HttpPort:
         self._ready = ready
         self._audit = audit
         self._tls = tls
+        self._pages = pages
         # A payload in base64 is a third longer.
         self._body_bytes = payload_bytes * 4 // 3 + limits.BODY_SLACK_BYTES
         self._clock = clock or SystemClock()
@@ -77,7 +81,15 @@ class HttpPort:
 
     async def start(self) -> None:
         """The engine must be open. Afterwards `port` is the one that was given, or found if that was 0."""
-        self._host = Host(self._engine, ready=lambda: self._serving and self._ready(), clock=self._clock, ids=self._ids)
+        pages = self._pages
+        self._host = Host(
+            self._engine,
+            ready=lambda: self._serving and self._ready(),
+            clock=self._clock,
+            ids=self._ids,
+            gate=self._gate,
+            session_seconds=DEFAULT_SECONDS if pages is None else pages.session_seconds,
+        )
         names = frozenset({self._address.lower().strip("[]")})
         app = make_app(
             self._host,
@@ -86,6 +98,7 @@ class HttpPort:
             audit=self._audit,
             body_bytes=self._body_bytes,
             local_names=names if is_local(self._address, frozenset()) else None,
+            pages=pages,
         )
         context = None if self._tls is None else self._tls.context()
         config = uvicorn.Config(

@@ -97,7 +97,7 @@ def naming(field: str) -> Iterator[None]:
 
 
 def problem_response(error: Exception, request_id: str) -> Response:
-    status, code, detail, headers = _describe(error, request_id)
+    status, code, detail, headers = describe(error, request_id)
     problem = Problem(
         type=f"urn:kagzi:problem:{code.lower().replace('_', '-')}",
         title=HTTPStatus(status).phrase,
@@ -114,7 +114,8 @@ def code_of(error: BaseException) -> str:
     return error.code if isinstance(error, KagziError | Refused) else KagziError.code
 
 
-def _describe(error: Exception, request_id: str) -> tuple[int, str, str, Mapping[str, str]]:
+def describe(error: Exception, request_id: str) -> tuple[int, str, str, Mapping[str, str]]:
+    """Returns status, code, detail and headers of the answer to a request that failed."""
     if isinstance(error, Refused):
         return error.status, error.code, str(error), error.headers
     for cls, status, headers in _STATUSES:

@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, TypeVar, get_args, get_type_hints
+from typing import Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_text
 from kagzi.core.repeated_keys import repeated_key
 from kagzi.errors import InvalidRequest, PayloadTooLarge
-from kagzi.http.limits import QUERY_PARAMETERS
+from kagzi.http.limits import FORM_FIELDS, QUERY_PARAMETERS
 from kagzi.http.problems import BadField, Refused, naming
 
 T = TypeVar("T", bound=Struct)
@@ -39,7 +39,8 @@ def read_path(request: Request) -> dict[str, str]:
     return read
 
 
-def read_query(request: Request, kind: type[T]) -> T:
+def read_query(request: Request, kind: type[T], *, blanks: bool = True) -> T:
+    """`blanks`: whether a field without a value counts. A form of a page sends all of its fields."""
     raw: bytes = request.scope.get("query_string", b"")
     try:
         pairs = parse_qsl(
@@ -56,7 +57,8 @@ def read_query(request: Request, kind: type[T]) -> T:
         if name in given:
             raise BadField(name, f"{name[:100]} is given twice")
         check_field(value, name)
-        given[name] = value
+        if value or blanks:
+            given[name] = value
     query = _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
     for name, value in given.items():
         # The word `null` is text like any other here; taken for nothing it would widen what was asked for.
@@ -88,6 +90,41 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
         raise InvalidRequest("the body is nested too deeply") from None
     check_fields(body)
     return body
+
+
+async def read_form(request: Request, kind: type[T], limit: int, token: str) -> tuple[T, str]:
+    """Returns what a form of a page says, and the token it carries under this name. Fields without a value count as
+    absent; lists are fields given several times."""
+    kind_given, _, _ = request.headers.get("content-type", "").partition(";")
+    if kind_given.strip().lower() != "application/x-www-form-urlencoded":
+        raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "this address takes forms of its own pages only")
+    data = await _receive(request, limit)
+    try:
+        pairs = parse_qsl(
+            data.decode("ascii"),
+            keep_blank_values=True,
+            encoding="utf-8",
+            errors="strict",
+            max_num_fields=FORM_FIELDS,
+        )
+    except ValueError:
+        raise InvalidRequest("the form is not readable: text must be UTF-8, percent-encoded") from None
+    found = ""
+    given: dict[str, object] = {}
+    hints = get_type_hints(kind)
+    for name, value in pairs:
+        check_field(value, name)
+        if name == token:
+            found = value
+        elif get_origin(hints.get(name)) is tuple:
+            several = given.setdefault(name, [])
+            assert isinstance(several, list)
+            several.append(value)
+        elif name in given:
+            raise BadField(name, f"{name[:100]} is given twice")
+        elif value:
+            given[name] = value
+    return _convert(lambda: msgspec.convert(given, kind, strict=False), kind), found
 
 
 def check_keys(data: bytes) -> None:

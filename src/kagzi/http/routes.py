@@ -12,18 +12,19 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kagzi.http import events, namespaces, openapi, runs, signals, system, values, versions, workers
-from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Stream, Text
+from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
 from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
 
 API: Final = "/api/v1"
 
-Handle = Callable[[Any], Awaitable[Struct | Reply | Stream | Text]]
+Handle = Callable[[Any], Awaitable[Result]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
     """`answer` is the document of a success with this `status`; `also` another status with the same document.
 
-    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key.
+    `about` names the group in the OpenAPI document, None: not in it. `public` routes need no key. Pages are routes,
+    too: their body is a form, their key comes with a session, their answers are HTML (`kagzi.http.pages`).
     """
 
     method: str

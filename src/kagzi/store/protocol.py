@@ -5,8 +5,12 @@ the run's row lock. Every instant is the database's: a store is built with an op
 the simulation pass and production does not; PostgreSQL then uses clock_timestamp(), SQLite the host's clock, because
 the file is on the host.
 
-Locks. All runs touched by a transaction are locked in (namespace, run_id) order before anything else; workers rows are
-locked only in transactions that lock no run afterwards. Duties skip locked rows instead of waiting.
+Ends. Everything that makes a run terminal draws the consequences for other runs in the same transaction; each store has
+one routine for that, `ended` in its `ends.py`.
+
+Locks. All runs touched by a transaction are locked in (namespace, run_id) order before anything else, parents of runs
+that it may end among them; workers rows are locked only in transactions that lock no run afterwards. Duties skip locked
+rows instead of waiting.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import Migration
 
 Queue = tuple[str, str]  # (namespace, task queue)
+RunKey = tuple[str, str]  # (namespace, run id)
 
 MOST_SURVEYED = 100_000
 MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
@@ -91,6 +96,36 @@ class Recovered(Struct, frozen=True, kw_only=True):
     available_at: Instant
 
 
+class Told(Struct, frozen=True, kw_only=True):
+    """A run that was told of the end of another: its inbox has grown, and if it waits for that it can be claimed."""
+
+    namespace: str
+    run_id: str
+    task_queue: str
+    status: RunStatus
+    available_at: Instant
+    inbox_seq: int
+
+
+class Applied(Struct, frozen=True):
+    """What came of a batch: an answer to each write, and which other runs were told."""
+
+    answers: list[Answer]
+    woken: list[Told]
+
+    def add(self, other: Applied) -> None:
+        """Adds what came of writes that were applied after these."""
+        self.answers.extend(other.answers)
+        self.woken.extend(other.woken)
+
+
+class Changed(Struct, frozen=True):
+    """What a duty did: to the runs that it was about, and which other runs were told of their ends."""
+
+    runs: list[Recovered] = []
+    woken: list[Told] = []
+
+
 class Fired(Struct, frozen=True, kw_only=True):
     """What a turn of the schedules came to."""
 
@@ -99,6 +134,7 @@ class Fired(Struct, frozen=True, kw_only=True):
     told: list[tuple[str, CancelAnswer]]  # with their namespace: runs that were told to end for them
     late: Span | None = None  # how late the latest of them is; None if none is on time (see `core.schedule.ON_TIME`)
     errors: list[tuple[str, str, str]] = []  # namespace, schedule and why it could not fire
+    woken: list[Told] = []  # runs that were told of their ends
 
 
 class Beaten(Struct, frozen=True, kw_only=True):
@@ -151,12 +187,12 @@ class Store(Protocol):
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         """One transaction for the whole batch, one answer for each write, in order.
 
-        Several chunks of one run may be in a batch; they apply in order. `lease` is the default length. Conflicts come
-        back as exceptions in the list; only an outage raises, and then nothing (or everything: the connection broke
-        during COMMIT) was applied, and repeating the batch is safe.
+        Several chunks of one run may be in a batch; they apply in order. Conflicts come back as exceptions in the list;
+        only an outage raises, and then nothing (or everything: the connection broke during COMMIT) was applied, and
+        repeating the batch is safe.
 
         Whoever calls this sees it through. The batcher does, in a task of its own; the store may rely on not being
         cancelled.
@@ -401,7 +437,7 @@ class Store(Protocol):
 
     # Duties: each handles at most `limit` rows, skips locked ones, is safe in any number of processes.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
         """Runs whose lease has ended: token cleared, crashes + 1, PENDING after backoff(crashes).
 
         `crashes` counts only crashes in a row without a new recorded event: the run remembers the highest
@@ -409,17 +445,17 @@ class Store(Protocol):
         """
         ...
 
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
         """Steps RUNNING for longer than their timeout + grace: the attempt becomes FAILED with StepTimeout, the
         lease is revoked and the run is PENDING, in one transaction. The worker decides on replay whether the policy
         allows another attempt."""
         ...
 
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
+    async def time_out_runs(self, limit: int) -> Changed:
         """Live runs past their deadline: TIMED_OUT, token cleared."""
         ...
 
-    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+    async def end_cancelled_runs(self, limit: int) -> Changed:
         """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""
         ...
 

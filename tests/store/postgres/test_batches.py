@@ -14,10 +14,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from kagzi.api.operations import Answer, Chunk, ChunkAnswer, StartRun, Write
-from kagzi.core.instant import Span
+from kagzi.api.operations import Chunk, ChunkAnswer, StartRun, Write
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.protocol import Applied
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import (  # noqa: F401
     Bench,
@@ -30,14 +30,13 @@ from kagzi.testing.conformance import (  # noqa: F401
     TestRuns,
     TestSteps,
 )
-from kagzi.testing.conformance.bench import LEASE
 from tests.postgres_server import _execute
 
 pytestmark = pytest.mark.postgres
 
 
 class SociableStore(PostgresStore):
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         somebody = str(uuid4())
         company: list[Write] = []
         if any(isinstance(write, StartRun) for write in writes):
@@ -46,8 +45,8 @@ class SociableStore(PostgresStore):
             )
         if any(isinstance(write, Chunk) for write in writes):
             company.append(Chunk(namespace="other", run_id=somebody, token=somebody, operations=()))
-        answers = await super().apply([*company, *writes], lease)
-        return answers[len(company) :]
+        applied = await super().apply([*company, *writes])
+        return Applied(applied.answers[len(company) :], applied.woken)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +77,6 @@ async def test_a_key_that_is_too_long_is_a_bad_value_and_the_others_pass(bench: 
     too_long = "".join(chr(chance.randrange(0x10000, 0x110000)) for _ in range(1000))
     one, other = [await bench.started_claim() for _ in range(2)]
     chunks = [bench.chunk(one, bench.completed(too_long, 1)), bench.chunk(other, bench.completed("short", 1))]
-    bad, good = await bench.store.apply(chunks, LEASE)
+    bad, good = await bench.apply(chunks)
     assert isinstance(bad, InvalidRequest)
     assert good is ChunkAnswer.DONE

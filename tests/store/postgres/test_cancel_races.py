@@ -36,6 +36,7 @@ from kagzi.store.postgres.cancels import apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.protocol import Applied
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
 from tests.store.postgres.test_locks import until_somebody_waits
@@ -86,7 +87,7 @@ class Ring:
 
     def _request(self, request: CancelRun | TerminateRun) -> Side:
         async def side(connection: Connection) -> tuple[bool, RunStatus]:
-            (answer,) = await apply_requests(connection, [request], self.bench.now())
+            (answer,) = (await apply_requests(connection, [request], self.bench.now())).answers
             assert isinstance(answer, CancelAnswer)
             return answer.effective, answer.status
 
@@ -96,7 +97,7 @@ class Ring:
         chunk: Chunk = self.bench.chunk(claim, *operations)
 
         async def side(connection: Connection) -> Answer:
-            (answer,) = await apply_chunks(connection, [chunk], self.bench.now())
+            (answer,) = (await apply_chunks(connection, [chunk], self.bench.now())).answers
             return answer
 
         return side
@@ -134,7 +135,7 @@ async def test_cancel_and_complete(ring: Ring, first: str) -> None:
     if first == "cancel":
         await ring.bench.done(claim, CompleteRun(output=b"1"))
     ring.bench.clock.advance(FAR)
-    assert await ring.bench.store.end_cancelled_runs(10) == []
+    assert (await ring.bench.store.end_cancelled_runs(10)).runs == []
 
 
 @pytest.mark.parametrize("first", ["terminate", "complete"])
@@ -233,7 +234,7 @@ async def test_a_recovery_keeps_a_cancellation(ring: Ring) -> None:
 
     recovered, answer = await ring.fight(recover, ring.cancel(claim.run_id))
 
-    assert [run.status for run in recovered] == [PENDING]
+    assert [run.status for run in recovered.runs] == [PENDING]
     assert answer == (True, PENDING)
     assert (await ring.bench.claim(claim.run_id)).cancel_requested
 
@@ -250,15 +251,16 @@ async def test_exactly_one_side_wins(bench: Bench, postgres_database: str) -> No
     async def after(delay: int, work: Awaitable[Any]) -> Any:
         for _ in range(delay):
             await asyncio.sleep(0)
-        return await work
+        answer = await work
+        return answer.answers if isinstance(answer, Applied) else answer
 
     for number in range(RACES):
         run_id = await bench.start()
         if number % 2:
             claim = await bench.claim(run_id)
             (asked,), (done,) = await asyncio.gather(
-                after(chance.randrange(4), other.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)], LEASE)),
-                after(chance.randrange(4), bench.store.apply([bench.chunk(claim, CompleteRun(output=b"1"))], LEASE)),
+                after(chance.randrange(4), other.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)])),
+                after(chance.randrange(4), bench.apply([bench.chunk(claim, CompleteRun(output=b"1"))])),
             )
             outcome = (asked.effective, asked.status, done)
             terminated = (True, CANCELLED, ChunkAnswer.LEASE_LOST)
@@ -268,7 +270,7 @@ async def test_exactly_one_side_wins(bench: Bench, postgres_database: str) -> No
         else:
             polled: Polled
             (asked,), polled = await asyncio.gather(
-                after(chance.randrange(4), other.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)], LEASE)),
+                after(chance.randrange(4), other.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)])),
                 after(chance.randrange(4), bench.polled(bench.poll())),
             )
             assert asked.effective

@@ -19,7 +19,6 @@ from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import Bench
-from kagzi.testing.conformance.bench import LEASE
 from kagzi.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.postgres, pytest.mark.faults]
@@ -163,7 +162,7 @@ async def _start_runs(bench: Bench, acknowledged: list[str], stop: asyncio.Event
         start = bench.start_run()
         while True:
             try:
-                (answer,) = await bench.store.apply([start], LEASE)
+                (answer,) = await bench.apply([start])
             except Unavailable:
                 await asyncio.sleep(0.05)
                 continue

@@ -142,9 +142,7 @@ async def test_heartbeats_of_the_same_workers_in_any_order_never_deadlock(
     async def write(store: Any, name: str) -> None:
         for turn in range(30):
             shuffled = chance.sample(list(claims.values()), len(claims))
-            await store.apply(
-                [bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled], LEASE
-            )
+            await store.apply([bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled])
 
     await asyncio.gather(*(beat(store) for store in stores), write(stores[0], "a"), write(stores[1], "b"))
 

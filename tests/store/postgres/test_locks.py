@@ -84,7 +84,7 @@ async def test_many_writers_of_the_same_runs_in_any_order_never_deadlock(
     bench: Bench, connection: asyncpg.Connection, postgres_database: str
 ) -> None:
     """Commits, heartbeats, recovery and leaving, all at once; each locks its runs in the order of their keys."""
-    await bench.store.apply([bench.start_run() for _ in range(60)], LEASE)
+    await bench.apply([bench.start_run() for _ in range(60)])
     claims = await bench.claims()
     other = PostgresStore(postgres_database, now=bench.clock.now)
     chance = random.Random(7)
@@ -94,7 +94,7 @@ async def test_many_writers_of_the_same_runs_in_any_order_never_deadlock(
         for turn in range(25):
             shuffled = chance.sample(claims, len(claims))
             chunks = [bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled]
-            assert await store.apply(chunks, LEASE) == [ChunkAnswer.DONE] * len(claims)
+            assert (await store.apply(chunks)).answers == [ChunkAnswer.DONE] * len(claims)
 
     async def beat(store: PostgresStore) -> None:
         for _ in range(25):
@@ -119,7 +119,8 @@ async def test_starts_of_the_same_ids_in_any_order_never_deadlock(bench: Bench, 
     for turn in range(10):
         names = [f"order-{turn}-{number}" for number in range(40)]
         batches = [[bench.start_run(external_id=name) for name in chance.sample(names, len(names))] for _ in range(2)]
-        answers = await asyncio.gather(bench.store.apply(batches[0], LEASE), other.apply(batches[1], LEASE))
+        applied = await asyncio.gather(bench.store.apply(batches[0]), other.apply(batches[1]))
+        answers = [each.answers for each in applied]
         ids = [
             {start.external_id: answer.run_id for start, answer in zip(batch, given, strict=True)}  # type: ignore[union-attr]
             for batch, given in zip(batches, answers, strict=True)
@@ -130,7 +131,7 @@ async def test_starts_of_the_same_ids_in_any_order_never_deadlock(bench: Bench, 
 
 
 async def test_concurrent_claims_respect_their_limits_and_share_nothing(bench: Bench, postgres_database: str) -> None:
-    await bench.store.apply([bench.start_run() for _ in range(100)], LEASE)
+    await bench.apply([bench.start_run() for _ in range(100)])
     stores = [PostgresStore(postgres_database, now=bench.clock.now) for _ in range(4)]
     polls = [bench.poll(limit=7, worker_id=bench.new_id()) for _ in range(20)]
 
@@ -156,7 +157,7 @@ async def test_a_cancelled_caller_leaves_its_write_to_finish(
     holding = other.transaction()
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs FOR UPDATE")
-    batcher = Batcher(lambda writes: bench.store.apply(writes, LEASE))
+    batcher = Batcher(bench.store.apply)
 
     async def write() -> None:
         await batcher.submit(bench.chunk(claim, bench.completed("charge", 1)))
@@ -176,7 +177,7 @@ async def test_a_cancelled_caller_leaves_its_write_to_finish(
 
 
 async def test_duties_skip_what_somebody_holds(bench: Bench, postgres_database: str) -> None:
-    await bench.store.apply([bench.start_run(timeout=LEASE) for _ in range(4)], LEASE)
+    await bench.apply([bench.start_run(timeout=LEASE) for _ in range(4)])
     first, *rest = await bench.claims()
     await bench.done(first, bench.begun("slow", timeout=LEASE))
     bench.clock.advance(LEASE)
@@ -185,11 +186,11 @@ async def test_duties_skip_what_somebody_holds(bench: Bench, postgres_database: 
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE", first.run_id)
 
-    assert await bench.store.time_out_steps(10, 0) == []
+    assert (await bench.store.time_out_steps(10, 0)).runs == []
     assert {run.run_id for run in await bench.recover()} == {claim.run_id for claim in rest}
-    assert {run.run_id for run in await bench.store.time_out_runs(10)} == {claim.run_id for claim in rest}
+    assert {run.run_id for run in (await bench.store.time_out_runs(10)).runs} == {claim.run_id for claim in rest}
     await holding.rollback()
-    assert [run.run_id for run in await bench.store.time_out_steps(10, 0)] == [first.run_id]
+    assert [run.run_id for run in (await bench.store.time_out_steps(10, 0)).runs] == [first.run_id]
     await other.close()
 
 
@@ -203,12 +204,12 @@ async def test_a_value_that_cannot_be_stored_fails_alone(bench: Bench) -> None:
     ]
     for number, make in enumerate(spoil):
         name = f"step-{number}"
-        answers = await bench.store.apply([make(), bench.chunk(good, bench.completed(name, number))], LEASE)
+        answers = await bench.apply([make(), bench.chunk(good, bench.completed(name, number))])
         assert isinstance(answers[0], Exception)
         assert answers[1] is ChunkAnswer.DONE
     assert len(await bench.steps(good.run_id)) == len(spoil)
     assert await bench.steps(bad.run_id) == []
 
-    answers = await bench.store.apply([bench.start_run(workflow_type="nul\0"), bench.start_run()], LEASE)
+    answers = await bench.apply([bench.start_run(workflow_type="nul\0"), bench.start_run()])
     assert isinstance(answers[0], Exception)
     assert not isinstance(answers[1], Exception)

@@ -88,7 +88,7 @@ async def test_a_database_of_the_first_version_is_brought_up_to_date(
     await store.open()
     try:
         cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
-        (answer,) = await store.apply([cancel], 1)
+        (answer,) = (await store.apply([cancel])).answers
         assert isinstance(answer, CancelAnswer)
         assert answer.effective
         assert (await store.horizon([])).cancel == 7

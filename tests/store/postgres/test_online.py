@@ -15,7 +15,6 @@ import pytest
 from kagzi.api.operations import Started, StartRun
 from kagzi.cli.migrate import _migrate
 from kagzi.clock import SystemClock
-from kagzi.core.instant import SECOND
 from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
 from kagzi.ids import RandomIds
 from kagzi.settings import Settings
@@ -76,7 +75,7 @@ async def held_up(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 async def start(store: PostgresStore) -> Started:
     begin = StartRun(namespace="default", run_id=IDS.run_id(), task_queue="q", workflow_type="w", input=b"x")
-    (answer,) = await store.apply([begin], 30 * SECOND)
+    (answer,) = (await store.apply([begin])).answers
     assert isinstance(answer, Started)
     return answer
 

@@ -12,7 +12,7 @@ from kagzi.api.operations import CompleteRun, Started
 from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.testing.conformance import Bench
-from kagzi.testing.conformance.bench import LEASE, NAMESPACE
+from kagzi.testing.conformance.bench import NAMESPACE
 from kagzi.testing.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -46,7 +46,7 @@ async def test_connections_cut_under_load_lose_nothing_that_was_acknowledged(
             start = bench.start_run()
             for _ in range(20):
                 try:
-                    (answer,) = await bench.store.apply([start], LEASE)
+                    (answer,) = await bench.apply([start])
                 except Unavailable:
                     continue
                 assert isinstance(answer, Started)

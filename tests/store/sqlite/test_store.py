@@ -182,7 +182,7 @@ class TestMigrating:
         await store.open()
         try:
             cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
-            (answer,) = await store.apply([cancel], 1)
+            (answer,) = (await store.apply([cancel])).answers
             assert isinstance(answer, CancelAnswer)
             assert answer.effective
             assert (await store.horizon([])).cancel == 7
@@ -256,7 +256,7 @@ class TestTrouble:
         chunk = bench.chunk(claim, bench.completed("a", 1, output=b"x" * 200_000), CompleteRun(output=b"1"))
 
         with pytest.raises(Unavailable, match="disk is full"):
-            await bench.store.apply([bench.start_run(), chunk], LEASE)
+            await bench.apply([bench.start_run(), chunk])
 
         assert await bench.state(claim.run_id) == before
         writer.execute("PRAGMA max_page_count = 1000000")
@@ -296,7 +296,7 @@ class TestTrouble:
         good, refused = bench.start_run(), bench.start_run(**bad)
         chunk = bench.chunk(claim, bench.completed("a", 1), CompleteRun(output=b"1"))
 
-        answers = await bench.store.apply([good, refused, chunk], LEASE)
+        answers = await bench.apply([good, refused, chunk])
 
         assert isinstance(answers[0], Started)
         assert isinstance(answers[1], InvalidRequest)
@@ -312,7 +312,7 @@ class TestTrouble:
             bench.chunk(other, CompleteRun(output=b"1")),
         ]
 
-        answers = await bench.store.apply(chunks, LEASE)
+        answers = await bench.apply(chunks)
 
         assert [isinstance(answer, InvalidRequest) for answer in answers] == [False, True, True, False]
         run, steps = await bench.state(claim.run_id)

@@ -314,10 +314,14 @@ class Attempt:
         outcome = execution.outcome
         assert outcome is not None
         if outcome.cancelled:
-            return EndCancelledRun(error=cancelled())
+            return EndCancelledRun(error=cancelled(), family=self.claim.family)
         if outcome.failure is None:
             assert outcome.output is not None
-            return CompleteRun(output=outcome.output, unless_cancelled=not execution.cancel_recorded)
+            return CompleteRun(
+                output=outcome.output,
+                unless_cancelled=not execution.cancel_recorded,
+                family=self.claim.family,
+            )
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
         delay = None

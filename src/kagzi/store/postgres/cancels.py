@@ -1,23 +1,24 @@
-"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so one statement or transaction for each."""
+"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so a transaction for each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
 from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
+from kagzi.store.postgres.ends import end_runs, ended
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Applied, Told
 from kagzi.store.starts import id_taken
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _CANCEL_RUN = STATEMENTS["cancel_run"]
-_TERMINATE_RUN = STATEMENTS["terminate_run"]
 _FIND_CANCELLED_RUN = STATEMENTS["find_cancelled_run"]
 _FIND_REPEATED_RUN = STATEMENTS["find_repeated_run"]
 _KEEP_OF_RUN = STATEMENTS["keep_of_run"]
@@ -30,24 +31,36 @@ _FIND_REPEAT = STATEMENTS["find_repeat"]
 Request = CancelRun | TerminateRun | RepeatRun
 
 
-async def apply_requests(connection: Connection, requests: Sequence[Request], now: Instant | None) -> list[Answer]:
-    answers: list[Answer] = []
+async def apply_requests(connection: Connection, requests: Sequence[Request], now: Instant | None) -> Applied:
+    applied = Applied([], [])
     for request in requests:
-        if isinstance(request, RepeatRun):
-            answers.append(await _repeat(connection, request, now))
-        else:
-            answers.append(await _cancel(connection, request, now))
-    return answers
+        match request:
+            case CancelRun() | TerminateRun():
+                applied.answers.append(await _cancel(connection, request, applied.woken, now))
+            case RepeatRun():
+                applied.answers.append(await _repeat(connection, request, now))
+            case _:
+                assert_never(request)
+    return applied
 
 
-async def _cancel(connection: Connection, request: CancelRun | TerminateRun, now: Instant | None) -> Answer:
+async def _cancel(
+    connection: Connection, request: CancelRun | TerminateRun, woken: list[Told], now: Instant | None
+) -> Answer:
+    """Answers a request to end a run; `woken` gets those who were told that it has ended."""
     namespace, run_id = request.namespace, request.run_id
-    if isinstance(request, CancelRun):
-        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
-    else:
-        row = await connection.fetchrow(_TERMINATE_RUN, now, namespace, run_id, terminated(request.reason))
-    if row is None:
-        row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
+    async with connection.transaction():
+        if isinstance(request, CancelRun):
+            row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
+            if row is not None and row["status"] == RunStatus.CANCELLED:
+                woken += await ended(connection, [(namespace, run_id)])
+        else:
+            error = terminated(request.reason)
+            done = await end_runs(connection, [(namespace, run_id)], RunStatus.CANCELLED, error, now)
+            woken += done.woken
+            row = None
+        if row is None:
+            row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
     if row is None:
         return NotFound(f"there is no run {run_id} in namespace {namespace}")
     status = RunStatus(row["status"])

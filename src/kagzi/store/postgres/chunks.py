@@ -31,10 +31,13 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.store.ends import has_consequences
+from kagzi.store.postgres.ends import ended
 from kagzi.store.postgres.signals import take_signals
 from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.values import set_values
+from kagzi.store.protocol import Applied, Told
 from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:
@@ -50,17 +53,18 @@ _GIVE_SIGNALS_BACK = STATEMENTS["give_signals_back"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
 
 
-async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> list[Answer]:
+async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> Applied:
     if len(chunks) == 1 and (answer := await apply_single(connection, chunks[0], now)) is not None:
-        return [answer]
+        return Applied([answer], [])
+    woken: list[Told] = []
     answers: list[Answer] = [ChunkAnswer.LEASE_LOST] * len(chunks)
     waiting = list(range(len(chunks)))
     while waiting:
         round = Round()
         waiting = [index for index in waiting if not round.add(index, chunks[index])]
-        await round.send(connection, now)
+        woken += await round.send(connection, now)
         round.answer(chunks, answers)
-    return answers
+    return Applied(answers, woken)
 
 
 class Leased:
@@ -108,7 +112,8 @@ class Round:
         leased.add(chunk.operations)
         return True
 
-    async def send(self, connection: Connection, now: Instant | None) -> None:
+    async def send(self, connection: Connection, now: Instant | None) -> list[Told]:
+        """Writes the round; returns who was told of the ends in it."""
         runs = list(self._runs.values())
         leases = ([run.namespace for run in runs], [run.run_id for run in runs], [run.token for run in runs])
         steps = _step_columns(runs)
@@ -118,22 +123,21 @@ class Round:
             if not after.needed:
                 rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
                 self._learn(rows[0])
-                return
+                return []
             async with connection.transaction():
                 rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
                 self._learn(rows[0])
-                await after.send(connection, self._held(), frozenset(), now)
-            return
+                return await after.send(connection, self._held(), frozenset(), now)
         seen = unless_all([_seen(run) for run in runs], UNLESS_CANCELLED)
         arguments = (*leases, seen, *steps, now, *_move_columns(moves, for_all=len(moves) == len(runs)))
         if not after.needed:
             rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
             self._learn(rows[0])
-            return
+            return []
         async with connection.transaction():
             rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
             self._learn(rows[0])
-            await after.send(connection, self._held(), frozenset(rows[0]["moved"] or ()), now)
+            return await after.send(connection, self._held(), frozenset(rows[0]["moved"] or ()), now)
 
     def answer(self, chunks: Sequence[Chunk], answers: list[Answer]) -> None:
         done, news = ChunkAnswer.DONE, ChunkAnswer.NEWS
@@ -178,11 +182,14 @@ class _Afterwards:
         self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
-        self.needed = bool(self._taken or self._values or self._outputs or self._retries or self._returned)
+        self._ended = [move for move in moves if has_consequences(move[2])]
+        self.needed = bool(
+            self._taken or self._values or self._outputs or self._retries or self._returned or self._ended
+        )
 
     async def send(
         self, connection: Connection, held: frozenset[int], moved: frozenset[int], now: Instant | None
-    ) -> None:
+    ) -> list[Told]:
         taken = [
             (run.namespace, run.run_id, step.signal, step.completed_seq or 0)
             for place, run, step in self._taken
@@ -205,6 +212,8 @@ class _Afterwards:
             await connection.execute(_GIVE_SIGNALS_BACK, *_keys(retries), kept)
         if returned := [move for move in self._returned if move[0] in moved]:
             await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
+        over = [(run.namespace, run.run_id) for place, run, _ in self._ended if place in moved]
+        return await ended(connection, over) if over else []
 
 
 def _keys(moves: list[Move]) -> tuple[list[str], list[str]]:

@@ -11,9 +11,10 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
+from kagzi.store.postgres.ends import end_runs, ended, keys_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import forget_step_timeouts, recovered_of
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Changed
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -22,8 +23,8 @@ _FIND_DEAD_LEASES = STATEMENTS["find_dead_leases"]
 _LAST_EVENTS = STATEMENTS["last_events"]
 _RECOVER_RUNS = STATEMENTS["recover_runs"]
 _TIME_OUT_STEPS = STATEMENTS["time_out_steps"]
-_TIME_OUT_RUNS = STATEMENTS["time_out_runs"]
-_END_CANCELLED_RUNS = STATEMENTS["end_cancelled_runs"]
+_FIND_OVERDUE_RUNS = STATEMENTS["find_overdue_runs"]
+_FIND_OVERDUE_CANCELS = STATEMENTS["find_overdue_cancels"]
 _PRUNE_RUNS = STATEMENTS["prune_runs"]
 
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -35,11 +36,11 @@ async def recover_runs(
     max_crashes: int,
     backoff: Callable[[int], Span],
     now: Instant | None,
-) -> list[Recovered]:
+) -> Changed:
     async with connection.transaction():
         dead = await connection.fetch(_FIND_DEAD_LEASES, now, limit)
         if not dead:
-            return []
+            return Changed()
         namespaces = [row["namespace"] for row in dead]
         run_ids = [row["run_id"] for row in dead]
         events = await connection.fetch(_LAST_EVENTS, namespaces, run_ids)
@@ -62,27 +63,38 @@ async def recover_runs(
         )
         recovered = [recovered_of(row) for row in rows]
         await forget_step_timeouts(connection, [run for run in recovered if run.status is RunStatus.PENDING])
-        return recovered
+        poisoned = [(run.namespace, run.run_id) for run in recovered if run.status.finished]
+        return Changed(recovered, await ended(connection, poisoned) if poisoned else [])
 
 
-async def time_out_steps(connection: Connection, limit: int, grace: Span, now: Instant | None) -> list[Recovered]:
+async def time_out_steps(connection: Connection, limit: int, grace: Span, now: Instant | None) -> Changed:
     error = Failure.of(StepTimeout, "the step ran longer than its timeout and its worker did not stop it")
     async with connection.transaction():
         rows = await connection.fetch(_TIME_OUT_STEPS, now, grace, limit, error.encode())
         recovered = [recovered_of(row) for row in rows]
         await forget_step_timeouts(connection, recovered)
-        return recovered
+        return Changed(recovered)
 
 
-async def time_out_runs(connection: Connection, limit: int, now: Instant | None) -> list[Recovered]:
-    error = Failure.of(WorkflowTimedOut, "the run passed its deadline")
-    rows = await connection.fetch(_TIME_OUT_RUNS, now, limit, error.encode())
-    return [recovered_of(row) for row in rows]
+async def time_out_runs(connection: Connection, limit: int, now: Instant | None) -> Changed:
+    error = Failure.of(WorkflowTimedOut, "the run passed its deadline").encode()
+    return await _end_overdue(connection, _FIND_OVERDUE_RUNS, limit, RunStatus.TIMED_OUT, error, now)
 
 
-async def end_cancelled_runs(connection: Connection, limit: int, now: Instant | None) -> list[Recovered]:
-    rows = await connection.fetch(_END_CANCELLED_RUNS, now, limit, cancelled_unclean())
-    return [recovered_of(row) for row in rows]
+async def end_cancelled_runs(connection: Connection, limit: int, now: Instant | None) -> Changed:
+    error = cancelled_unclean()
+    return await _end_overdue(connection, _FIND_OVERDUE_CANCELS, limit, RunStatus.CANCELLED, error, now)
+
+
+async def _end_overdue(
+    connection: Connection, find: str, limit: int, status: RunStatus, error: bytes, now: Instant | None
+) -> Changed:
+    """Ends the live runs that a statement finds and locks."""
+    async with connection.transaction():
+        late = await connection.fetch(find, now, limit)
+        if not late:
+            return Changed()
+        return await end_runs(connection, keys_of(late), status, error, late[0]["now"])
 
 
 async def prune_runs(

@@ -17,7 +17,7 @@ from kagzi.store.postgres.runs import get_runs
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
-from kagzi.store.protocol import Fired, Recovered
+from kagzi.store.protocol import Fired, Recovered, Told
 from kagzi.store.schedules import (
     Due,
     Plan,
@@ -226,7 +226,8 @@ async def fire_schedules(
         for template, beside in zip(templates, besides, strict=True):
             plans.append(plan(_due_of(template, beside), at, new_run_id, counted))
             counted = max(1, counted - plans[-1].skipped)
-        told = await _cancel_live(connection, plans, at)
+        woken: list[Told] = []
+        told = await _cancel_live(connection, plans, woken, at)
         runs = await _insert(connection, [run for each in plans for run in each.runs], at)
         skips = [(_key(each), skip) for each in plans if each.firing is not None for skip in each.firing.skipped]
         await _note_skips(connection, skips, at)
@@ -235,21 +236,25 @@ async def fire_schedules(
         looked=len(plans),
         runs=list(runs.values()),
         told=told,
+        woken=woken,
         late=lateness(plans, at),
         errors=[(*_key(each), each.error) for each in plans if each.error],
     )
 
 
-async def _cancel_live(connection: Connection, plans: list[Plan], at: Instant) -> list[tuple[str, CancelAnswer]]:
+async def _cancel_live(
+    connection: Connection, plans: list[Plan], woken: list[Told], at: Instant
+) -> list[tuple[str, CancelAnswer]]:
     keys = [_key(each) for each in plans if each.firing is not None and each.firing.cancel_live]
     if not keys:
         return []
     live = await connection.fetch(_FIND_LIVE_FIRINGS, *_columns(keys))
     requests = [CancelRun(namespace=row["namespace"], run_id=str(row["run_id"])) for row in live]
-    answers = await apply_requests(connection, requests, at)
+    applied = await apply_requests(connection, requests, at)
+    woken += applied.woken
     return [
         (request.namespace, answer)
-        for request, answer in zip(requests, answers, strict=True)
+        for request, answer in zip(requests, applied.answers, strict=True)
         if isinstance(answer, CancelAnswer)
     ]
 

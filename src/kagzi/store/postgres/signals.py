@@ -12,6 +12,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Applied
 from kagzi.store.signals import unsent
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LIST_SIGNALS = STATEMENTS["list_signals"]
 Taken = tuple[str, str, str, int]  # namespace, run id, key, number of the event
 
 
-async def apply_signals(connection: Connection, signals: Sequence[SendSignal], now: Instant | None) -> list[Answer]:
+async def apply_signals(connection: Connection, signals: Sequence[SendSignal], now: Instant | None) -> Applied:
     rows = await connection.fetch(
         _SEND_SIGNALS,
         now,
@@ -43,9 +44,10 @@ async def apply_signals(connection: Connection, signals: Sequence[SendSignal], n
     if left:
         found = await connection.fetch(_FIND_SIGNALS, *_columns([signal for _, signal in left]))
         refused = {left[row["place"] - 1][0]: _unsent(left[row["place"] - 1][1], row) for row in found}
-    return [
+    answers = [
         refused[place] if place in refused else _sent(signal, stored[place]) for place, signal in enumerate(signals, 1)
     ]
+    return Applied(answers, [])
 
 
 async def take_signals(connection: Connection, taken: Sequence[Taken]) -> None:

@@ -19,6 +19,7 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.store.ends import has_consequences
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.waits import waiting_for
 
@@ -83,7 +84,7 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Ru
         return (last, None) if len(operations) == 1 and type(last) is not TakeSignal else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
-    if isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES:
+    if has_consequences(last) or (isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES):
         return None
     if len(operations) == 1:
         return None, last

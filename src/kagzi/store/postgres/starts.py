@@ -12,6 +12,7 @@ from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Applied
 from kagzi.store.starts import Identity, refusal
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _TRIES = 3
 _STATUSES = {status.value: status for status in RunStatus}
 
 
-async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> list[Answer]:
+async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> Applied:
     def order(place: int) -> tuple[str, str, int]:
         # The same everywhere: two processes that start the same runs must not wait in a circle.
         return starts[place].namespace, starts[place].external_id or "", place
@@ -49,10 +50,8 @@ async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: 
         waiting = await _look_up(connection, starts, taken, answers)
         if not waiting:
             break
-    return [
-        answer if answer is not None else Unavailable("the run's id was being given up; try again")
-        for answer in answers
-    ]
+    given_up = Unavailable("the run's id was being given up; try again")
+    return Applied([given_up if answer is None else answer for answer in answers], [])
 
 
 async def _insert(

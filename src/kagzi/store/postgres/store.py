@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, Chunk, SendSignal, StartRun, Write
+from kagzi.api.operations import Chunk, SendSignal, StartRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -64,14 +64,14 @@ from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 R = TypeVar("R")
 T = TypeVar("T", StartRun, Chunk, SendSignal, Request)
-Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[list[Answer]]]
+Apply = Callable[["Connection", Sequence[T], Instant | None], Awaitable[Applied]]
 
 POOL_SIZE = 4
 SIBLING_POOL_SIZE = 2
@@ -181,10 +181,9 @@ class PostgresStore:
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
-        del lease  # a run that is born leased brings the length of its lease
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         if not writes:
-            return []
+            return Applied([], [])
         chunks = [write for write in writes if type(write) is Chunk]
         if len(chunks) == len(writes):
             return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
@@ -193,24 +192,27 @@ class PostgresStore:
             return await self._apply(0, apply_starts, starts)
         sent = [write for write in writes if type(write) is SendSignal]
         requests = [write for write in writes if not isinstance(write, StartRun | Chunk | SendSignal)]
-        started = iter(await self._apply(0, apply_starts, starts) if starts else [])
-        done = iter(await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else [])
-        told = iter(await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else [])
-        asked = iter(await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else [])
-        answers = {StartRun: started, Chunk: done, SendSignal: told}
-        return [next(answers.get(type(write), asked)) for write in writes]
+        nothing = Applied([], [])
+        started = await self._apply(0, apply_starts, starts) if starts else nothing
+        done = await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else nothing
+        told = await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else nothing
+        asked = await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else nothing
+        answers = {StartRun: iter(started.answers), Chunk: iter(done.answers), SendSignal: iter(told.answers)}
+        others = iter(asked.answers)
+        return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
 
-    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> list[Answer]:
+    async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
         now = self._now()
         try:
             return await self._lanes[lane].do(lambda connection: apply(connection, writes, now))
         except InvalidRequest as error:
             # Somewhere in the batch is a value that cannot be stored. It must not fail the others.
             if len(writes) == 1:
-                return [error]
+                return Applied([error], [])
         middle = len(writes) // 2
-        before = await self._apply(lane, apply, writes[:middle])
-        return before + await self._apply(lane, apply, writes[middle:])
+        applied = await self._apply(lane, apply, writes[:middle])
+        applied.add(await self._apply(lane, apply, writes[middle:]))
+        return applied
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now()
@@ -481,21 +483,21 @@ class PostgresStore:
 
     # Duties.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
         now = self._now()
         return await self._pool.run(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now)
         )
 
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
         now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_steps(connection, limit, grace, now))
 
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
+    async def time_out_runs(self, limit: int) -> Changed:
         now = self._now()
         return await self._pool.run(lambda connection: duties.time_out_runs(connection, limit, now))
 
-    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+    async def end_cancelled_runs(self, limit: int) -> Changed:
         now = self._now()
         return await self._pool.run(lambda connection: duties.end_cancelled_runs(connection, limit, now))
 

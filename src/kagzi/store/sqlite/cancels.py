@@ -5,21 +5,21 @@ from __future__ import annotations
 import sqlite3
 
 from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
-from kagzi.core.cancel import cancelled_unbegun, cancelled_unclean, terminated
+from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Told
+from kagzi.store.sqlite.ends import end_run, ended
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.starts import id_taken
 
 
-def apply_request(
-    connection: sqlite3.Connection, request: CancelRun | TerminateRun | RepeatRun, now: Instant
+def cancel(
+    connection: sqlite3.Connection, request: CancelRun | TerminateRun, woken: list[Told], now: Instant
 ) -> Answer:
-    if isinstance(request, RepeatRun):
-        return _repeat(connection, request, now)
+    """Answers a request to end a run; `woken` gets those who were told that it has ended."""
     key = (request.namespace, request.run_id)
     row = execute(connection, "find_run_to_cancel", key).fetchone()
     if row is None:
@@ -29,10 +29,12 @@ def apply_request(
     if status.finished or (requested and isinstance(request, CancelRun)):
         pass
     elif isinstance(request, TerminateRun):
-        status = _end(connection, key, terminated(request.reason), now)
+        status = RunStatus.CANCELLED
+        woken += end_run(connection, key, status, terminated(request.reason), now)
     elif unbegun:
         status = RunStatus.CANCELLED
         execute(connection, "cancel_unbegun_run", (*key, cancelled_unbegun(), now))
+        woken += ended(connection, [key], now)
     else:
         requested = 1
         if status is not RunStatus.RUNNING and place > now:
@@ -47,24 +49,7 @@ def apply_request(
     )
 
 
-def end_cancelled_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
-    ended = []
-    error = cancelled_unclean()
-    for namespace, run_id, task_queue, at in execute(connection, "find_overdue_cancels", (now, limit)).fetchall():
-        status = _end(connection, (namespace, run_id), error, now)
-        ended.append(
-            Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
-        )
-    return ended
-
-
-def _end(connection: sqlite3.Connection, key: tuple[str, str], error: bytes, now: Instant) -> RunStatus:
-    execute(connection, "end_cancelled_run", (*key, error, now))
-    execute(connection, "forget_step_timeouts", key)
-    return RunStatus.CANCELLED
-
-
-def _repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
+def repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
     source = (request.namespace, request.of_run_id)
     found = execute(connection, "find_run_to_cancel", source).fetchone()
     if found is None:

@@ -30,9 +30,9 @@ from typing import Final, Protocol, TypeVar
 
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import RETENTION_DAYS
+from kagzi.store.sqlite.errors import is_busy, translate
 from kagzi.store.sqlite.files import OpenedFile, prepare_file
 from kagzi.store.sqlite.schema import migrate
-from kagzi.store.sqlite.trouble import is_busy, translate
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]

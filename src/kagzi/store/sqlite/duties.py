@@ -5,12 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from kagzi.core.cancel import cancelled_unclean
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol import Changed, Recovered
+from kagzi.store.sqlite.ends import end_run, ended
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.workers import revoke
@@ -18,8 +20,8 @@ from kagzi.store.sqlite.workers import revoke
 
 def recover_runs(
     connection: sqlite3.Connection, limit: int, max_crashes: int, backoff: Callable[[int], Span], now: Instant
-) -> list[Recovered]:
-    recovered = []
+) -> Changed:
+    changed = Changed()
     for row in execute(connection, "find_dead_leases", (now, limit)).fetchall():
         namespace, run_id, task_queue, priority, crashes, crashed_seq, newest_seq = row
         progress = crashed_seq is None or newest_seq > crashed_seq
@@ -28,15 +30,16 @@ def recover_runs(
             status, at = RunStatus.FAILED, now
             error = _poisoned(crashes)
             execute(connection, "fail_crashed_run", (namespace, run_id, crashes, newest_seq, error, now))
+            changed.woken.extend(ended(connection, [(namespace, run_id)], now))
         else:
             status, at = RunStatus.PENDING, now + backoff(crashes)
             key = claim_key(at, priority, now)
             execute(connection, "recover_run", (namespace, run_id, crashes, newest_seq, at, key))
         execute(connection, "forget_step_timeouts", (namespace, run_id))
-        recovered.append(
+        changed.runs.append(
             Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
         )
-    return recovered
+    return changed
 
 
 def _poisoned(crashes: int) -> bytes:
@@ -44,7 +47,7 @@ def _poisoned(crashes: int) -> bytes:
     return Failure.of(WorkflowFailed, message).encode()
 
 
-def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now: Instant) -> list[Recovered]:
+def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now: Instant) -> Changed:
     message = "the step ran longer than its timeout and its worker did not stop it"
     error = Failure.of(StepTimeout, message).encode()
     revoked: dict[tuple[str, str], Recovered] = {}
@@ -57,25 +60,29 @@ def time_out_steps(connection: sqlite3.Connection, limit: int, grace: Span, now:
         execute(connection, "time_out_step", (namespace, run_id, step_id, attempt, now, error))
         if (namespace, run_id) not in revoked:
             revoked[namespace, run_id] = revoke(connection, (namespace, run_id, task_queue, priority), now)
-    return list(revoked.values())
+    return Changed(list(revoked.values()))
 
 
-def time_out_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> list[Recovered]:
-    timed_out = []
+def time_out_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> Changed:
     error = Failure.of(WorkflowTimedOut, "the run passed its deadline").encode()
-    for namespace, run_id, task_queue, at in execute(connection, "find_overdue_runs", (now, limit)).fetchall():
-        execute(connection, "time_out_run", (namespace, run_id, error, now))
-        execute(connection, "forget_step_timeouts", (namespace, run_id))
-        timed_out.append(
-            Recovered(
-                namespace=namespace,
-                run_id=run_id,
-                task_queue=task_queue,
-                status=RunStatus.TIMED_OUT,
-                available_at=at,
-            )
+    return _end_overdue(connection, "find_overdue_runs", limit, RunStatus.TIMED_OUT, error, now)
+
+
+def end_cancelled_runs(connection: sqlite3.Connection, limit: int, now: Instant) -> Changed:
+    return _end_overdue(connection, "find_overdue_cancels", limit, RunStatus.CANCELLED, cancelled_unclean(), now)
+
+
+def _end_overdue(
+    connection: sqlite3.Connection, find: str, limit: int, status: RunStatus, error: bytes, now: Instant
+) -> Changed:
+    """Ends the live runs that a statement finds."""
+    changed = Changed()
+    for namespace, run_id, task_queue, at in execute(connection, find, (now, limit)).fetchall():
+        changed.woken.extend(end_run(connection, (namespace, run_id), status, error, now))
+        changed.runs.append(
+            Recovered(namespace=namespace, run_id=run_id, task_queue=task_queue, status=status, available_at=at)
         )
-    return timed_out
+    return changed
 
 
 def find_expired_runs(

@@ -13,7 +13,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
 from kagzi.errors import Conflict, InvalidRequest
-from kagzi.store.protocol import Fired, Recovered
+from kagzi.store.protocol import Fired, Recovered, Told
 from kagzi.store.schedules import (
     Due,
     Plan,
@@ -27,7 +27,7 @@ from kagzi.store.schedules import (
     same_schedule,
     taken,
 )
-from kagzi.store.sqlite.cancels import apply_request
+from kagzi.store.sqlite.cancels import cancel
 from kagzi.store.sqlite.runs import INLINE_BYTES, get_runs
 from kagzi.store.sqlite.statements import execute, execute_rows
 
@@ -171,19 +171,25 @@ def fire_schedules(connection: sqlite3.Connection, limit: int, new_run_id: Calla
         counted = max(1, counted - plans[-1].skipped)
     runs: list[Recovered] = []
     told: list[tuple[str, CancelAnswer]] = []
+    woken: list[Told] = []
     for each in plans:
-        runs += _carry_out(connection, each, told, now)
+        runs += _carry_out(connection, each, told, woken, now)
     return Fired(
         looked=len(plans),
         runs=runs,
         told=told,
+        woken=woken,
         late=lateness(plans, now),
         errors=[(each.due.namespace, each.due.template.schedule_id, each.error) for each in plans if each.error],
     )
 
 
 def _carry_out(
-    connection: sqlite3.Connection, plan: Plan, told: list[tuple[str, CancelAnswer]], now: Instant
+    connection: sqlite3.Connection,
+    plan: Plan,
+    told: list[tuple[str, CancelAnswer]],
+    woken: list[Told],
+    now: Instant,
 ) -> list[Recovered]:
     namespace, schedule_id = key = (plan.due.namespace, plan.due.template.schedule_id)
     firing = plan.firing
@@ -194,7 +200,7 @@ def _carry_out(
         return []
     if firing.cancel_live:
         for (run_id,) in execute(connection, "find_live_firings", key).fetchall():
-            answer = apply_request(connection, CancelRun(namespace=namespace, run_id=run_id), now)
+            answer = cancel(connection, CancelRun(namespace=namespace, run_id=run_id), woken, now)
             if isinstance(answer, CancelAnswer):
                 told.append((namespace, answer))
     runs = _insert(connection, plan.runs, now)

@@ -13,7 +13,7 @@ from typing import Final
 
 from kagzi.errors import MissingDependency
 from kagzi.store.migrate import RETENTION_DAYS, Applied, Migration, load_migrations, plan_migrations
-from kagzi.store.sqlite.trouble import translate
+from kagzi.store.sqlite.errors import translate
 
 OLDEST_SQLITE: Final = (3, 35, 0)  # UPDATE … FROM, RETURNING
 _STRICT_SINCE: Final = (3, 37, 0)

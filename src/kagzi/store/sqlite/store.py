@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, Write
+from kagzi.api.operations import Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -28,10 +28,9 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import (
     batch,
-    cancels,
     claims,
     duties,
     keys,
@@ -121,8 +120,7 @@ class SqliteStore:
 
     # Writes.
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:  # noqa: ARG002
-        # The length of a lease is known where one is given: at the claim, and in a BirthLease.
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         now = self._now
         return await self._database.write(lambda connection: batch.apply(connection, writes, now()))
 
@@ -398,23 +396,23 @@ class SqliteStore:
 
     # Duties.
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
         now = self._now
         return await self._database.write(
             lambda connection: duties.recover_runs(connection, limit, max_crashes, backoff, now())
         )
 
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
+    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
         now = self._now
         return await self._database.write(lambda connection: duties.time_out_steps(connection, limit, grace, now()))
 
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
+    async def time_out_runs(self, limit: int) -> Changed:
         now = self._now
         return await self._database.write(lambda connection: duties.time_out_runs(connection, limit, now()))
 
-    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
+    async def end_cancelled_runs(self, limit: int) -> Changed:
         now = self._now
-        return await self._database.write(lambda connection: cancels.end_cancelled_runs(connection, limit, now()))
+        return await self._database.write(lambda connection: duties.end_cancelled_runs(connection, limit, now()))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now

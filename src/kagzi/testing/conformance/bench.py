@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kagzi.api.operations import (
@@ -72,8 +72,11 @@ class Bench:
         return answer.run_id
 
     async def answer(self, write: Write) -> Answer:
-        (answer,) = await self.store.apply([write], LEASE)
+        (answer,) = await self.apply([write])
         return answer
+
+    async def apply(self, writes: Sequence[Write]) -> list[Answer]:
+        return (await self.store.apply(writes)).answers
 
     # Claiming.
 
@@ -209,7 +212,7 @@ class Bench:
         max_crashes: int = MAX_CRASHES,
         backoff: Callable[[int], Span] = lambda crashes: 0,  # noqa: ARG005
     ) -> list[Recovered]:
-        return await self.store.recover_runs(limit, max_crashes, backoff)
+        return (await self.store.recover_runs(limit, max_crashes, backoff)).runs
 
     async def crash(self, claim: Claim) -> Recovered:
         """Let a lease run out, and have the run recovered."""

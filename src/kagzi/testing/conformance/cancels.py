@@ -24,7 +24,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.run import CANCEL_GRACE, RunStatus
 from kagzi.core.step import CANCEL, LATE, Step, StepKind
 from kagzi.errors import Conflict, NotFound
-from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
 
 GRACE = 10 * SECOND
 FAR = 1000 * SECOND
@@ -56,7 +56,7 @@ class TestCancels:
         assert "before it began" in str(Failure.decode(run.error or b""))
         bench.clock.advance(FAR)
         assert await bench.claims() == ()
-        assert await bench.store.end_cancelled_runs(100) == []
+        assert (await bench.store.end_cancelled_runs(100)).runs == []
 
     async def test_a_sleeping_run_is_woken_and_told(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -115,7 +115,7 @@ class TestCancels:
         chunks = [bench.chunk(claim, bench.completed("step", 1), complete), *beside]
 
         for _ in range(2):  # repeated, too
-            answers = await bench.store.apply(chunks, LEASE)
+            answers = await bench.apply(chunks)
             assert answers == [ChunkAnswer.NEWS, *([ChunkAnswer.DONE] * len(beside))]
 
         run, steps = await bench.state(claim.run_id)
@@ -138,7 +138,7 @@ class TestCancels:
             bench.chunk(other, CompleteRun(output=b"1", unless_cancelled=True)),
         ]
 
-        assert await bench.store.apply(chunks, LEASE) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
+        assert await bench.apply(chunks) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
 
     async def test_who_cannot_tell_a_run_that_it_is_cancelled_completes_it(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -155,7 +155,7 @@ class TestCancels:
         retry = RetryRun(available_at=bench.now() + FAR, keep_seq=0, error=b"no")
 
         chunks = [bench.chunk(claim, retry)] + ([] if alone else [bench.chunk(other, retry)])
-        answers = await bench.store.apply(chunks, LEASE)
+        answers = await bench.apply(chunks)
 
         assert set(answers) == {ChunkAnswer.DONE}
         again = await bench.claim(claim.run_id)
@@ -181,7 +181,7 @@ class TestCancels:
             bench.chunk(claims[1], told, bench.completed("undo", 2), EndCancelledRun(error=b"over")),
             bench.chunk(claims[2], EndCancelledRun(error=b"over")),
         ]
-        assert await bench.store.apply(chunks, LEASE) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
+        assert await bench.apply(chunks) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
 
         for claim in claims:
             run = await bench.run(claim.run_id)
@@ -191,7 +191,7 @@ class TestCancels:
             ("undo", StepKind.FUNCTION),
         ]
         # Repeats are recognised by their token.
-        assert await bench.store.apply(chunks, LEASE) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
+        assert await bench.apply(chunks) == [ChunkAnswer.DONE, ChunkAnswer.DONE]
 
     async def test_cancelling_twice_is_cancelling_once(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -242,7 +242,7 @@ class TestCancels:
         assert (await bench.run(claim.run_id)).status is RunStatus.COMPLETED
         assert await asked(bench, cancel(claim.run_id)) == (False, RunStatus.COMPLETED)
         bench.clock.advance(FAR)
-        assert await bench.store.end_cancelled_runs(100) == []
+        assert (await bench.store.end_cancelled_runs(100)).runs == []
 
     @pytest.mark.parametrize("make", [cancel, terminate])
     async def test_an_unknown_or_foreign_run_is_not_found(self, bench: Bench, make: object) -> None:
@@ -259,7 +259,7 @@ class TestCancels:
         start = bench.start_run()
         unknown = bench.new_id()
 
-        answers = await bench.store.apply(
+        answers = await bench.apply(
             [
                 cancel(pending),
                 bench.chunk(claim, bench.completed("step", 1)),
@@ -267,7 +267,6 @@ class TestCancels:
                 start,
                 terminate(claim.run_id),
             ],
-            LEASE,
         )
 
         assert [type(answer) for answer in answers] == [CancelAnswer, ChunkAnswer, NotFound, Started, CancelAnswer]
@@ -318,17 +317,17 @@ class TestCancelGrace:
         horizon = await bench.store.horizon([])
         assert horizon.cancel == at + GRACE
         bench.clock.advance(at + GRACE - bench.now() - 1)
-        assert await bench.store.end_cancelled_runs(100) == []
+        assert (await bench.store.end_cancelled_runs(100)).runs == []
         bench.clock.advance(1)
 
-        (ended,) = await bench.store.end_cancelled_runs(100)
+        (ended,) = (await bench.store.end_cancelled_runs(100)).runs
 
         assert (ended.run_id, ended.task_queue, ended.status) == (claim.run_id, QUEUE, RunStatus.CANCELLED)
         run = await bench.run(claim.run_id)
         assert (run.status, run.finished_at) == (RunStatus.CANCELLED, bench.now())
         assert "clean up" in str(Failure.decode(run.error or b""))
         assert await bench.send(claim, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
-        assert await bench.store.end_cancelled_runs(100) == []
+        assert (await bench.store.end_cancelled_runs(100)).runs == []
         assert (await bench.store.horizon([])).cancel is None
 
     async def test_a_tick_ends_no_more_than_its_limit(self, bench: Bench) -> None:
@@ -337,7 +336,7 @@ class TestCancelGrace:
             await bench.answer(cancel(claim.run_id))
         bench.clock.advance(GRACE)
 
-        ended = [await bench.store.end_cancelled_runs(2) for _ in range(4)]
+        ended = [(await bench.store.end_cancelled_runs(2)).runs for _ in range(4)]
 
         assert [len(runs) for runs in ended] == [2, 2, 1, 0]
 
@@ -351,11 +350,11 @@ class TestCancelGrace:
         await bench.answer(cancel(claim.run_id))
         bench.clock.advance(SECOND)
 
-        (ended,) = await bench.store.time_out_runs(100)
+        (ended,) = (await bench.store.time_out_runs(100)).runs
 
         assert ended.status is RunStatus.TIMED_OUT
         bench.clock.advance(GRACE)
-        assert await bench.store.end_cancelled_runs(100) == []
+        assert (await bench.store.end_cancelled_runs(100)).runs == []
 
 
 class TestRepeats:

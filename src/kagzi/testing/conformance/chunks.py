@@ -137,7 +137,7 @@ class TestChunks:
             bench.chunk(claim, CompleteRun(output=b"1")),
         ]
 
-        assert await bench.store.apply(chunks, LEASE) == [DONE] * 4
+        assert await bench.apply(chunks) == [DONE] * 4
 
         run, steps = await bench.state(claim.run_id)
         assert run.status is RunStatus.COMPLETED
@@ -154,7 +154,7 @@ class TestChunks:
             bench.chunk(claim, FailRun(error=b"no")),
         ]
 
-        assert await bench.store.apply(chunks, LEASE) == [DONE, LEASE_LOST, LEASE_LOST]
+        assert await bench.apply(chunks) == [DONE, LEASE_LOST, LEASE_LOST]
 
         run, steps = await bench.state(claim.run_id)
         assert (run.status, run.output, run.error) == (RunStatus.COMPLETED, b"1", None)
@@ -182,7 +182,7 @@ class TestChunks:
             bench.chunk(finished, bench.completed("b", 2), FailRun(error=b"no")),
         ]
 
-        answers = await bench.store.apply(batch, LEASE)
+        answers = await bench.apply(batch)
 
         assert answers[0] is LEASE_LOST
         assert isinstance(answers[1], Exception)
@@ -202,7 +202,7 @@ class TestChunks:
         never = ParkRun(available_at=2**70, inbox_seq=0)
         batch = [bench.chunk(bad, bench.completed("a", 1), never), bench.chunk(good, bench.completed("a", 1))]
 
-        refused, done = await bench.store.apply(batch, LEASE)
+        refused, done = await bench.apply(batch)
 
         assert isinstance(refused, InvalidRequest)
         assert done is DONE
@@ -211,7 +211,7 @@ class TestChunks:
         assert [step.step_id for step in await bench.steps(good.run_id)] == ["a"]
 
     async def test_a_large_batch_of_many_runs(self, bench: Bench) -> None:
-        await bench.store.apply([bench.start_run() for _ in range(130)], LEASE)
+        await bench.apply([bench.start_run() for _ in range(130)])
         claims = await bench.claims(limit=130)
         assert len(claims) == 130
         chunks = [
@@ -219,7 +219,7 @@ class TestChunks:
             for claim in claims
         ]
 
-        assert await bench.store.apply(chunks, LEASE) == [DONE] * 130
+        assert await bench.apply(chunks) == [DONE] * 130
 
         finished = await bench.store.finished_of([(NAMESPACE, claim.run_id) for claim in claims])
         assert len(finished) == 130
@@ -300,7 +300,7 @@ class TestLeases:
         # Also within one batch. What did not let go of the run was not applied, and is not said to be.
         late = [bench.chunk(claim, bench.completed("b", 2)), bench.chunk(claim)]
         repeats = [bench.chunk(claim, *operations), *late]
-        assert await bench.store.apply(repeats, LEASE) == [DONE, LEASE_LOST, LEASE_LOST]
+        assert await bench.apply(repeats) == [DONE, LEASE_LOST, LEASE_LOST]
         for chunk in late:
             assert await bench.answer(chunk) is LEASE_LOST
         assert await bench.state(claim.run_id) == before
@@ -346,7 +346,7 @@ class TestLeases:
             bench.chunk(new, CompleteRun(output=b"new")),
         ]
 
-        assert await bench.store.apply(batch, LEASE) == [LEASE_LOST, DONE, LEASE_LOST, DONE]
+        assert await bench.apply(batch) == [LEASE_LOST, DONE, LEASE_LOST, DONE]
 
         run, steps = await bench.state(old.run_id)
         assert run.output == b"new"

@@ -122,7 +122,7 @@ class TestRecovery:
         assert (await bench.run(claim.run_id)).crashes == 1
 
     async def test_no_more_than_the_limit(self, bench: Bench) -> None:
-        await bench.store.apply([bench.start_run() for _ in range(5)], LEASE)
+        await bench.apply([bench.start_run() for _ in range(5)])
         assert len(await bench.claims()) == 5
         bench.clock.advance(LEASE)
 
@@ -148,10 +148,10 @@ class TestStepTimeouts:
         claim = await bench.started_claim()
         await bench.done(claim, bench.completed("quick", 1), bench.begun("slow", timeout=5 * SECOND))
         bench.clock.advance(7 * SECOND - 1)
-        assert await bench.store.time_out_steps(100, 2 * SECOND) == []
+        assert (await bench.store.time_out_steps(100, 2 * SECOND)).runs == []
         bench.clock.advance(1)
 
-        (recovered,) = await bench.store.time_out_steps(100, 2 * SECOND)
+        (recovered,) = (await bench.store.time_out_steps(100, 2 * SECOND)).runs
 
         assert (recovered.run_id, recovered.status) == (claim.run_id, RunStatus.PENDING)
         assert recovered.available_at == bench.now()
@@ -164,7 +164,7 @@ class TestStepTimeouts:
         assert (slow.status, slow.finished_at, slow.completed_seq) == ("FAILED", bench.now(), None)
         assert slow.error is not None
         assert Failure.decode(slow.error).is_a(StepTimeout)
-        assert await bench.store.time_out_steps(100, 2 * SECOND) == []
+        assert (await bench.store.time_out_steps(100, 2 * SECOND)).runs == []
 
     async def test_all_overdue_steps_of_a_run_fail_and_the_others_do_not(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -177,7 +177,7 @@ class TestStepTimeouts:
         )
         bench.clock.advance(2 * SECOND)
 
-        assert len(await bench.store.time_out_steps(100, 0)) == 1
+        assert len((await bench.store.time_out_steps(100, 0)).runs) == 1
 
         statuses = {step.step_id: step.status for step in await bench.steps(claim.run_id)}
         assert statuses == {"a": "FAILED", "b": "FAILED", "c": "RUNNING", "d": "RUNNING"}
@@ -188,7 +188,7 @@ class TestStepTimeouts:
         await bench.done(claim, bench.completed("a", 1))
         bench.clock.advance(10 * SECOND)
 
-        assert await bench.store.time_out_steps(100, 0) == []
+        assert (await bench.store.time_out_steps(100, 0)).runs == []
         await bench.done(claim, CompleteRun(output=b"1"))
 
     @pytest.mark.parametrize("end", ["crash", "hand back", "deregister", "lost claim"])
@@ -208,10 +208,10 @@ class TestStepTimeouts:
         again = await bench.claim(claim.run_id)
         bench.clock.advance(2 * LEASE)
 
-        assert await bench.store.time_out_steps(100, 0) == []
+        assert (await bench.store.time_out_steps(100, 0)).runs == []
         await bench.done(again, bench.begun("a", timeout=SECOND))
         bench.clock.advance(SECOND)
-        assert len(await bench.store.time_out_steps(100, 0)) == 1
+        assert len((await bench.store.time_out_steps(100, 0)).runs) == 1
 
     @pytest.mark.parametrize("end", ["complete", "fail", "deadline"])
     async def test_steps_left_running_by_a_finished_run_are_forgotten(self, bench: Bench, end: str) -> None:
@@ -228,7 +228,7 @@ class TestStepTimeouts:
         before = await bench.run(claim.run_id)
         bench.clock.advance(10 * SECOND)
 
-        assert await bench.store.time_out_steps(100, 0) == []
+        assert (await bench.store.time_out_steps(100, 0)).runs == []
         # They must not make the duty look again and again either.
         assert (await bench.store.horizon([])).step_timeout is None
         assert await bench.run(claim.run_id) == before
@@ -248,17 +248,17 @@ class TestDeadlines:
         if claim is not None and state == "running":
             await bench.store.register(bench.registration())
             await bench.beat(claim, heard=1)
-        assert await bench.store.time_out_runs(100) == []
+        assert (await bench.store.time_out_runs(100)).runs == []
         bench.clock.advance(1)
 
-        (timed_out,) = await bench.store.time_out_runs(100)
+        (timed_out,) = (await bench.store.time_out_runs(100)).runs
 
         assert (timed_out.run_id, timed_out.status) == (run_id, RunStatus.TIMED_OUT)
         run = await bench.run(run_id)
         assert (run.status, run.finished_at, run.output) == (RunStatus.TIMED_OUT, bench.now(), None)
         assert run.error is not None
         assert Failure.decode(run.error).is_a(WorkflowTimedOut)
-        assert await bench.store.time_out_runs(100) == []
+        assert (await bench.store.time_out_runs(100)).runs == []
         bench.clock.advance(1000 * SECOND)
         assert await bench.claims() == ()
         assert await bench.recover() == []
@@ -271,14 +271,14 @@ class TestDeadlines:
         await bench.done(claim, CompleteRun(output=b"1"))
         bench.clock.advance(60 * SECOND)
 
-        assert await bench.store.time_out_runs(100) == []
+        assert (await bench.store.time_out_runs(100)).runs == []
         assert (await bench.run(claim.run_id)).status is RunStatus.COMPLETED
 
     async def test_no_more_than_the_limit(self, bench: Bench) -> None:
-        await bench.store.apply([bench.start_run(timeout=SECOND) for _ in range(5)], LEASE)
+        await bench.apply([bench.start_run(timeout=SECOND) for _ in range(5)])
         bench.clock.advance(SECOND)
 
-        assert [len(await bench.store.time_out_runs(2)) for _ in range(4)] == [2, 2, 1, 0]
+        assert [len((await bench.store.time_out_runs(2)).runs) for _ in range(4)] == [2, 2, 1, 0]
 
 
 class TestRetention:

@@ -45,7 +45,7 @@ class TestRuns:
     async def test_a_claim_brings_the_trace_of_its_start(self, bench: Bench) -> None:
         alone = await bench.start(trace_context="00-alone")
         pair = [bench.start_run(trace_context="00-pair"), bench.start_run()]
-        await bench.store.apply(pair, LEASE)
+        await bench.apply(pair)
         expected = {alone: "00-alone", pair[0].run_id: "00-pair", pair[1].run_id: None}
 
         claims = await bench.claims()
@@ -106,7 +106,7 @@ class TestRuns:
     async def test_a_start_repeated_within_one_batch_makes_one_run(self, bench: Bench) -> None:
         start = bench.start_run()
 
-        first, second = await bench.store.apply([start, start], LEASE)
+        first, second = await bench.apply([start, start])
 
         assert first == second
         assert len(await bench.claims()) == 1
@@ -128,7 +128,7 @@ class TestRuns:
     async def test_many_starts_share_a_batch(self, bench: Bench) -> None:
         starts = [bench.start_run(input=b"%d" % number) for number in range(150)]
 
-        answers = await bench.store.apply(starts, LEASE)
+        answers = await bench.apply(starts)
 
         assert [answer.run_id for answer in answers if isinstance(answer, Started)] == [
             start.run_id for start in starts
@@ -137,7 +137,7 @@ class TestRuns:
             assert (await bench.run(start.run_id)).input == start.input
 
     async def test_an_empty_batch_has_no_answers(self, bench: Bench) -> None:
-        assert list(await bench.store.apply([], LEASE)) == []
+        assert list(await bench.apply([])) == []
 
     async def test_an_unknown_run_is_none(self, bench: Bench) -> None:
         assert await bench.store.get_run(NAMESPACE, bench.new_id()) is None
@@ -157,11 +157,11 @@ class TestRuns:
 
     async def test_payloads_of_a_batch_come_back_whatever_their_size(self, bench: Bench) -> None:
         starts = [bench.start_run(input=(EVERY_BYTE * 5)[:size]) for size in (0, 1023, 1024, 1025, 1024)]
-        await bench.store.apply(starts, LEASE)
+        await bench.apply(starts)
         claims = {claim.run_id: claim for claim in await bench.claims()}
         ends = [bench.chunk(claims[start.run_id], CompleteRun(output=start.input[::-1])) for start in starts]
 
-        assert list(await bench.store.apply(ends, LEASE)) == [ChunkAnswer.DONE] * len(ends)
+        assert list(await bench.apply(ends)) == [ChunkAnswer.DONE] * len(ends)
 
         for start in starts:
             run = await bench.run(start.run_id)
@@ -274,7 +274,7 @@ class TestRunIds:
         start = bench.start_run(external_id="order-2", input=b"1" * sizes[0])
         other = replace(start, workflow_type="refund", external_id="order-1", input=b"2" * sizes[1])
 
-        first, refused, again = await bench.store.apply([start, other, start], LEASE)
+        first, refused, again = await bench.apply([start, other, start])
 
         assert first == again == Started(run_id=start.run_id, available_at=bench.now())
         assert isinstance(refused, Conflict)
@@ -287,7 +287,7 @@ class TestRunIds:
         start = bench.start_run(external_id="order-2", input=b"2" * size)
         refused = replace(start, external_id="order-1", input=b"1" * size)
 
-        conflict, answer = await bench.store.apply([refused, start], LEASE)
+        conflict, answer = await bench.apply([refused, start])
 
         assert isinstance(conflict, Conflict)
         assert answer == Started(run_id=start.run_id, available_at=bench.now())
@@ -328,13 +328,12 @@ class TestExternalIds:
         input = b"1" * size
         first = await bench.start(external_id="order-1", input=input)
 
-        other_input, other_type, same = await bench.store.apply(
+        other_input, other_type, same = await bench.apply(
             [
                 bench.start_run(external_id="order-1", input=b"2" * size),
                 bench.start_run(external_id="order-1", input=input, workflow_type="refund"),
                 bench.start_run(external_id="order-1", input=input),
             ],
-            LEASE,
         )
 
         assert isinstance(other_input, Conflict)
@@ -353,7 +352,7 @@ class TestExternalIds:
             bench.start_run(external_id="order-1", input=b"2" * size),
         ]
 
-        first, other, second, conflict = await bench.store.apply(starts, LEASE)
+        first, other, second, conflict = await bench.apply(starts)
 
         assert isinstance(first, Started)
         assert isinstance(second, Started)
@@ -406,7 +405,7 @@ class TestBirth:
                 for number, (suffix, lease) in enumerate(zip(own, leased, strict=True))
             ]
 
-            answers = await bench.store.apply(starts, LEASE)
+            answers = await bench.apply(starts)
 
             for start, answer, lease in zip(starts, answers, leased, strict=True):
                 assert isinstance(answer, Started)

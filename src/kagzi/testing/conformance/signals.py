@@ -120,7 +120,7 @@ class TestSignals:
         first = await sent(bench, signal(run_id))
         again = await sent(bench, signal(run_id, value=b"9"))
         assert (again.seq, again.repeated, first.repeated) == (first.seq, True, False)
-        answers = await bench.store.apply([signal(run_id, key="k2"), signal(run_id, key="k2")], LEASE)
+        answers = await bench.apply([signal(run_id, key="k2"), signal(run_id, key="k2")])
         assert [(answer.seq, answer.repeated) for answer in answers if isinstance(answer, SignalAnswer)] == [
             (2, False),
             (2, True),

@@ -95,7 +95,7 @@ class TestValues:
         claims = await bench.claims()
         chunks = [bench.chunk(claim, value("n", str(place).encode())) for place, claim in enumerate(claims)]
         chunks.append(bench.chunk(claims[0], value("n", b"9", 1)))
-        answers = await bench.store.apply([*chunks, bench.chunk(claims[1], bench.completed("a", 1))], LEASE)
+        answers = (await bench.store.apply([*chunks, bench.chunk(claims[1], bench.completed("a", 1))])).answers
         assert answers == [ChunkAnswer.DONE] * 5
         found = {claims[place].run_id: data for place, data in enumerate((b"9", b"1", b"2"))}
         assert {run_id: (await read(bench, run_id))["n"] for run_id in run_ids} == found
@@ -109,13 +109,13 @@ class TestValues:
         claim, beside = (claim, beside) if claim.run_id == run_id else (beside, claim)
         await bench.send(claim, value("a", b"1"), value("@progress", b"1"), value("b", b"1"))
         assert await bench.send(claim, value("b", b"2", 1)) is ChunkAnswer.DONE
-        answers = await bench.store.apply(
+        applied = await bench.store.apply(
             [
                 bench.chunk(claim, bench.completed("x", 1), value("c", b"1", 2)),
                 bench.chunk(beside, value("c", b"1")),
-            ],
-            LEASE,
+            ]
         )
+        answers = applied.answers
         assert isinstance(answers[0], InvalidRequest)
         assert "more than 100 values" in str(answers[0])
         assert answers[1] is ChunkAnswer.DONE

@@ -7,7 +7,7 @@ import threading
 
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteRun
 from kagzi.core.run import RunStatus
-from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, Bench
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
 
 
 class TestWakeups:
@@ -89,7 +89,7 @@ class TestWakeups:
 
 
 async def _apply(bench: Bench, chunk: Chunk) -> None:
-    await bench.store.apply([chunk], LEASE)
+    await bench.apply([chunk])
 
 
 def _ignore(*_: str | tuple[str, str]) -> None:

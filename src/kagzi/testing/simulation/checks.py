@@ -47,9 +47,10 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.failure import Failure
-from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
+from kagzi.store.protocol import Applied
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.simulation.signals import SignalRow, inbox_problem, waits_for
 from kagzi.testing.simulation.values import ValueRow, values_problem
@@ -198,7 +199,7 @@ class Checker:
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
         if method == "apply":
-            self._check_answers(args[0], answer)
+            self._check_answers(args[0], answer.answers)
         elif method == "claim":
             self._check_claims(args[0], answer)
         elif method == "heartbeats":
@@ -663,12 +664,12 @@ class WatchedStore:
         self._store = store
         self._apply = self._watched("apply")
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def apply(self, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if self._world.is_cancelled_at_its_end(write):
-                await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)], lease)
-        answers: list[Answer] = await self._apply(writes, lease)
-        return answers
+                await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)])
+        applied: Applied = await self._apply(writes)
+        return applied
 
     def __getattr__(self, method: str) -> Any:
         call = self._watched(method)

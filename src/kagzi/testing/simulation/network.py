@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, Write
+from kagzi.api.operations import Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -33,7 +33,7 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError, Unavailable
 from kagzi.store.migrate import Migration
-from kagzi.store.protocol import Beaten, Fired, Horizon, Queue, Recovered, RunFacts, Store, Survey
+from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Store, Survey
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
@@ -203,9 +203,9 @@ class StorePort:
     async def _ask(self, method: str, *args: Any) -> Any:
         return await self._network.ask(self._process, method, args)
 
-    async def apply(self, writes: Sequence[Write], lease: Span) -> list[Answer]:
-        answers: list[Answer] = await self._ask("apply", tuple(writes), lease)
-        return answers
+    async def apply(self, writes: Sequence[Write]) -> Applied:
+        applied: Applied = await self._ask("apply", tuple(writes))
+        return applied
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         polled: Polled = await self._ask("claim", poll, lease)
@@ -380,21 +380,21 @@ class StorePort:
         workers: list[Worker] = await self._ask("list_workers", namespace)
         return workers
 
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> list[Recovered]:
-        recovered: list[Recovered] = await self._ask("recover_runs", limit, max_crashes, backoff)
-        return recovered
+    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
+        changed: Changed = await self._ask("recover_runs", limit, max_crashes, backoff)
+        return changed
 
-    async def time_out_steps(self, limit: int, grace: Span) -> list[Recovered]:
-        recovered: list[Recovered] = await self._ask("time_out_steps", limit, grace)
-        return recovered
+    async def time_out_steps(self, limit: int, grace: Span) -> Changed:
+        changed: Changed = await self._ask("time_out_steps", limit, grace)
+        return changed
 
-    async def time_out_runs(self, limit: int) -> list[Recovered]:
-        recovered: list[Recovered] = await self._ask("time_out_runs", limit)
-        return recovered
+    async def time_out_runs(self, limit: int) -> Changed:
+        changed: Changed = await self._ask("time_out_runs", limit)
+        return changed
 
-    async def end_cancelled_runs(self, limit: int) -> list[Recovered]:
-        ended: list[Recovered] = await self._ask("end_cancelled_runs", limit)
-        return ended
+    async def end_cancelled_runs(self, limit: int) -> Changed:
+        changed: Changed = await self._ask("end_cancelled_runs", limit)
+        return changed
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         lost: list[str] = await self._ask("expire_workers", limit, after)

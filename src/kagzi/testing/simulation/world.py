@@ -338,7 +338,7 @@ class World:
 
     def _log_transaction(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         if method == "apply":
-            for write, said in zip(args[0], answer, strict=True):
+            for write, said in zip(args[0], answer.answers, strict=True):
                 kinds = [type(op).__name__ for op in getattr(write, "operations", (write,))]
                 self.log("store", "+".join(kinds), write.run_id, repr(said)[:60])
         elif method == "claim":

@@ -18,23 +18,11 @@ UPDATE kagzi.workflow_runs AS r SET
                         ELSE least(r.available_at, i.now) END,
     claim_key = CASE WHEN r.status = 'RUNNING' OR r.started_at IS NULL THEN NULL
                      WHEN r.claim_key <= i.now THEN r.claim_key
-                     ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
+                     ELSE {{claim_key_of_now(r.priority, i.now)}} END
 FROM instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
   AND NOT r.cancel_requested
-RETURNING r.status, r.task_queue, r.available_at, r.cancel_requested;
-
--- name: terminate_run
--- End a live run, whatever it is doing. Its holder is fenced off.
-WITH instant AS MATERIALIZED (
-    SELECT coalesce($1::bigint, kagzi.clock()) AS now
-)
-UPDATE kagzi.workflow_runs AS r SET
-    status = 'CANCELLED', finished_at = i.now, error = $4::bytea, token = NULL, claim_key = NULL,
-    lease_expires_at = NULL
-FROM instant AS i
-WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-RETURNING r.status, r.task_queue, r.available_at, r.cancel_requested;
+RETURNING {{changed_run}}, r.cancel_requested;
 
 -- name: find_cancelled_run
 -- A run that a request has not changed: it has finished, or was told before.
@@ -67,7 +55,7 @@ INSERT INTO kagzi.workflow_runs (
     available_at, deadline_at, status, claim_key, started_at, origin_run_id, trace_context, scheduled_for)
 SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.retry_policy,
        r.lease_length, i.now, i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
-       least(i.now - r.priority * 60000000::bigint, i.now),
+       {{claim_key_of_now(r.priority, i.now)}},
        CASE WHEN $5::integer > 0 THEN r.started_at END,
        CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, r.trace_context, r.scheduled_for
 FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i

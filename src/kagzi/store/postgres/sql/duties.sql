@@ -30,14 +30,13 @@ UPDATE kagzi.workflow_runs AS r SET
     crashes = k.crashes, crashed_seq = k.crashed_seq,
     available_at = k.available_at,
     claim_key = CASE WHEN k.error IS NOT NULL THEN NULL
-                     WHEN k.available_at > $1::bigint THEN k.available_at
-                     ELSE least(k.available_at - r.priority * 60000000::bigint, $1::bigint) END,
+                     ELSE {{claim_key(k.available_at, r.priority, $1::bigint)}} END,
     finished_at = CASE WHEN k.error IS NOT NULL THEN $1::bigint END,
     error = coalesce(k.error, r.error)
 FROM unnest($2::text[], $3::uuid[], $4::integer[], $5::integer[], $6::bigint[], $7::bytea[])
     AS k (namespace, run_id, crashes, crashed_seq, available_at, error)
 WHERE r.namespace = k.namespace AND r.run_id = k.run_id
-RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+RETURNING {{changed_run}};
 
 -- name: time_out_steps
 -- Steps that run for too long: their attempt has failed, and their run goes to another worker.
@@ -75,51 +74,39 @@ WITH instant AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs AS r SET
     status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, available_at = i.now,
-    claim_key = least(i.now - r.priority * 60000000::bigint, i.now)
+    claim_key = {{claim_key_of_now(r.priority, i.now)}}
 FROM (SELECT DISTINCT t.namespace, t.run_id FROM timed_out AS t) AS t
 CROSS JOIN instant AS i
 WHERE r.namespace = t.namespace AND r.run_id = t.run_id
-RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+RETURNING {{changed_run}};
 
--- name: time_out_runs
--- Runs past their deadline, whatever they are doing.
+-- name: find_overdue_runs
+-- Live runs past their deadline, whatever they are doing.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), late AS MATERIALIZED (
-    SELECT r.namespace, r.run_id
-    FROM kagzi.workflow_runs AS r
-    WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= (SELECT i.now FROM instant AS i)
-      AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-    ORDER BY r.deadline_at
-    LIMIT $2::integer
-    FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE kagzi.workflow_runs AS r SET
-    status = 'TIMED_OUT', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
-    lease_expires_at = NULL
-FROM late AS l CROSS JOIN instant AS i
-WHERE r.namespace = l.namespace AND r.run_id = l.run_id
-RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+SELECT r.namespace, r.run_id, i.now
+FROM instant AS i
+CROSS JOIN kagzi.workflow_runs AS r
+WHERE r.deadline_at IS NOT NULL AND r.finished_at IS NULL AND r.deadline_at <= (SELECT i.now FROM instant AS i)
+  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+ORDER BY r.deadline_at
+LIMIT $2::integer
+FOR NO KEY UPDATE OF r SKIP LOCKED;
 
--- name: end_cancelled_runs
--- Runs that were told to end and have not, whatever they are doing.
+-- name: find_overdue_cancels
+-- Live runs that were told to end and have used up their time, whatever they are doing.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), late AS MATERIALIZED (
-    SELECT r.namespace, r.run_id
-    FROM kagzi.workflow_runs AS r
-    WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL
-      AND r.cancel_deadline <= (SELECT i.now FROM instant AS i) AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-    ORDER BY r.cancel_deadline
-    LIMIT $2::integer
-    FOR NO KEY UPDATE SKIP LOCKED
 )
-UPDATE kagzi.workflow_runs AS r SET
-    status = 'CANCELLED', finished_at = i.now, error = $3::bytea, token = NULL, claim_key = NULL,
-    lease_expires_at = NULL
-FROM late AS l CROSS JOIN instant AS i
-WHERE r.namespace = l.namespace AND r.run_id = l.run_id
-RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+SELECT r.namespace, r.run_id, i.now
+FROM instant AS i
+CROSS JOIN kagzi.workflow_runs AS r
+WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL AND r.cancel_deadline <= (SELECT i.now FROM instant AS i)
+  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+ORDER BY r.cancel_deadline
+LIMIT $2::integer
+FOR NO KEY UPDATE OF r SKIP LOCKED;
 
 -- name: prune_runs
 -- Delete what its namespace no longer keeps, among the next few runs in the order of the primary key.

@@ -39,9 +39,7 @@ WITH instant AS MATERIALIZED (
         started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id
-    RETURNING d.claim_key AS place, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.input,
-              r.started_at, r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
-              r.cancel_requested, r.origin_run_id, r.trace_context, r.scheduled_for,
+    RETURNING d.claim_key AS place, {{claim_columns(r)}},
               r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh
 )
 SELECT i.now, c.*
@@ -49,9 +47,7 @@ FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
-    SELECT coalesce(a.available_at, 0), a.run_id, a.workflow_type, a.version, a.task_queue, a.external_id, a.input,
-           a.started_at, a.lease_length, a.attempts, a.executions, a.crashes, a.inbox_seq, a.retry_policy, a.token,
-           a.cancel_requested, a.origin_run_id, a.trace_context, a.scheduled_for, false
+    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;
@@ -64,53 +60,29 @@ WHERE namespace = $1::text AND run_id = ANY ($2::uuid[]) AND kind = 'input';
 
 -- name: get_run
 -- One run with its payloads. Templates of schedules are no runs.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM kagzi.workflow_runs AS r
-LEFT JOIN kagzi.workflow_payloads AS i
-    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
-LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED'
+{{payloads_of_run}}
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_runs
 -- Several runs with their payloads.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
-LEFT JOIN kagzi.workflow_payloads AS i
-    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
-LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED'
+{{payloads_of_run}}
 WHERE r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_run_by_external_id
 -- The run that has this id.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM kagzi.workflow_runs AS r
-LEFT JOIN kagzi.workflow_payloads AS i
-    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
-LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED'
+{{payloads_of_run}}
 WHERE r.namespace = $1::text AND r.external_id = $2::text;
 
 -- name: list_runs
 -- Runs older than a run id, newest first. A filter that is NULL lets everything through.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id < $2::uuid
@@ -122,19 +94,12 @@ FROM (
     ORDER BY w.namespace DESC, w.run_id DESC
     LIMIT $8::integer
 ) AS r
-LEFT JOIN kagzi.workflow_payloads AS i
-    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
-LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED'
+{{payloads_of_run}}
 ORDER BY r.run_id DESC;
 
 -- name: list_runs_backward
 -- The nearest runs newer than a run id, nearest first.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id > $2::uuid
@@ -146,11 +111,7 @@ FROM (
     ORDER BY w.namespace, w.run_id
     LIMIT $8::integer
 ) AS r
-LEFT JOIN kagzi.workflow_payloads AS i
-    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
-LEFT JOIN kagzi.workflow_payloads AS o
-    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
-       AND r.status = 'COMPLETED'
+{{payloads_of_run}}
 ORDER BY r.run_id;
 
 -- name: finished_of

@@ -157,8 +157,7 @@ INSERT INTO kagzi.workflow_runs (
 SELECT t.namespace, k.run_id, k.external_id, t.task_queue, t.workflow_type,
        CASE t.version WHEN '' THEN kagzi.resolve_version(t.namespace, t.workflow_type) ELSE t.version END, t.priority, t.input, t.retry_policy, $1::bigint,
        k.available_at, $1::bigint + s.timeout, 'PENDING',
-       CASE WHEN k.available_at > $1::bigint THEN k.available_at
-            ELSE least(k.available_at - t.priority * 60000000::bigint, $1::bigint) END,
+       {{claim_key(k.available_at, t.priority, $1::bigint)}},
        t.run_id, k.scheduled_for
 FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)

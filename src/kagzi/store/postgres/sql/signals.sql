@@ -40,7 +40,7 @@ WITH instant AS MATERIALIZED (
         available_at = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.claim_key > i.now THEN i.now
                             ELSE r.available_at END,
         claim_key = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.claim_key > i.now
-                             THEN least(i.now - r.priority * 60000000::bigint, i.now)
+                             THEN {{claim_key_of_now(r.priority, i.now)}}
                          ELSE r.claim_key END
     FROM (SELECT f.namespace, f.run_id, count(*)::integer AS signals, bool_or(f.awaited) AS awaited
           FROM fresh AS f GROUP BY f.namespace, f.run_id) AS n

@@ -5,8 +5,7 @@
 SELECT h.*
 FROM unnest($2::uuid[]) AS w (run_id)
 CROSS JOIN LATERAL (
-    SELECT s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at, s.retry_at,
-           s.input_hash, s.output, s.error, NULL::bytea AS input
+    SELECT {{shown_step}}, NULL::bytea AS input
     FROM kagzi.step_runs AS s
     WHERE s.namespace = $1::text AND s.run_id = w.run_id AND s.generation = 0
     ORDER BY s.completed_seq NULLS LAST, s.started_at, s.step_id, s.attempt
@@ -14,8 +13,7 @@ CROSS JOIN LATERAL (
 
 -- name: get_steps
 -- Everything recorded of one run, for people.
-SELECT s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at, s.retry_at,
-       s.input_hash, s.output, s.error, s.input
+SELECT {{shown_step}}, s.input
 FROM kagzi.step_runs AS s
 WHERE s.namespace = $1::text AND s.run_id = $2::uuid
 ORDER BY s.completed_seq NULLS LAST, s.started_at, s.step_id, s.attempt;

@@ -72,7 +72,7 @@ WITH instant AS MATERIALIZED (
         worker_id = CASE WHEN m.listed THEN r.worker_id END,
         poll = CASE WHEN m.listed THEN r.poll END,
         available_at = CASE WHEN m.listed THEN r.available_at ELSE i.now END,
-        claim_key = CASE WHEN m.listed THEN NULL ELSE least(i.now - r.priority * 60000000::bigint, i.now) END
+        claim_key = CASE WHEN m.listed THEN NULL ELSE {{claim_key_of_now(r.priority, i.now)}} END
     FROM mine AS m CROSS JOIN instant AS i
     WHERE r.namespace = m.namespace AND r.run_id = m.run_id
     RETURNING m.worker_id AS holder, r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.lease_length,
@@ -104,10 +104,10 @@ WITH instant AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs AS r SET
     status = 'PENDING', token = NULL, worker_id = NULL, poll = NULL, lease_expires_at = NULL, available_at = i.now,
-    claim_key = least(i.now - r.priority * 60000000::bigint, i.now)
+    claim_key = {{claim_key_of_now(r.priority, i.now)}}
 FROM mine AS m CROSS JOIN instant AS i
 WHERE r.namespace = m.namespace AND r.run_id = m.run_id
-RETURNING r.namespace, r.run_id, r.task_queue, r.status, r.available_at;
+RETURNING {{changed_run}};
 
 -- name: deregister_worker
 -- A worker leaves.

@@ -17,21 +17,6 @@ SET cancel_requested = 1, inbox_seq = inbox_seq + 1, status = 'CANCELLED', claim
     finished_at = ?4
 WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 
--- name: end_cancelled_run
--- End a run, whatever it is doing. Its holder is fenced off.
-UPDATE workflow_runs
-SET status = 'CANCELLED', token = NULL, lease_expires_at = NULL, claim_key = NULL, error = ?3, finished_at = ?4
-WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
-
--- name: find_overdue_cancels
--- Runs that were told to end and have used up their time.
-SELECT namespace, run_id, task_queue, coalesce(available_at, ?1)
-FROM workflow_runs
-WHERE cancel_deadline <= ?1 AND cancel_deadline IS NOT NULL AND finished_at IS NULL
-  AND status IN ('PENDING', 'RUNNING', 'SLEEPING')
-ORDER BY cancel_deadline
-LIMIT ?2;
-
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
 SELECT coalesce(min(CASE WHEN status = 'FAILED' OR kind = 'CANCEL' THEN completed_seq END) - 1,
@@ -46,7 +31,7 @@ INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version
     lease_length, created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id,
     trace_context, scheduled_for)
 SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, ?4, ?4,
-    ?4 + (deadline_at - created_at), 'PENDING', min(?4 - priority * 60000000, ?4),
+    ?4 + (deadline_at - created_at), 'PENDING', {{claim_key(?4, priority, ?4)}},
     CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END,
     trace_context, scheduled_for
 FROM workflow_runs

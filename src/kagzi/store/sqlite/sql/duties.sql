@@ -51,11 +51,14 @@ WHERE deadline_at <= ?1 AND deadline_at IS NOT NULL AND finished_at IS NULL
 ORDER BY deadline_at
 LIMIT ?2;
 
--- name: time_out_run
--- A run has passed its deadline, running or not. Its holder is fenced off.
-UPDATE workflow_runs
-SET status = 'TIMED_OUT', token = NULL, lease_expires_at = NULL, claim_key = NULL, error = ?3, finished_at = ?4
-WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
+-- name: find_overdue_cancels
+-- Runs that were told to end and have used up their time.
+SELECT namespace, run_id, task_queue, coalesce(available_at, ?1)
+FROM workflow_runs
+WHERE cancel_deadline <= ?1 AND cancel_deadline IS NOT NULL AND finished_at IS NULL
+  AND status IN ('PENDING', 'RUNNING', 'SLEEPING')
+ORDER BY cancel_deadline
+LIMIT ?2;
 
 -- name: walk_runs
 -- The next runs in order of their key, and which of them are past their namespace's retention.

@@ -1,40 +1,22 @@
 -- name: get_run
 -- One run as the engine shows it. Templates of schedules are no runs.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
-    r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM workflow_runs AS r
-LEFT JOIN workflow_payloads AS i
-    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
-LEFT JOIN workflow_payloads AS o
-    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+{{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
 
 -- name: get_run_by_external_id
 -- The run that has this external id.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
-    r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM workflow_runs AS r
-LEFT JOIN workflow_payloads AS i
-    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
-LEFT JOIN workflow_payloads AS o
-    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+{{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.external_id = ?2;
 
 -- name: list_runs
 -- Runs of a namespace, newest first, beyond a run id. Templates of schedules are no runs.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
-    r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM workflow_runs AS r
-LEFT JOIN workflow_payloads AS i
-    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
-LEFT JOIN workflow_payloads AS o
-    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+{{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.run_id < ?2
   AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
@@ -44,15 +26,9 @@ LIMIT ?8;
 
 -- name: list_runs_backward
 -- The same, going the other way: the nearest newer runs, nearest first.
-SELECT r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
-    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
-    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
-    r.waiting_for, r.lease_expires_at, r.cancel_deadline
+SELECT {{shown_run}}
 FROM workflow_runs AS r
-LEFT JOIN workflow_payloads AS i
-    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
-LEFT JOIN workflow_payloads AS o
-    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+{{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.run_id > ?2
   AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)

@@ -118,7 +118,7 @@ SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
          WHERE o.namespace = t.namespace AND o.workflow_type = t.workflow_type AND o.version <> ''
          ORDER BY o.first_seen_at DESC, length(o.version) DESC, o.version DESC LIMIT 1),
         '1'),
-    'PENDING', t.priority, ?5, ?6, CASE WHEN ?6 > ?5 THEN ?6 ELSE min(?6 - t.priority * 60000000, ?5) END,
+    'PENDING', t.priority, ?5, ?6, {{claim_key(?6, t.priority, ?5)}},
     ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7
 FROM workflow_runs AS t
 JOIN schedules AS s ON s.namespace = t.namespace AND s.schedule_id = t.run_id

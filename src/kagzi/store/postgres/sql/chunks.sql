@@ -1,4 +1,4 @@
--- Everything the batcher sends. A batch is one statement, hence one round trip and one transaction.
+-- Chunks. A batch is one statement, hence one round trip and one transaction.
 --
 -- Locks: all runs of the batch, in (namespace, run_id) order, before anything is written. The fence is the join on the
 -- token in `locked`: a row that somebody is taking over is waited for, and looked at again once it is free.
@@ -10,8 +10,6 @@
 
 -- name: record_steps
 -- Record steps of leased runs.
--- A completed event is never overwritten; a RUNNING row gives way to anything, and to another RUNNING one of a later
--- lease, because that one has another timeout. What an attempt was given does not change once it has ended.
 WITH locked AS MATERIALIZED (
     SELECT c.place, r.status
     FROM unnest($1::text[], $2::uuid[], $3::uuid[]) WITH ORDINALITY AS c (namespace, run_id, token, place)
@@ -19,9 +17,7 @@ WITH locked AS MATERIALIZED (
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s (
-        namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at,
-        timeout_at, input_hash, input, output, error)
+    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
     SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
            coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
            n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
@@ -31,13 +27,7 @@ WITH locked AS MATERIALIZED (
         AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
               retry_at, timeout_at, input_hash, input, output, error, ordinal)
     WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
-    ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
-        kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
-        started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
-        timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
-        output = EXCLUDED.output, error = EXCLUDED.error
-    WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
+    {{step_replaces}}
 )
 SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news,
        array_agg(place::integer) FILTER (WHERE status <> 'RUNNING') AS over,
@@ -58,9 +48,7 @@ WITH locked AS MATERIALIZED (
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s (
-        namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at,
-        timeout_at, input_hash, input, output, error)
+    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
     SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
            coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
            n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
@@ -70,13 +58,7 @@ WITH locked AS MATERIALIZED (
         AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
               retry_at, timeout_at, input_hash, input, output, error, ordinal)
     WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
-    ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
-        kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
-        started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
-        timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
-        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
-        output = EXCLUDED.output, error = EXCLUDED.error
-    WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
+    {{step_replaces}}
 ), instant AS MATERIALIZED (
     SELECT coalesce($21::bigint, kagzi.clock()) AS now
 ), moved AS (
@@ -87,9 +69,9 @@ WITH locked AS MATERIALIZED (
                             WHEN r.cancel_requested AND m.status = 'PENDING' THEN least(m.available_at, m.now)
                             ELSE m.available_at END,
         claim_key = CASE WHEN m.finished THEN NULL
-                         WHEN m.available_at > m.now AND NOT (r.cancel_requested AND m.status = 'PENDING')
-                             THEN m.available_at
-                         ELSE least(least(m.available_at, m.now) - r.priority * 60000000::bigint, m.now) END,
+                         WHEN r.cancel_requested AND m.status = 'PENDING'
+                             THEN {{claim_key(least(m.available_at, m.now), r.priority, m.now)}}
+                         ELSE {{claim_key(m.available_at, r.priority, m.now)}} END,
         lease_expires_at = NULL,
         finished_at = CASE WHEN m.finished THEN m.now END,
         attempts = r.attempts + CASE WHEN m.keep_seq IS NULL THEN 0 ELSE 1 END,
@@ -139,70 +121,3 @@ UPDATE kagzi.step_runs AS s SET timeout_at = NULL
 FROM unnest($1::text[], $2::uuid[]) AS k (namespace, run_id)
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.status = 'RUNNING' AND s.timeout_at IS NOT NULL;
 
--- name: start_runs
--- Insert runs. An id that is taken, by run_id or by external_id, inserts nothing; the caller looks it up then.
--- Sorted by external id, so that two processes that start the same runs do not wait for each other in a circle.
--- What most runs of a batch have in common is sent once if all of them have: a column with one value is that of every run.
--- A run that is due in the past waits from now on: it is no older than others that are started now.
-WITH instant AS MATERIALIZED (
-    SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), asked AS MATERIALIZED (
-    SELECT coalesce(n.namespace, ($2::text[])[1]) AS namespace, n.run_id, n.external_id,
-           coalesce(n.task_queue, ($5::text[])[1]) AS task_queue,
-           coalesce(n.workflow_type, ($6::text[])[1]) AS workflow_type, coalesce(n.version, ($7::text[])[1]) AS version,
-           n.priority, n.input, n.retry_policy, n.lease_length, n.timeout, n.deadline_at,
-           -- These two matter only to runs with a token.
-           coalesce(n.birth_length, ($16::bigint[])[1]) AS birth_length, n.token,
-           coalesce(n.worker_id, ($18::uuid[])[1]) AS worker_id,
-           n.trace_context, n.poll, i.now, greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
-           n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now AS born
-    FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
-                $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
-                $17::uuid[], $18::uuid[], $19::text[], $20::integer[])
-        AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input,
-              retry_policy, lease_length, timeout, deadline_at, delay, start_at, birth_length, token, worker_id,
-              trace_context, poll)
-    CROSS JOIN instant AS i
-)
-INSERT INTO kagzi.workflow_runs (
-    namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy,
-    created_at, available_at, deadline_at, status, claim_key, lease_length, lease_expires_at, started_at, executions,
-    token, worker_id, poll, trace_context)
-SELECT namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
-       now, available_at, least(now + timeout, deadline_at),
-       CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
-       CASE WHEN born THEN NULL
-            WHEN available_at > now THEN available_at
-            ELSE least(available_at - coalesce(priority, 0) * 60000000::bigint, now) END,
-       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END,
-       CASE WHEN born THEN now + birth_length END,
-       CASE WHEN born THEN now END,
-       CASE WHEN born THEN 1 ELSE 0 END,
-       CASE WHEN born THEN token END,
-       CASE WHEN born THEN worker_id END,
-       CASE WHEN born THEN poll END,
-       trace_context
-FROM asked
-ON CONFLICT DO NOTHING
-RETURNING namespace, run_id, status, started_at, available_at;
-
--- name: store_inputs
--- Inputs too large for their run's row; in the transaction that inserted the runs.
-INSERT INTO kagzi.workflow_payloads (namespace, run_id, kind, data)
-SELECT p.namespace, p.run_id, 'input', p.data
-FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
-
--- name: find_started_runs
--- Who has the ids that a start found taken.
-SELECT w.place, r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.token,
-       r.started_at, r.available_at, coalesce(r.input, p.data) AS input
-FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS w (namespace, run_id, external_id, place)
-CROSS JOIN LATERAL (
-    SELECT a.* FROM kagzi.workflow_runs AS a WHERE a.namespace = w.namespace AND a.run_id = w.run_id
-    UNION ALL
-    SELECT b.* FROM kagzi.workflow_runs AS b
-    WHERE b.namespace = w.namespace AND b.external_id = w.external_id AND b.run_id <> w.run_id
-      AND b.external_id IS NOT NULL
-) AS r
-LEFT JOIN kagzi.workflow_payloads AS p
-    ON p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input' AND r.input IS NULL;

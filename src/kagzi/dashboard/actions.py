@@ -1,0 +1,196 @@
+"""Changing a run: a page that says what will happen, and the form on it that makes it happen."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+from kagzi.api.ending import cancel_run
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, Started, TerminateRun
+from kagzi.core.duration import parse_duration
+from kagzi.core.limits import REASON_CHARACTERS
+from kagzi.core.run import CANCEL_GRACE, Run
+from kagzi.core.signal import MADE_KEY
+from kagzi.dashboard.shell import page, path_to
+from kagzi.dashboard.system import PlainQuery
+from kagzi.http.call import Call, Html, Redirect
+from kagzi.http.fields import Name
+from kagzi.http.problems import BadField, naming
+from kagzi.http.runs import run_id_of
+
+_LENGTH_CHARACTERS: Final = 100
+
+
+class AskQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    """A field of a form."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    long: bool = False
+    required: bool = False
+
+
+class Action(Struct, frozen=True, kw_only=True):
+    """Something that is asked before it is done. `consequence` says what will have happened."""
+
+    verb: str
+    button: str
+    consequence: str
+    form: type[Struct]
+    do: Callable[[Call[Any, Any], Run], Awaitable[Redirect]]
+    fields: tuple[Field, ...] = ()
+    grave: bool = False
+
+    async def ask(self, call: Call[AskQuery, None]) -> Html:
+        run = await _run(call)
+        return await page(
+            call,
+            "ask.html",
+            title=f"{self.button}: {run.workflow_type}",
+            tab="/runs",
+            action=self,
+            about=f"{run.workflow_type} {run.external_id or run.run_id}",
+            back=f"/runs/{run.run_id}",
+            target=f"/runs/{run.run_id}/{self.verb}",
+        )
+
+    async def act(self, call: Call[Any, Any]) -> Redirect:
+        return await self.do(call, await _run(call))
+
+
+async def _run(call: Call[Any, Any]) -> Run:
+    return await call.engine.workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
+
+
+def _to(call: Call[Any, Any], run_id: str, done: str) -> Redirect:
+    return Redirect(path_to(call, f"/runs/{run_id}", done=done))
+
+
+class CancelForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    grace: Annotated[str, Meta(max_length=_LENGTH_CHARACTERS)] | None = None
+
+
+async def _cancel(call: Call[Any, CancelForm], run: Run) -> Redirect:
+    with naming("grace"):
+        grace = CANCEL_GRACE if call.body.grace is None else parse_duration(call.body.grace, "grace")
+    request = CancelRun(namespace=call.namespace, run_id=run.run_id, grace=grace)
+    return _ended(call, await cancel_run(call.engine, request), "cancel")
+
+
+class TerminateForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Annotated[str, Meta(max_length=REASON_CHARACTERS)] = ""
+
+
+async def _terminate(call: Call[Any, TerminateForm], run: Run) -> Redirect:
+    request = TerminateRun(namespace=call.namespace, run_id=run.run_id, reason=call.body.reason)
+    return _ended(call, await call.engine.workflows.terminate(request), "terminate")
+
+
+def _ended(call: Call[Any, Any], answer: CancelAnswer, verb: str) -> Redirect:
+    return _to(call, answer.run_id, verb if answer.effective else "over")
+
+
+class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+async def _repeat(call: Call[Any, EmptyForm], run: Run, verb: str) -> Redirect:
+    request = RepeatRun(
+        namespace=call.namespace,
+        run_id=call.host.ids.run_id(),
+        of_run_id=run.run_id,
+        keep_steps=verb == "retry",
+    )
+    started: Started = await call.engine.workflows.repeat(request)
+    return _to(call, started.run_id, verb)
+
+
+async def _retry(call: Call[Any, EmptyForm], run: Run) -> Redirect:
+    return await _repeat(call, run, "retry")
+
+
+async def _rerun(call: Call[Any, EmptyForm], run: Run) -> Redirect:
+    return await _repeat(call, run, "rerun")
+
+
+class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Name
+    value: str = "null"
+
+
+async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
+    value = read_json_field(call.body.value, "value")
+    key = MADE_KEY + call.host.ids.token()
+    await call.engine.workflows.signal(
+        SendSignal(namespace=call.namespace, run_id=run.run_id, name=call.body.name, value=value, key=key)
+    )
+    return _to(call, run.run_id, "signal")
+
+
+def read_json_field(written: str, field: str) -> bytes:
+    """What somebody has written into a field, if it is JSON."""
+    data = written.encode()
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadField(field, f'{field} is not JSON: {error}. Text needs quotes, as in "yes"') from None
+    except RecursionError:
+        raise BadField(field, f"{field} is nested too deeply") from None
+    return data
+
+
+CANCEL: Final = Action(
+    verb="cancel",
+    button="Cancel run",
+    consequence="Its workflow is told to end: what it awaits raises CancelledError, and it may clean up for as long as "
+    "the grace time lasts. Then it ends as CANCELLED. Steps that have completed stay as they are.",
+    form=CancelForm,
+    do=_cancel,
+    fields=(Field(name="grace", label="Grace time", value="30s", hint="how long it may clean up, such as 30s or 5m"),),
+)
+TERMINATE: Final = Action(
+    verb="terminate",
+    button="Terminate run",
+    consequence="It ends as CANCELLED at once. Its workflow is not asked and cannot clean up, so what it has begun "
+    "stays half done. Cancel it instead unless it does not react.",
+    form=TerminateForm,
+    do=_terminate,
+    fields=(Field(name="reason", label="Reason", hint="kept with the run, for those who look at it later"),),
+    grave=True,
+)
+RETRY: Final = Action(
+    verb="retry",
+    button="Retry run",
+    consequence="A new run goes on where this one failed: steps that completed are not run again, the one that failed "
+    "and what follows are. This run stays as it is.",
+    form=EmptyForm,
+    do=_retry,
+)
+RERUN: Final = Action(
+    verb="rerun",
+    button="Run again",
+    consequence="A new run begins from the first step with the same input, and every step is run again. This run stays "
+    "as it is.",
+    form=EmptyForm,
+    do=_rerun,
+)
+SIGNAL: Final = Action(
+    verb="signal",
+    button="Send signal",
+    consequence="The signal is kept with the run until its workflow takes it, in the order of arrival.",
+    form=SignalForm,
+    do=_signal,
+    fields=(
+        Field(name="name", label="Name", hint="what the workflow waits for", required=True),
+        Field(name="value", label="Value", value="true", hint="JSON", long=True),
+    ),
+)

@@ -1,0 +1,55 @@
+"""Every page, once. Who may see and send what is in `kagzi.access.table`, by the same names."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Struct
+
+from kagzi.dashboard import actions, assets, login, overview, run, runs, start, system, workers
+from kagzi.http.call import NoQuery
+from kagzi.http.events import EventsQuery, stream_events
+from kagzi.http.routes import Handle, Route
+
+_HTML: Final = "text/html"
+
+
+def _show(path: str, handle: Handle, query: type[Struct], **more: Any) -> Route:
+    return Route(
+        method="GET", path=path, handle=handle, query=query, summary=path, about=None, **{"answer": _HTML} | more
+    )
+
+
+def _send(path: str, handle: Handle, body: type[Struct], **more: Any) -> Route:
+    return Route(method="POST", path=path, handle=handle, body=body, summary=path, about=None, answer=_HTML, **more)
+
+
+def _ask(path: str, action: Any) -> tuple[Route, Route]:
+    return _show(path, action.ask, actions.AskQuery), _send(path, action.act, action.form)
+
+
+_RUN: Final = "/runs/{run_id}"
+
+PAGES: Final[tuple[Route, ...]] = (
+    _show("/", overview.show_overview, system.PlainQuery),
+    _show("/runs", runs.show_runs, runs.RunsQuery),
+    _show(_RUN, run.show_run, run.RunQuery),
+    *_ask(f"{_RUN}/cancel", actions.CANCEL),
+    *_ask(f"{_RUN}/terminate", actions.TERMINATE),
+    *_ask(f"{_RUN}/retry", actions.RETRY),
+    *_ask(f"{_RUN}/rerun", actions.RERUN),
+    *_ask(f"{_RUN}/signal", actions.SIGNAL),
+    _show("/start", start.ask_start, start.StartQuery),
+    _send("/start", start.start, start.StartForm),
+    _show("/workflows", system.show_workflows, system.PlainQuery),
+    _show("/queues", workers.show_queues, system.PlainQuery),
+    _show("/workers", workers.show_workers, workers.WorkersQuery),
+    _show("/workers/{worker_id}", workers.show_worker, workers.WorkerQuery),
+    *_ask("/workers/{worker_id}/drain", workers.DRAIN),
+    _show("/system", system.show_system, system.PlainQuery),
+    _show("/live", stream_events, EventsQuery, answer="text/event-stream", streams=True),
+    _show("/login", login.ask_login, login.LoginQuery, public=True),
+    _send("/login", login.log_in, login.LoginForm, public=True, query=NoQuery),
+    _send("/logout", login.log_out, login.LogoutForm, public=True, query=NoQuery),
+    _show("/static/{file}", assets.show_asset, assets.AssetQuery, public=True, answer="application/octet-stream"),
+)

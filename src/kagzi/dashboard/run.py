@@ -1,0 +1,70 @@
+"""The page of one run: why it stands where it stands, its timeline, and everything that is known of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from kagzi.api.explanation import explain
+from kagzi.core.run import Run
+from kagzi.core.step import StepStatus
+from kagzi.dashboard.shell import may, page
+from kagzi.dashboard.system import PlainQuery
+from kagzi.dashboard.timeline import SCALE, rows_of, whole_run
+from kagzi.http.call import Call, Html
+from kagzi.http.runs import run_id_of
+
+STEPS_SHOWN: Final = 500
+
+
+class RunQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    after: Annotated[int, Meta(ge=0, le=10_000_000)] = 0  # rows of the timeline that come before
+    only: Annotated[str, Meta(pattern="^failed$")] | None = None
+
+
+class Verb(Struct, frozen=True):
+    """Something that can be done with a run now."""
+
+    name: str
+    label: str
+    grave: bool = False
+
+
+async def show_run(call: Call[RunQuery, None]) -> Html:
+    workflows, now = call.engine.workflows, call.host.clock.now()
+    run = await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
+    steps = await workflows.steps(call.namespace, run.run_id)
+    rows = rows_of(run, steps, now)
+    failed = [row for row in rows if row.status is StepStatus.FAILED]
+    shown = failed if call.query.only == "failed" else rows
+    after = call.query.after
+    return await page(
+        call,
+        "run.html",
+        title=run.workflow_type,
+        tab="/runs",
+        live=run.run_id if not run.status.finished else None,
+        run=run,
+        why=await explain(workflows, call.engine.admin, run, now, steps=steps),
+        verbs=verbs_of(call, run),
+        whole=whole_run(run, steps, now),
+        rows=shown[after : after + STEPS_SHOWN],
+        all_rows=len(shown),
+        failed_rows=len(failed),
+        after=after,
+        step_page=STEPS_SHOWN,
+        only=call.query.only,
+        scale=SCALE,
+        end=run.finished_at or now,
+        signals=await workflows.signals(call.namespace, run.run_id),
+    )
+
+
+def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
+    """What makes sense now and is not refused to the one who looks."""
+    if run.status.finished:
+        verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
+    else:
+        verbs = [Verb("signal", "Send signal"), Verb("cancel", "Cancel"), Verb("terminate", "Terminate", grave=True)]
+    return [verb for verb in verbs if may(call, f"POST /runs/{{run_id}}/{verb.name}")]

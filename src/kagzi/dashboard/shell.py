@@ -1,0 +1,186 @@
+"""What surrounds every page, and how templates are filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import Struct
+
+from kagzi.access import ACTIONS
+from kagzi.core.health import HealthStatus
+from kagzi.core.instant import Instant
+from kagzi.core.namespace import DEFAULT_NAMESPACE
+from kagzi.core.run import RunStatus
+from kagzi.dashboard import text
+from kagzi.dashboard.assets import asset_url
+from kagzi.errors import KagziError
+from kagzi.http.call import Call, Html
+from kagzi.http.pages import FORM_TOKEN, Trouble
+from kagzi.version import __version__
+
+_NAMESPACES: Final = 100
+# As words and signs: colour alone tells nothing to many.
+_SIGNS: Final = {
+    RunStatus.PENDING: "◌",
+    RunStatus.RUNNING: "▶",
+    RunStatus.SLEEPING: "☾",
+    RunStatus.COMPLETED: "✓",
+    RunStatus.FAILED: "✗",
+    RunStatus.TIMED_OUT: "◔",
+    RunStatus.CANCELLED: "⊘",
+    RunStatus.SCHEDULED: "◷",
+    RunStatus.PAUSED: "‖",
+}
+# What a page says after a form was sent, by `done` in its address.
+_DONE: Final = {
+    "cancel": "The run was asked to end.",
+    "terminate": "The run was ended.",
+    "retry": "This run goes on where the other one failed.",
+    "rerun": "This is the new run, from the beginning.",
+    "signal": "The signal was sent.",
+    "start": "The run was started.",
+    "found": "There was a run with this id already; this is it.",
+    "over": "The run had finished before; nothing was changed.",
+    "drain": "The worker was told to take nothing new.",
+}
+
+
+class Tab(Struct, frozen=True):
+    path: str
+    name: str
+    key: str
+
+
+TABS: Final = (
+    Tab("/", "Overview", "o"),
+    Tab("/runs", "Runs", "r"),
+    Tab("/workflows", "Workflows", "f"),
+    Tab("/queues", "Queues", "q"),
+    Tab("/workers", "Workers", "w"),
+    Tab("/system", "System", "s"),
+)
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("kagzi.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(
+        exact=text.exact,
+        machine=text.machine,
+        span=text.length,
+        payload=text.payload,
+        error_line=text.error_line,
+        error_report=text.error_report,
+        sign=lambda status: _SIGNS.get(status, "•"),
+        word=lambda status: str(status).lower().replace("_", " "),
+        segment=lambda value: quote(str(value), safe=""),
+    )
+    made.globals.update(asset=asset_url, tabs=TABS, version=__version__, form_token_name=FORM_TOKEN)
+    return made
+
+
+_TEMPLATES: Final = _environment()
+
+
+class Links:
+    """Addresses of pages, which keep to the base path and to the namespace that is looked at."""
+
+    def __init__(self, base: str, namespace: str) -> None:
+        self.base = base
+        self._namespace = namespace
+
+    def __call__(self, path: str, query: Mapping[str, Any] | None = None, **more: Any) -> str:
+        fields = {
+            "namespace": self._namespace if self._namespace != DEFAULT_NAMESPACE else None,
+            **(query or {}),
+            **more,
+        }
+        given = {name: value for name, value in fields.items() if value not in (None, "")}
+        return f"{self.base}{path}{f'?{urlencode(given)}' if given else ''}"
+
+
+def may(call: Call[Any, Any], action: str) -> bool:
+    """Whether the one who looks may do this here: what would be refused is not offered."""
+    caller = call.caller
+    if call.read_only and not action.startswith("GET "):
+        return False
+    if caller is None or caller.key_id is None:
+        return True
+    rule = ACTIONS[action]
+    return caller.role in rule.roles and not (rule.everywhere and caller.namespace is not None)
+
+
+def links_of(call: Call[Any, Any]) -> Links:
+    return Links(call.base, call.namespace)
+
+
+def path_to(call: Call[Any, Any], path: str, **query: Any) -> str:
+    """An address for a Redirect, which knows the base path itself."""
+    return Links("", call.namespace)(path, **query)
+
+
+async def page(
+    call: Call[Any, Any], template: str, *, title: str, tab: str = "", status: int = 200, **more: Any
+) -> Html:
+    """Fills a template. `title` names the page in its heading and in the browser."""
+    now = call.host.clock.now()
+    try:
+        health = (await call.host.checkups.health()).status
+    except KagziError:
+        health = HealthStatus.UNHEALTHY
+    context = {
+        "title": title,
+        "tab": tab,
+        "now": now,
+        "link": links_of(call),
+        "namespace": call.namespace,
+        "namespaces": await _namespaces(call),
+        "confined": call.confined,
+        "health": health,
+        "role": None if call.caller is None or call.caller.key_id is None else call.caller.role,
+        "read_only": call.read_only,
+        "may": lambda action: may(call, action),
+        "form_token": call.host.sessions.form_token(call.session),
+        "relative": lambda instant: text.relative(instant, now),
+        "done": _DONE.get(getattr(call.query, "done", None) or ""),
+        "live": None,
+        **more,
+    }
+    return Html(_TEMPLATES.get_template(template).render(context).encode(), status)
+
+
+def plain_page(template: str, **context: Any) -> bytes:
+    """A page without anything around it that the engine would have to be asked for."""
+    return _TEMPLATES.get_template(template).render(context).encode()
+
+
+def trouble(about: Trouble) -> bytes:
+    return plain_page(
+        "trouble.html",
+        title=HTTPStatus(about.status).phrase,
+        trouble=about,
+        link=Links(about.base, DEFAULT_NAMESPACE),
+    )
+
+
+async def _namespaces(call: Call[Any, Any]) -> tuple[str, ...]:
+    """Those that can be chosen; a key for one of them has no choice."""
+    if call.confined:
+        return ()
+    found = await call.engine.namespaces.list(page_size=_NAMESPACES)
+    names = [each.namespace for each in found.items]
+    return tuple(sorted({*names, call.namespace, DEFAULT_NAMESPACE}))
+
+
+def since(instant: Instant | None, now: Instant) -> str:
+    return "" if instant is None else text.relative(instant, now)

@@ -1,0 +1,35 @@
+"""Workflows of which there are runs, and the installation itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from kagzi.core.health import HealthStatus
+from kagzi.dashboard.shell import page
+from kagzi.http.call import Call, Html, Namespaced
+from kagzi.http.system import get_health, list_workflows
+
+
+class PlainQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every page may be asked. `done` names what a form has just done."""
+
+    done: Annotated[str, Meta(max_length=20)] | None = None
+
+
+async def show_workflows(call: Call[Any, None]) -> Html:
+    listed = await list_workflows(call)
+    return await page(call, "workflows.html", title="Workflows", tab="/workflows", live="", workflows=listed.workflows)
+
+
+async def show_system(call: Call[Any, None]) -> Html:
+    health = await get_health(call)
+    return await page(
+        call,
+        "system.html",
+        title="System",
+        tab="/system",
+        report=health,
+        well=health.status is HealthStatus.HEALTHY,
+    )

@@ -1,0 +1,82 @@
+"""How moments, lengths of time and payloads read on a page."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+import msgspec
+
+from kagzi.core.duration import format_span
+from kagzi.core.failure import Failure
+from kagzi.core.instant import SECOND, Instant, Span, to_datetime
+from kagzi.core.report import report
+
+SHOWN_CHARACTERS: Final = 4_000  # of one payload
+_DEEP: Final = "nested too deeply to be shown in lines"
+
+
+def exact(instant: Instant) -> str:
+    """For people: to the second, in UTC."""
+    return to_datetime(instant).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def machine(instant: Instant) -> str:
+    """For the `datetime` of a `<time>`."""
+    return to_datetime(instant).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def relative(instant: Instant, now: Instant) -> str:
+    """`3m 20s ago`, `in 2h`."""
+    span = abs(now - instant)
+    if span < SECOND:
+        return "now"
+    text = format_span(round(span / SECOND) * SECOND)
+    return f"{text} ago" if instant <= now else f"in {text}"
+
+
+def length(span: Span) -> str:
+    """A length of time; above ten seconds without fractions."""
+    if span < SECOND:
+        return f"{max(0, span) // 1000} ms"
+    if span < 10 * SECOND:
+        return f"{span / SECOND:.1f} s"
+    return format_span(round(span / SECOND) * SECOND)
+
+
+def payload(data: bytes | None) -> str:
+    """JSON in lines, as it is written; what is not JSON as base64. Cut off where it is long."""
+    if data is None:
+        return ""
+    try:
+        msgspec.json.decode(data)
+        text = msgspec.json.format(data, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = f"base64: {base64.b64encode(data).decode()}"
+    except RecursionError:
+        text = _DEEP
+    return _cut(text)
+
+
+def whole_payload(data: bytes) -> str:
+    """All of it, for a field that is sent back; empty if it is not JSON."""
+    try:
+        msgspec.json.decode(data)
+        return msgspec.json.format(data, indent=2).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def error_line(data: bytes | None) -> str:
+    return "" if not data else " ".join(str(Failure.decode(data)).split())
+
+
+def error_report(data: bytes | None) -> str:
+    """With the lines of the user's own code and every cause."""
+    return "" if not data else report(Failure.decode(data))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= SHOWN_CHARACTERS:
+        return text
+    return f"{text[:SHOWN_CHARACTERS]}\n… {len(text) - SHOWN_CHARACTERS:,} more characters"

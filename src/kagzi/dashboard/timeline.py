@@ -1,0 +1,223 @@
+"""The timeline of a run: a row for each step, with a bar for each attempt and for each wait between them.
+
+Bars lie on a scale of SCALE units from when the run was created to its end, or to now. Pure: rows in, rows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+from kagzi.core.run import Run, RunStatus
+from kagzi.core.step import BEGIN, Step, StepKind, StepStatus
+from kagzi.dashboard import text
+
+SCALE: Final = 1000.0
+_THINNEST: Final = 2.0  # of a bar, so that it can be seen
+
+_KINDS: Final = {
+    StepStatus.RUNNING: "running",
+    StepStatus.COMPLETED: "completed",
+    StepStatus.FAILED: "failed",
+    StepStatus.CANCELLED: "cancelled",
+}
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """`kind` is a class of the style sheet; `title` says in words what the bar shows."""
+
+    kind: str
+    x: float
+    width: float
+    title: str
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A step with its attempts, or a group of steps, which has none."""
+
+    key: str
+    name: str
+    note: str
+    depth: int
+    status: StepStatus | None
+    bars: tuple[Bar, ...]
+    attempts: tuple[Step, ...] = ()
+    took: str = ""
+
+    @property
+    def is_group(self) -> bool:
+        return not self.attempts
+
+    @property
+    def drawn(self) -> list[Bar]:
+        """Waits first, so that a short attempt beside a long wait can be seen."""
+        return sorted(self.bars, key=lambda bar: bar.kind != "wait")
+
+    @property
+    def spoken(self) -> str:
+        """The row for those who hear it."""
+        return "; ".join(bar.title for bar in self.bars)
+
+
+class Scale:
+    def __init__(self, begin: Instant, end: Instant) -> None:
+        self.begin = begin
+        self.end = max(end, begin + 1)
+
+    def bar(self, kind: str, begin: Instant, end: Instant, title: str) -> Bar:
+        whole = self.end - self.begin
+        x = min(max(0.0, (begin - self.begin) / whole), 1.0) * SCALE
+        right = min(max(0.0, (end - self.begin) / whole), 1.0) * SCALE
+        width = max(_THINNEST, right - x)
+        return Bar(kind=kind, x=round(min(x, SCALE - width), 2), width=round(width, 2), title=title)
+
+
+def scale_of(run: Run, now: Instant) -> Scale:
+    return Scale(run.created_at, run.finished_at or now)
+
+
+def whole_run(run: Run, steps: Sequence[Step], now: Instant) -> Row:
+    """The first row: how long the run waited in its queue, and how it has gone since."""
+    scale = scale_of(run, now)
+    begun = run.started_at
+    bars = []
+    queued_until = min(begun if begun is not None else scale.end, scale.end)
+    if queued_until > run.created_at:
+        bars.append(
+            scale.bar(
+                "queued", run.created_at, queued_until, f"in the queue, {text.length(queued_until - run.created_at)}"
+            )
+        )
+    if begun is not None:
+        parked_at = max((step.finished_at or 0 for step in steps), default=begun)
+        end = max(begun, parked_at) if run.status is RunStatus.SLEEPING else scale.end
+        kind = "live" if not run.status.finished else run.status.value.lower()
+        bars.append(scale.bar(f"run-{kind}", begun, end, f"under way, {text.length(end - begun)}"))
+        if run.status is RunStatus.SLEEPING:
+            bars.append(scale.bar("wait", end, now, f"parked, {text.length(now - end)} so far"))
+    return Row(key="", name="The run", note="", depth=0, status=None, bars=tuple(bars))
+
+
+def rows_of(run: Run, steps: Sequence[Step], now: Instant) -> list[Row]:
+    """Steps as they began, those of a group below its name."""
+    scale = scale_of(run, now)
+    by_step: dict[str, list[Step]] = {}
+    for step in steps:
+        if step.step_id.partition("~")[0] != BEGIN:
+            by_step.setdefault(step.step_id, []).append(step)
+    tree = _Group("", "")
+    for step_id, attempts in sorted(by_step.items(), key=lambda each: min(step.started_at for step in each[1])):
+        attempts.sort(key=lambda step: step.attempt)
+        tree.find(attempts[0].scope).members.append(_row(step_id, attempts, scale, now))
+    return list(tree.rows(-1))
+
+
+class _Group:
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.members: list[Row | _Group] = []
+        self._groups: dict[str, _Group] = {}
+
+    def find(self, scope: str) -> _Group:
+        group = self
+        for part in scope.split("/") if scope else ():
+            if part not in group._groups:
+                path = f"{group.path}/{part}" if group.path else part
+                group._groups[part] = made = _Group(path, part)
+                group.members.append(made)
+            group = group._groups[part]
+        return group
+
+    def rows(self, depth: int) -> list[Row]:
+        rows: list[Row] = []
+        if depth >= 0:
+            rows.append(
+                Row(key=f"{self.path}/", name=_plain(self.name), note="group", depth=depth, status=None, bars=())
+            )
+        for member in self.members:
+            if isinstance(member, _Group):
+                rows += member.rows(depth + 1)
+            else:
+                rows.append(_indented(member, depth + 1))
+        return rows
+
+
+def _indented(row: Row, depth: int) -> Row:
+    return Row(
+        key=row.key,
+        name=row.name,
+        note=row.note,
+        depth=depth,
+        status=row.status,
+        bars=row.bars,
+        attempts=row.attempts,
+        took=row.took,
+    )
+
+
+def _row(step_id: str, attempts: list[Step], scale: Scale, now: Instant) -> Row:
+    last = attempts[-1]
+    bars = [bar for step in attempts for bar in _bars(step, attempts, scale, now)]
+    _, _, generation = step_id.partition("~")
+    notes = []
+    if last.kind is StepKind.SLEEP and last.name != "sleep":
+        notes.append("sleep")
+    elif last.kind is StepKind.SIGNAL:
+        notes.append("signal")
+    elif last.kind is StepKind.CHILD_WORKFLOW:
+        notes.append("child")
+    if len(attempts) > 1:
+        notes.append(f"{len(attempts)} attempts")
+    if generation:
+        notes.append("set aside by a retry of the run")
+    end = last.finished_at or now
+    return Row(
+        key=step_id,
+        name=_shown_name(step_id, last),
+        note=", ".join(notes),
+        depth=0,
+        status=last.status,
+        bars=tuple(bars),
+        attempts=tuple(attempts),
+        took=text.length(end - attempts[0].started_at),
+    )
+
+
+def _bars(step: Step, attempts: list[Step], scale: Scale, now: Instant) -> list[Bar]:
+    end = step.finished_at or now
+    took = text.length(max(0, end - step.started_at))
+    if step.kind is StepKind.SLEEP:
+        return [scale.bar("wait", step.started_at, end, f"slept {took}")]
+    if step.kind is StepKind.SIGNAL:
+        return [scale.bar("wait", step.started_at, end, f"waited {took}")]
+    if step.kind is StepKind.CANCEL:
+        return [scale.bar("cancelled", step.started_at, end, "told to end")]
+    word = step.status.value.lower()
+    bars = [scale.bar(_KINDS[step.status], step.started_at, end, f"attempt {step.attempt} {word}, {took}")]
+    if step.status is StepStatus.FAILED and step.retry_at is not None:
+        later = [each.started_at for each in attempts if each.attempt == step.attempt + 1]
+        until = later[0] if later else min(step.retry_at, scale.end)
+        if until > end:
+            bars.append(
+                scale.bar("wait", end, until, f"waited {text.length(until - end)} for attempt {step.attempt + 1}")
+            )
+    return bars
+
+
+def _shown_name(step_id: str, step: Step) -> str:
+    if step.kind is StepKind.CANCEL:
+        return "cancellation"
+    number = step_id.rpartition("/")[2].partition("~")[0].partition("#")[2]
+    return f"{step.name} #{number}" if number else step.name
+
+
+def _plain(part: str) -> str:
+    """A part of a scope without the signs of a step id."""
+    name, _, number = part.partition("#")
+    for mark in "~@#/%":
+        name = name.replace(f"%{ord(mark):02X}", mark)
+    return f"{name.lstrip('@')} #{number}" if number else name.lstrip("@")

@@ -1,0 +1,44 @@
+"""Ends: what follows when a run becomes terminal, in the transaction that makes it so.
+
+Everything that ends a run calls `ended`: a chunk, a deadline, a run that kills its workers, a cancellation of what
+nobody has begun, the end of a grace, a termination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.postgres.workers import recovered_of
+from kagzi.store.protocol import Changed, RunKey, Told
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+_END_RUNS = STATEMENTS["end_runs"]
+
+
+async def ended(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:  # noqa: ARG001
+    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told."""
+    return []
+
+
+async def end_runs(
+    connection: Connection, runs: Sequence[RunKey], status: RunStatus, error: bytes, now: Instant | None
+) -> Changed:
+    """Ends those of these runs that are live, whatever they are doing; their holders are fenced off."""
+    rows = await connection.fetch(_END_RUNS, now, *columns_of(runs), status, error)
+    return Changed([recovered_of(row) for row in rows], await ended(connection, keys_of(rows)) if rows else [])
+
+
+def keys_of(rows: Sequence[asyncpg.Record]) -> list[RunKey]:
+    return [(row["namespace"], str(row["run_id"])) for row in rows]
+
+
+def columns_of(runs: Sequence[RunKey]) -> tuple[list[str], list[str]]:
+    return [namespace for namespace, _ in runs], [run_id for _, run_id in runs]

@@ -1,0 +1,86 @@
+-- What several statements say alike; see `kagzi.store.sql`.
+
+-- fragment: claim_key(at, priority, now)
+-- The order of claiming: due time less priority. In the past exactly if the run is due, so that one index serves both
+-- questions.
+CASE WHEN {at} > {now} THEN {at} ELSE least({at} - {priority} * {{AGEING}}::bigint, {now}) END
+
+-- fragment: claim_key_of_now(priority, now)
+-- The same for a run that is due from now on.
+least({now} - {priority} * {{AGEING}}::bigint, {now})
+
+-- fragment: step_columns
+-- What is written of a step, in the order of its values.
+namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at,
+        timeout_at, input_hash, input, output, error
+
+-- fragment: step_replaces
+-- What a step leaves of the row that is there. A completed event is never overwritten; a RUNNING row gives way to
+-- anything, and to another RUNNING one of a later lease, because that one has another timeout. What an attempt was given
+-- does not change once it has ended.
+ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
+        kind = EXCLUDED.kind, status = EXCLUDED.status, completed_seq = EXCLUDED.completed_seq,
+        started_at = EXCLUDED.started_at, finished_at = EXCLUDED.finished_at, retry_at = EXCLUDED.retry_at,
+        timeout_at = EXCLUDED.timeout_at, input_hash = EXCLUDED.input_hash,
+        input = CASE WHEN s.status = 'RUNNING' THEN coalesce(EXCLUDED.input, s.input) ELSE s.input END,
+        output = EXCLUDED.output, error = EXCLUDED.error
+    WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
+
+-- fragment: run_columns
+-- What every new run has. Every insert of a run names these columns and has these values; more may follow.
+namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context,
+    created_at, available_at, deadline_at, status, claim_key, lease_length
+
+-- fragment: run_values
+-- The values of a new run that waits to be claimed, from a source that has the names of the columns, `now` and `timeout`.
+namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
+       trace_context, now, available_at, least(now + timeout, deadline_at), 'PENDING',
+       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length
+
+-- fragment: born_run_columns
+-- What a run has that is born under a lease.
+{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll
+
+-- fragment: born_run_values
+-- The values of a new run that is claimed in the moment it is inserted if it is `born`, else waits.
+namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
+       trace_context, now, available_at, least(now + timeout, deadline_at),
+       CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
+       CASE WHEN NOT born THEN {{claim_key(available_at, coalesce(priority, 0), now)}} END,
+       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END,
+       CASE WHEN born THEN now + birth_length END,
+       CASE WHEN born THEN now END,
+       CASE WHEN born THEN 1 ELSE 0 END,
+       CASE WHEN born THEN token END,
+       CASE WHEN born THEN worker_id END,
+       CASE WHEN born THEN poll END
+
+-- fragment: claim_columns(r)
+-- What a worker has to know of a run it has claimed, beside its history.
+{r}.run_id, {r}.workflow_type, {r}.version, {r}.task_queue, {r}.external_id, {r}.input, {r}.started_at,
+           {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.retry_policy, {r}.token,
+           {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for
+
+-- fragment: shown_run
+-- A run `r` as it is shown, with its payloads `i` and `o`.
+r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+       r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+       coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+
+-- fragment: payloads_of_run
+-- The payloads of a run `r` that are kept apart.
+LEFT JOIN kagzi.workflow_payloads AS i
+    ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
+LEFT JOIN kagzi.workflow_payloads AS o
+    ON o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output' AND r.output IS NULL
+       AND r.status = 'COMPLETED'
+
+-- fragment: shown_step
+-- A step `s` as replay needs it; people see its input, too.
+s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at, s.retry_at,
+       s.input_hash, s.output, s.error
+
+-- fragment: changed_run
+-- What those who hear of a change of a run `r` have to know.
+r.namespace, r.run_id, r.task_queue, r.status, r.available_at

@@ -1,0 +1,23 @@
+-- What several statements say alike; see `kagzi.store.sql`.
+
+-- fragment: claim_key(at, priority, now)
+-- The order of claiming: due time less priority. `runs.claim_key` is the same in Python.
+CASE WHEN {at} > {now} THEN {at} ELSE min({at} - {priority} * {{AGEING}}, {now}) END
+
+-- fragment: shown_run
+-- A run `r` as it is shown, with its payloads `i` and `o`.
+r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
+    r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
+    coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
+    r.waiting_for, r.lease_expires_at, r.cancel_deadline
+
+-- fragment: payloads_of_run
+-- The payloads of a run `r` that are kept apart.
+LEFT JOIN workflow_payloads AS i
+    ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'
+LEFT JOIN workflow_payloads AS o
+    ON r.output IS NULL AND o.namespace = r.namespace AND o.run_id = r.run_id AND o.kind = 'output'
+
+-- fragment: shown_step
+-- A step as replay needs it; people see its input, too.
+step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at, input_hash, output, error

@@ -1,0 +1,24 @@
+-- name: insert_runs
+-- Insert new runs. Those whose id or external id is taken stay out; the number of rows tells that there were any.
+INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
+    created_at, available_at, claim_key, deadline_at, input, retry_policy, lease_length,
+    token, worker_id, poll, lease_expires_at, started_at, executions, trace_context)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING;
+
+-- name: find_started_run
+-- The run that has this id, else the one that has this external id.
+SELECT r.namespace, r.run_id, r.external_id, r.workflow_type, r.task_queue, r.version,
+    r.status, r.token, r.started_at, r.available_at,
+    coalesce(r.input, (SELECT p.data FROM workflow_payloads AS p
+                       WHERE p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'))
+FROM workflow_runs AS r
+WHERE r.namespace = ?1 AND (r.run_id = ?2 OR (?3 IS NOT NULL AND r.external_id = ?3))
+ORDER BY r.run_id = ?2 DESC
+LIMIT 1;
+
+-- name: insert_payloads
+-- Inputs and outputs that are too large for their run's row.
+INSERT INTO workflow_payloads (namespace, run_id, kind, data)
+VALUES (?, ?, ?, ?)
+ON CONFLICT DO NOTHING;

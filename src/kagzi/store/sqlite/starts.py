@@ -1,0 +1,110 @@
+"""Starts of runs: the rows of a batch in one statement."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from kagzi.api.operations import Answer, Started, StartRun
+from kagzi.core.instant import Instant
+from kagzi.core.run import RunStatus
+from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.statements import Row, execute, execute_rows
+from kagzi.store.starts import Identity, identity_of, refusal
+
+
+def start_runs(
+    connection: sqlite3.Connection,
+    starts: list[tuple[int, StartRun]],
+    answers: list[Answer],
+    now: Instant,
+) -> None:
+    rows: list[Row] = []
+    large: list[Row] = []
+    for position, start in starts:
+        answers[position] = started = _new_run(start, now)
+        if len(start.input) > INLINE_BYTES:
+            large.append((start.namespace, start.run_id, "input", start.input))
+        rows.append(_run_row(start, started, now))
+    if execute_rows(connection, "insert_runs", rows) == len(rows):
+        if large:
+            execute_rows(connection, "insert_payloads", large)
+        return
+    # Some were there before, or twice in this batch.
+    fresh = {identity_of(start): start.input for _, start in reversed(starts)}
+    for position, start in starts:
+        answer = _existing_run(connection, start, fresh)
+        answers[position] = answer
+        if isinstance(answer, Started) and answer.run_id == start.run_id and len(start.input) > INLINE_BYTES:
+            execute_rows(connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)])
+
+
+def _new_run(start: StartRun, now: Instant) -> Started:
+    # What is due in the past waits from now on: it is no older than others that are started now.
+    available_at = max(now + start.delay, start.start_at or 0)
+    if start.lease is not None and available_at <= now:
+        return Started(
+            run_id=start.run_id,
+            status=RunStatus.RUNNING,
+            born=True,
+            started_at=now,
+            available_at=available_at,
+        )
+    return Started(run_id=start.run_id, available_at=available_at)
+
+
+def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
+    deadline_at = start.deadline_at
+    if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
+        deadline_at = now + start.timeout
+    token = worker_id = poll = lease_expires_at = started_at = None
+    lease_length = start.lease_length
+    if started.born and start.lease is not None:
+        token, worker_id, poll, started_at = start.lease.token, start.lease.worker_id, start.lease.poll, now
+        lease_length = start.lease.length if lease_length is None else lease_length
+        lease_expires_at = now + start.lease.length
+    return (
+        start.namespace,
+        start.run_id,
+        start.external_id,
+        start.task_queue,
+        start.workflow_type,
+        start.version,
+        started.status._value_,
+        start.priority,
+        now,
+        started.available_at,
+        None if started.born else claim_key(started.available_at, start.priority, now),
+        deadline_at,
+        start.input if len(start.input) <= INLINE_BYTES else None,
+        start.retry_policy,
+        lease_length,
+        token,
+        worker_id,
+        poll,
+        lease_expires_at,
+        started_at,
+        1 if started.born else 0,
+        start.trace_context,
+    )
+
+
+def _existing_run(connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes]) -> Answer:
+    row = execute(connection, "find_started_run", (start.namespace, start.run_id, start.external_id)).fetchone()
+    *identity, status, token, started_at, available_at, input = row
+    found = Identity(*identity)
+    if input is None:
+        # Inserted by this batch, and its large input is not written yet.
+        input = fresh[found]
+    if (conflict := refusal(start, found, input)) is not None:
+        return conflict
+    if found.run_id == start.run_id:
+        # Inserted now, or by an earlier sending of this very start.
+        born = start.lease is not None and token == start.lease.token and status == "RUNNING"
+        return Started(
+            run_id=start.run_id,
+            status=RunStatus(status),
+            born=born,
+            started_at=started_at or 0,
+            available_at=available_at,
+        )
+    return Started(run_id=found.run_id, already_exists=True, status=RunStatus(status), available_at=available_at)

@@ -1,0 +1,215 @@
+"""Who sees which page and may send which form, and what nobody may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kagzi.access import ACTIONS
+from kagzi.api.keys import AuditFilter
+from kagzi.api.operations import StartRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import SECOND
+from kagzi.core.key import Role
+from kagzi.core.page import PageTokens
+from kagzi.dashboard import PAGES
+from kagzi.engine.local import LocalEngine
+from kagzi.http.port import HttpPort
+from kagzi.http.sessions import Sessions, cookie_name
+from kagzi.testing.clock import VirtualClock
+from tests.dashboard.support import Browser, Form, dashboard, new_key
+
+RUN = "01900000-0000-7000-8000-000000000001"
+WORKER = "01900000-0000-7000-8000-000000000002"
+
+
+@pytest.fixture
+async def port(memory: LocalEngine) -> AsyncIterator[HttpPort]:
+    await memory.namespaces.create("a")
+    await memory.workflows.start(StartRun(namespace="a", run_id=RUN, workflow_type="secret", task_queue="q"))
+    async with dashboard(memory) as made:
+        await new_key(memory, made, Role.ADMIN)
+        yield made
+
+
+def address(path: str) -> str:
+    return path.format(run_id=RUN, worker_id=WORKER, file="kagzi.css")
+
+
+async def test_whoever_is_not_logged_in_sees_nothing_but_the_login(port: HttpPort) -> None:
+    async with Browser(port.url) as stranger:
+        for route in PAGES:
+            if route.public:
+                continue
+            if route.method == "GET":
+                page = await stranger.open(address(route.path), namespace="a")
+                assert "API key" in page.text, route.path
+                assert "secret" not in page.text.replace("client_secret", "")
+            else:
+                token = (await stranger.open("/login")).form("/login").fields["form_token"]
+                form = Form(address(route.path), "post")
+                await stranger.send(form, form_token=token, code=401)
+
+
+async def test_logging_in_leads_to_where_one_wanted_to_go_and_out_again(memory: LocalEngine, port: HttpPort) -> None:
+    key = await new_key(memory, port, Role.VIEWER, "a")
+    async with Browser(port.url) as browser:
+        page = await browser.open(f"/runs/{RUN}")
+        wrong = await browser.send(page.form("/login"), key="kgz_nonsense", code=401)
+        assert "not known" in wrong.text
+        assert "kgz_nonsense" not in wrong.html
+        shown = await browser.send(page.form("/login"), key=key)
+        assert "secret" in shown.text
+        (cookie,) = browser.http.cookies.jar
+        assert key not in str(cookie.value)
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        assert cookie.get_nonstandard_attr("SameSite") == "strict"
+        assert "API key" in (await browser.send(shown.form("/logout"))).text
+        assert "API key" in (await browser.open("/")).text
+
+
+@pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "/\x0b/evil", "evil"])
+async def test_a_login_leads_nowhere_else(memory: LocalEngine, port: HttpPort, next: str) -> None:
+    key = await new_key(memory, port, Role.VIEWER, "a")
+    async with Browser(port.url) as browser:
+        form = (await browser.open("/login")).form("/login")
+        answer = await browser.http.post(
+            "/login", data=form.fields | {"key": key, "next": next}, follow_redirects=False
+        )
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+
+
+async def test_every_role_sees_and_sends_what_the_table_says(memory: LocalEngine, port: HttpPort) -> None:
+    for role in Role:
+        async with Browser(port.url) as browser:
+            await browser.log_in(await new_key(memory, port, role, "a"))
+            token = (await browser.open("/")).form("/logout").fields["form_token"]
+            for route in PAGES:
+                if route.public or route.streams:
+                    continue
+                form = {"form_token": token, "workflow": "w", "name": "go"}
+                named = {name: form[name] for name in ("form_token", *_fields(route.body)) if name in form}
+                answer = await browser.http.request(
+                    route.method, address(route.path), data=named if route.method == "POST" else None
+                )
+                allowed = role in ACTIONS[route.action].roles
+                assert (answer.status_code == 403) is not allowed, (role, route.action, answer.text)
+
+
+def _fields(body: object) -> tuple[str, ...]:
+    return getattr(body, "__struct_fields__", ())
+
+
+async def test_a_viewer_is_offered_nothing_that_would_be_refused(memory: LocalEngine, port: HttpPort) -> None:
+    async with Browser(port.url) as browser:
+        await browser.log_in(await new_key(memory, port, Role.VIEWER, "a"))
+        for path in ("/", "/runs", "/workflows", f"/runs/{RUN}"):
+            page = await browser.open(path)
+            assert not {"Cancel", "Terminate", "Send signal", "Start a run", "Start a copy …"} & page.links.keys()
+    async with Browser(port.url) as browser:
+        await browser.log_in(await new_key(memory, port, Role.CLIENT, "a"))
+        assert {"Cancel", "Terminate", "Send signal"} <= (await browser.open(f"/runs/{RUN}")).links.keys()
+
+
+async def test_a_page_of_another_namespace_does_not_exist(memory: LocalEngine, port: HttpPort) -> None:
+    await memory.namespaces.create("b")
+    async with Browser(port.url) as browser:
+        await browser.log_in(await new_key(memory, port, Role.ADMIN, "b"))
+        await browser.open(f"/runs/{RUN}", code=404)
+        await browser.open(f"/runs/{RUN}/cancel", code=404)
+        await browser.open("/runs", namespace="a", code=403)
+        for path in ("/", "/runs", "/workflows", "/queues", "/system"):
+            page = await browser.open(path)
+            assert "secret" not in page.text
+            assert "option" not in [tag for tag, _ in page.tags if path != "/runs"]
+
+
+async def test_a_session_ends_with_its_key(memory: LocalEngine, port: HttpPort) -> None:
+    made = await memory.keys.create(name="test", role=Role.VIEWER, namespace="a", actor="test")
+    await port._gate._read()
+    async with Browser(port.url) as browser:
+        await browser.log_in(made.text)
+        assert "API key" not in (await browser.open("/")).text
+        await memory.keys.revoke(made.key.key_id, actor="test")
+        await port._gate._read()
+        assert "API key" in (await browser.open("/")).text
+
+
+async def test_forms_of_others_and_of_other_sessions_are_refused(memory: LocalEngine, port: HttpPort) -> None:
+    key = await new_key(memory, port, Role.ADMIN, "a")
+    async with Browser(port.url) as browser, Browser(port.url) as other:
+        await browser.log_in(key)
+        await other.log_in(await new_key(memory, port, Role.ADMIN, "a"))
+        form = (await browser.open(f"/runs/{RUN}/terminate")).form("/terminate")
+        foreign = (await other.open(f"/runs/{RUN}/terminate")).form("/terminate").fields["form_token"]
+        for token in ("", "x", "ü", foreign):
+            assert "not one of ours" in (await browser.send(form, form_token=token, code=403)).text
+        target, headers = form.action, {"sec-fetch-site": "cross-site"}
+        for bad in (headers, {"sec-fetch-site": "same-site"}, {"origin": "https://evil.example"}, {"origin": "null"}):
+            answer = await browser.http.post(target, data=form.fields, headers=bad)
+            assert (answer.status_code, "other sites" in answer.text) == (403, True)
+        answer = await browser.http.post(target, json=form.fields)
+        assert answer.status_code == 415
+        run = await memory.workflows.get("a", RUN)
+        assert not run.status.finished
+        await browser.send(form)
+        assert (await memory.workflows.get("a", RUN)).status.finished
+        async with asyncio.timeout(30):
+            while not await _audited(memory, "POST /runs/{run_id}/terminate"):
+                await asyncio.sleep(0.02)
+
+
+async def _audited(engine: LocalEngine, action: str) -> bool:
+    """Whether the log says that this was done with the run."""
+    entries = (await engine.audit.list(AuditFilter(namespace="a"))).items
+    return any((entry.action, entry.target, entry.result) == (action, f"run {RUN}", "OK") for entry in entries)
+
+
+async def test_a_read_only_dashboard_changes_nothing(memory: LocalEngine) -> None:
+    await memory.workflows.start(StartRun(namespace="default", run_id=RUN, workflow_type="w", task_queue="q"))
+    async with dashboard(memory, read_only=True) as port, Browser(port.url) as browser:
+        page = await browser.open(f"/runs/{RUN}")
+        assert "read-only" in page.text
+        assert not {"Cancel", "Terminate", "Start a copy …"} & page.links.keys()
+        form = (await browser.open(f"/runs/{RUN}/terminate")).form("/terminate")
+        assert "KAGZI_UI_READ_ONLY" in (await browser.send(form, code=403)).text
+        (run,) = (await memory.workflows.list(RunFilter())).items
+        assert not run.status.finished
+
+
+async def test_a_name_of_somebody_else_does_not_lead_here(memory: LocalEngine) -> None:
+    async with dashboard(memory) as port, Browser(port.url) as browser:
+        answer = await browser.http.get("/", headers={"host": "evil.example"})
+        assert answer.status_code == 421
+
+
+async def test_the_api_knows_no_sessions(memory: LocalEngine, port: HttpPort) -> None:
+    async with Browser(port.url) as browser:
+        await browser.log_in(await new_key(memory, port, Role.ADMIN, "a"))
+        assert (await browser.http.get("/api/v1/runs")).status_code == 401
+        assert (await browser.http.post("/api/v1/runs", json={"workflow": "w"})).status_code == 401
+
+
+def test_sessions_end_and_cannot_be_made_up() -> None:
+    clock = VirtualClock()
+    sessions = Sessions(PageTokens(b"secret"), clock, 60)
+    cookie = sessions.open("kgz_1")
+    assert sessions.key_of(cookie) == "kgz_1"
+    assert sessions.key_of(cookie[:-1] + ("A" if cookie[-1] != "A" else "B")) is None
+    assert Sessions(PageTokens(b"other"), clock, 60).key_of(cookie) is None
+    assert not sessions.owns_form(cookie, cookie)
+    token = sessions.form_token(cookie)
+    assert sessions.owns_form(token, cookie)
+    assert not sessions.owns_form(token, None)
+    assert sessions.key_of(token) is None
+    clock.advance(61 * SECOND)
+    assert sessions.key_of(cookie) is None
+    clock.advance(13 * 3600 * SECOND)
+    assert not sessions.owns_form(token, cookie)
+
+
+def test_servers_on_two_ports_of_a_host_have_cookies_of_their_own() -> None:
+    assert cookie_name("localhost:8420") != cookie_name("localhost:8421")
+    assert cookie_name("kagzi.example") == cookie_name("") == "kagzi_session"
