@@ -485,8 +485,8 @@ class Store(Protocol):
 
     async def prune_workers(self, limit: int) -> int:
         """Delete workers that have been OFFLINE for longer than their namespace's retention, events of workers that
-        old, and types that none of the workers left has offered for that long; returns how many rows, at most `limit`
-        of each."""
+        old, and types that none of the workers left has offered for that long; returns how many rows, at most
+        `limit`."""
         ...
 
     async def prune_audit(self, limit: int) -> int:

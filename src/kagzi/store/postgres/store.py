@@ -530,7 +530,9 @@ class PostgresStore:
     async def prune_workers(self, limit: int) -> int:
         now = self._now()
         deleted = await self._pool.run(lambda connection: workers.prune_workers(connection, limit, now))
-        return deleted + await self._pool.run(lambda connection: versions.forget_types(connection, limit, now))
+        if (left := limit - deleted) <= 0:
+            return deleted
+        return deleted + await self._pool.run(lambda connection: versions.forget_types(connection, left, now))
 
     # Wake-ups.
 

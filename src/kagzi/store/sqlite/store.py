@@ -455,7 +455,8 @@ class SqliteStore:
         deleted = 0
         if gone or old:
             deleted += await self._database.write(lambda connection: workers.delete_workers(connection, gone, old))
-        unseen = await self._database.read(lambda connection: versions.find_unseen_types(connection, limit, now()))
+        left = limit - deleted
+        unseen = await self._database.read(lambda connection: versions.find_unseen_types(connection, left, now()))
         if unseen:
             deleted += await self._database.write(lambda connection: versions.forget_types(connection, unseen))
         return deleted
