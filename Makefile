@@ -25,7 +25,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test check format pythons bench simulate pgbouncer failover clean
+.PHONY: help demo quick test check format pythons bench browser simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ format: $(DEV) ## Fix what ruff can fix
 
 bench: $(DEV) ## Measure Kagzi side by side with its peers
 	$(PY) -m benchmarks $(ARGS)
+
+browser: $(DEV) ## Try the dashboard in Chromium, which is installed first where it is missing (Debian, as root)
+	@command -v chromium >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium)
+	$(PY) -m pytest -n $(JOBS) tests/browser $(ARGS)
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)

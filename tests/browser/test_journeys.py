@@ -1,0 +1,194 @@
+"""What people do with the dashboard, in a real browser. The fixture sees to it that its console stays silent."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+from playwright.async_api import Route, expect
+
+from kagzi.core.run import RunStatus
+from tests.browser.conftest import Site
+from tests.browser.office import start
+
+_STREAM = re.compile(r"/live(\?|$)")
+
+
+async def until(site: Site, run_id: str, status: RunStatus) -> None:
+    async with asyncio.timeout(60):
+        while (await site.engine.workflows.get("default", run_id)).status is not status:
+            await asyncio.sleep(0.02)
+
+
+async def test_from_nothing_to_a_run_that_completes_before_ones_eyes(site: Site) -> None:
+    async with site.app, site.app.worker(), site.visitor() as page:
+        await page.goto("/")
+        await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+        await page.get_by_role("link", name="Runs", exact=True).click()
+        await page.get_by_role("link", name="Start a run").click()
+        await page.get_by_label("Workflow").fill("slow")
+        await page.get_by_label("Input").fill('["tea"]')
+        await page.get_by_role("button", name="Start", exact=True).click()
+        await expect(page.get_by_text("The run was started.")).to_be_visible()
+        await expect(page.locator("#state")).to_contain_text("step wait_for_it has been running for")
+        await page.evaluate("window.kept = true")
+        await page.locator("summary").click()  # what a reader opens stays open
+        site.office.go.set()
+        await expect(page.locator("#state")).to_contain_text("completed")
+        await expect(page.locator("#payloads")).to_contain_text("done tea")
+        await expect(page.locator(".step").first).to_be_visible()
+        assert await page.evaluate("window.kept")  # the page was never loaded again
+        await expect(page.locator("#live")).to_be_hidden()  # nothing more will happen
+
+
+async def test_a_failure_is_read_and_retried_in_a_dialog(site: Site) -> None:
+    async with site.app, site.app.worker(), site.visitor() as page:
+        run_id = await start(site.engine, "failing")
+        await until(site, run_id, RunStatus.FAILED)
+        await page.goto(f"/runs/{run_id}")
+        await expect(page.locator("#state")).to_contain_text("ValueError: it is broken </code><script>")
+        await expect(page.locator("#state")).to_contain_text("raise ValueError")
+        site.office.broken = False
+        await page.get_by_role("link", name="Retry").click()
+        dialog = page.get_by_role("dialog", name="Retry run?")
+        await expect(dialog).to_contain_text("steps that completed are not run again")
+        await dialog.get_by_role("link", name="Leave it as it is").click()
+        await expect(dialog).to_be_hidden()
+        await page.get_by_role("link", name="Retry").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Retry run").click()
+        await expect(page.locator("#state")).to_contain_text("completed")
+        await expect(page.locator("#payloads")).to_contain_text("<script>document.title")
+        assert "owned" not in await page.title()
+
+
+async def test_filters_are_in_the_address_and_the_way_back_leads_back(site: Site) -> None:
+    await start(site.engine, "slow", b'["a"]')
+    await start(site.engine, "sleepy")
+    async with site.visitor() as page:
+        await page.goto("/runs")
+        rows = page.get_by_role("row")
+        await expect(rows).to_have_count(3)
+        await page.get_by_label("Workflow").fill("sleepy")
+        await page.get_by_role("button", name="Filter").click()
+        await expect(rows).to_have_count(2)
+        assert "workflow=sleepy" in page.url
+        await page.get_by_role("link", name="failed").click()
+        await expect(page.get_by_role("heading", name="No run fits these filters")).to_be_visible()
+        assert "workflow=sleepy" in page.url
+        assert "status=FAILED" in page.url
+        await page.go_back()
+        await expect(rows).to_have_count(2)
+        await page.get_by_role("main").get_by_role("link", name="Clear filters").click()
+        await expect(rows).to_have_count(3)
+
+
+async def test_a_sleeping_run_is_cancelled_and_a_waiting_one_is_told(site: Site) -> None:
+    async with site.app, site.app.worker(), site.visitor() as page:
+        sleepy, waiting = await start(site.engine, "sleepy"), await start(site.engine, "approval")
+        await until(site, sleepy, RunStatus.SLEEPING)
+        await page.goto(f"/runs/{sleepy}")
+        await expect(page.locator("#state")).to_contain_text("Sleeping until")
+        await page.get_by_role("link", name="Cancel").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
+        await expect(page.locator("#state")).to_contain_text("cancelled")
+        await until(site, waiting, RunStatus.SLEEPING)
+        await page.goto(f"/runs/{waiting}")
+        await expect(page.locator("#state")).to_contain_text("Waiting for signal approved")
+        await page.get_by_role("link", name="Send signal").click()
+        await page.get_by_role("dialog").get_by_label("Name").fill("approved")
+        await page.get_by_role("dialog").get_by_role("button", name="Send signal").click()
+        await expect(page.locator("#state")).to_contain_text("completed")
+
+
+async def test_the_sentence_follows_workers_that_come(site: Site) -> None:
+    run_id = await start(site.engine, "slow", b'["a"]')
+    async with site.visitor() as page:
+        await page.goto(f"/runs/{run_id}")
+        await expect(page.locator("#state")).to_contain_text("no worker that is online serves queue default")
+        async with site.app, site.app.worker():
+            await expect(page.locator("#state")).to_contain_text("Held by worker")
+            site.office.go.set()
+            await expect(page.locator("#state")).to_contain_text("completed")
+
+
+async def test_with_keys_alone(site: Site) -> None:
+    run_id = await start(site.engine, "slow", b'["a"]')
+    async with site.visitor() as page:
+        await page.goto("/")
+        await page.keyboard.press("g")
+        await page.keyboard.press("r")
+        await page.wait_for_url("**/runs")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(f"**/runs/{run_id}")
+        await page.keyboard.press("t")
+        assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
+        await page.get_by_role("link", name="Terminate").focus()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("dialog", name="Terminate run?")).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("link", name="Terminate")).to_be_focused()
+        await page.keyboard.press("/")
+        await page.keyboard.type(run_id)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/runs?id=*")
+
+
+async def test_everything_works_without_scripts(site: Site) -> None:
+    run_id = await start(site.engine, "slow", b'["a"]')
+    async with site.visitor(java_script_enabled=False) as page:
+        await page.goto("/runs")
+        await page.get_by_role("main").get_by_role("link", name=run_id[-12:]).click()
+        await page.get_by_role("link", name="Cancel").click()
+        await page.get_by_role("button", name="Cancel run").click()
+        await expect(page.get_by_text("The run was asked to end.")).to_be_visible()
+        await expect(page.locator("#state")).to_contain_text("cancelled")
+
+
+async def test_two_thousand_steps_open_within_two_seconds(site: Site) -> None:
+    async with site.app, site.app.worker(), site.visitor() as page:
+        run_id = await start(site.engine, "many", b"[2000]")
+        await until(site, run_id, RunStatus.COMPLETED)
+        began = time.perf_counter()
+        await page.goto(f"/runs/{run_id}")
+        await expect(page.get_by_text("1 to 500 of 2001")).to_be_visible()
+        assert time.perf_counter() - began < 10  # two seconds on a machine with nothing else to do
+        await page.get_by_role("link", name="Later steps →").click()
+        await expect(page.get_by_text("501 to 1000 of 2001")).to_be_visible()
+
+
+async def test_a_stream_that_does_not_get_through_is_made_up_for(site: Site) -> None:
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=204, body="")  # tells an EventSource to give up
+
+    async with site.app, site.visitor() as page:
+        await page.route(_STREAM, refuse)
+        await page.goto("/runs")
+        await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+        await start(site.engine, "sleepy")
+        await expect(page.get_by_role("row")).to_have_count(2)  # by asking every few seconds
+        await page.unroute(_STREAM)
+        await start(site.engine, "sleepy")
+        await expect(page.get_by_role("row")).to_have_count(3)
+    assert all("EventSource" in complaint for complaint in site.complaints)
+    site.complaints.clear()
+
+
+async def test_every_page_fits_a_narrow_screen_in_both_themes(site: Site) -> None:
+    run_id = await start(site.engine, "w" * 60, b'["a"]')
+    for theme in ("light", "dark"):
+        async with site.visitor(color_scheme=theme, viewport={"width": 320, "height": 640}) as page:
+            for path in (
+                "/",
+                "/runs",
+                f"/runs/{run_id}",
+                f"/runs/{run_id}/cancel",
+                "/start",
+                "/workers",
+                "/queues",
+                "/system",
+            ):
+                await page.goto(path)
+                wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                assert wider <= 0, (theme, path)
