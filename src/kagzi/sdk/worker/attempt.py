@@ -61,6 +61,7 @@ _LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 class Attempt:
     trace: RunSpan | None = None  # of a `TracedAttempt`
+    _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
     _values: Values | None = None  # made when the run says something about itself
 
     def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
@@ -182,7 +183,7 @@ class Attempt:
     ) -> None:
         self.execution = execution
         execution.begin(workflow, encode_result, cancel=self.cancelling)
-        if self._reads_news(execution):
+        if self._reads_news(execution) or self._looks_first(execution):
             pass  # what has arrived goes before timers that are due
         elif execution.idle and (due := execution.next_due()) is not None and due <= self.passed():
             # It has slept, and was claimed because that is over. Were it to wait for that once more, it would lend its
@@ -244,6 +245,20 @@ class Attempt:
         if not execution.may_await_news and not self._news.unknown:
             return False
         return execution.outcome is None and self._news.read(execution.inbox.unserved_names())
+
+    def _looks_first(self, execution: Execution) -> bool:
+        """Begins to look for signals that came before a timer that is due now, and of which word may still be on its
+        way here: the wait they are for must not time out. Whether that is under way."""
+        if not execution.may_await_news or execution.outcome is not None:
+            return False
+        due, passed = execution.loop.next_due(), self.passed()
+        if due is None or not self._looked_at < due <= passed:
+            return False
+        names = execution.inbox.unserved_names()
+        if not names:
+            return False
+        self._looked_at = passed
+        return self._news.read(names, afresh=True)
 
     def _arrived(self, inbox: Inbox) -> None:
         if self.execution is None or self._last is not None:
@@ -381,7 +396,7 @@ class Attempt:
         try:
             if self.cancelling and not self.execution.cancelled:
                 self._tell_cancelled()
-            elif not self._reads_news(self.execution):
+            elif not self._reads_news(self.execution) and not self._looks_first(self.execution):
                 self.execution.tick()
                 self._after()
         except Exception as error:

@@ -47,12 +47,12 @@ class News:
         self.seq = seq
         return True
 
-    def read(self, names: Sequence[str]) -> bool:
-        """Reads the signals of these names that have arrived and were not read yet. Returns whether it is under way:
-        `arrived` is called when it has ended."""
+    def read(self, names: Sequence[str], *, afresh: bool = False) -> bool:
+        """Reads the signals of these names that have arrived and were not read yet; `afresh` also if nobody has said
+        that there are any. Returns whether it is under way: `arrived` is called when it has ended."""
         if self.reading:
             return True
-        wanted = [name for name in names if self._looked.get(name, 0) < self.seq or self.unknown]
+        wanted = [name for name in names if afresh or self.unknown or self._looked.get(name, 0) < self.seq]
         if not wanted and not self.unknown:
             return False
         self.reading, self.unknown = True, False

@@ -263,6 +263,10 @@ class Worker:
                 return
             except KagziError:
                 await asyncio.sleep(_HEAR_AGAIN_SECONDS)
+            except Exception as error:
+                # Nobody foresaw this, and nobody awaits this task: without a word runs would only hear by heartbeats.
+                self._log.error("worker %s: waiting for news failed; it is tried again", self.worker_id, exc_info=error)
+                await asyncio.sleep(_HEAR_AGAIN_SECONDS)
 
     async def __aenter__(self) -> Worker:
         await self.start()

@@ -135,6 +135,11 @@ class Ledger:
         """A workflow has waited for a signal, the only one of its name, and heard it or not."""
         run = self._world.checker.runs[run_id]
         for row in run.signals.values():
+            if row.name == name and row.sent_at <= due and heard is None:
+                raise self._world.violation(
+                    f"run {run_id} did not wait for {row}, which had come before its wait was over at {due} "
+                    f"[{process.name}]"
+                )
             if row.name == name and row.sent_at > due and heard is not None:
                 raise self._world.violation(
                     f"run {run_id} took {row}, which came after its wait was over at {due} [{process.name}]"
