@@ -334,7 +334,9 @@ class Kagzi(Registrar):
         page_size: int = DEFAULT_PAGE_SIZE,
         page_token: str | None = None,
     ) -> Page[RunRecord]:
-        """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours."""
+        """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours.
+
+        A filter looks at 20,000 runs at a time: a page may be short, or empty, and still have a neighbour."""
         try:
             wanted = None if status is None else RunStatus(status)
         except ValueError:
@@ -342,7 +344,8 @@ class Kagzi(Registrar):
             raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
         filter = RunFilter(namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue)
         page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
-        return Page(tuple([run_record(run, self._read_payload) for run in page.items]), page.next, page.prev)
+        records = tuple([run_record(run, self._read_payload) for run in page.items])
+        return Page(records, page.next, page.prev, page.searched_until)
 
     async def versions(self, workflow: str | Workflow[Any, Any] | None = None) -> tuple[VersionRecord, ...]:
         """The versions of a workflow, or of all: which one starts by name get, which have workers online, and how many

@@ -14,6 +14,7 @@ from kagzi.api.operations import Chunk, CompleteRun
 from kagzi.cli import output
 from kagzi.engine.local import LocalEngine
 from kagzi.http import runs
+from kagzi.store import searching
 from tests.engine.test_events import Worker
 from tests.http.support import Client
 
@@ -241,6 +242,18 @@ async def test_pages_go_both_ways(client: Client) -> None:
     assert (status, problem["code"]) == (400, "INVALID_ARGUMENT")
     assert (await client.get("/api/v1/runs", created_after="2199-01-01T00:00:00Z"))["runs"] == []
     assert len((await client.get("/api/v1/runs", created_before="2199-01-01T00:00:00Z"))["runs"]) == 7
+
+
+async def test_a_search_says_how_far_it_came(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "BITES", (1,))
+    for workflow in ("rare", "common"):
+        await client.post("/api/v1/runs", {"workflow": workflow}, status=201)
+    page = await client.get("/api/v1/runs", workflow="rare")
+    assert page["runs"] == []
+    assert page["searched_until"] is not None
+    page = await client.get("/api/v1/runs", workflow="rare", page=page["next"])
+    assert [run["workflow"] for run in page["runs"]] == ["rare"]
+    assert (await client.get("/api/v1/runs"))["searched_until"] is None
 
 
 async def test_pages_of_steps(client: Client, url: str) -> None:

@@ -11,6 +11,7 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.operations import Chunk, CompleteRun, StartRun
 from kagzi.api.workers import Poll, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.page import made_at
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus, WorkflowType
 from kagzi.engine.local import LocalEngine
@@ -18,6 +19,7 @@ from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound
 from kagzi.ids import RandomIds
 from kagzi.rpc.client.remote import RemoteEngine
 from kagzi.rpc.server.server import RpcServer
+from kagzi.store import searching
 from tests.rpc.support import engine_on
 
 NOBODY = "00000000-0000-4000-8000-000000000009"
@@ -149,6 +151,16 @@ async def test_exact_statuses_are_listed(home: Home) -> None:
     assert (await list_runs(RunFilter(status=RunStatus.FAILED))).items == ()
     either = RunFilter(status=RunStatus.FAILED, or_status=RunStatus.TIMED_OUT)
     assert [run.run_id for run in (await list_runs(either)).items] == [expired]
+
+
+async def test_a_search_says_how_far_it_came(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "BITES", (1,))
+    rare = await home.start("rare")
+    passed = await home.start()
+    page = await home.seen.workflows.list(RunFilter(workflow_type="rare"))
+    assert (page.items, page.searched_until) == ((), made_at(passed))
+    page = await home.seen.workflows.list(RunFilter(workflow_type="rare"), page_token=page.next)
+    assert [run.run_id for run in page.items] == [rare]
 
 
 async def test_namespaces_are_managed(home: Home) -> None:

@@ -211,7 +211,7 @@ THEIRS: dict[str, str] = {
 
 # What we have added: fields to messages of theirs, and messages of our own.
 OURS: dict[str, str] = {
-    "PageInfo": "50 prev_page_token string, 51 total_is_least bool",
+    "PageInfo": "50 prev_page_token string, 51 total_is_least bool, 52 searched_until_us int64",
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "

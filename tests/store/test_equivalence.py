@@ -145,7 +145,7 @@ class World:
     async def visible(self, store: Store) -> dict[str, Any]:
         state: dict[str, Any] = {}
         for namespace in NAMESPACES:
-            runs = await store.list_runs(RunFilter(namespace=namespace), None, 100)
+            runs = (await store.list_runs(RunFilter(namespace=namespace), None, 100)).runs
             self.seen.update(run.status for run in runs)
             state[f"listing of {namespace}"] = [run.run_id for run in runs]
             state[f"workers of {namespace}"] = await store.list_workers(namespace)

@@ -100,8 +100,15 @@ def list_runs(
 
 
 async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:
+    """Returns a page of runs. The first one is full if there are as many runs, however far a filter has to look; others
+    are taken as they come, since their tokens do not tell which way they lead."""
     async with engine_of(loaded) as engine:
-        return await engine.workflows.list(wanted, page_size=limit, page_token=page)
+        found = first = await engine.workflows.list(wanted, page_size=limit, page_token=page)
+        items = found.items
+        while page is None and found.searched_until is not None and found.next is not None and len(items) < limit:
+            found = await engine.workflows.list(wanted, page_size=limit - len(items), page_token=found.next)
+            items += found.items
+        return Page(items, found.next, first.prev)
 
 
 @runs.command()

@@ -13,9 +13,11 @@ import hmac
 import re
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
+from uuid import UUID
 
 from msgspec import Struct
 
+from kagzi.core.instant import Instant
 from kagzi.errors import InvalidRequest
 
 T = TypeVar("T")
@@ -30,9 +32,16 @@ BY_TIME: Final = re.compile(f"[0-9]{{1,18}}:(?:{_UUID}|[0-9a-f]{{16}})")
 
 
 class Page(Struct, Generic[T], frozen=True):
+    """Some items of a listing, and the tokens of its neighbours.
+
+    A page may have fewer items than were asked for, or none, and a neighbour all the same: a filter looks at so many
+    runs at a time, and `searched_until` says when the last of those was made. The neighbour goes on there.
+    """
+
     items: tuple[T, ...]
     next: str | None
     prev: str | None
+    searched_until: Instant | None = None
 
 
 class Cursor(Struct, frozen=True):
@@ -40,6 +49,16 @@ class Cursor(Struct, frozen=True):
 
     key: str
     backward: bool = False
+
+
+def made_at(run_id: str) -> Instant:
+    """Returns when a run id was made, which is what ids of version 7 begin with, in milliseconds."""
+    return int(run_id[:8] + run_id[9:13], 16) * 1000
+
+
+def neighbour(run_id: str, step: int) -> str:
+    """Returns the id that comes so many after this one in the order of ids, whether a run has it or not."""
+    return str(UUID(int=min(max(UUID(run_id).int + step, 0), 2**128 - 1)))
 
 
 def check_token(value: object) -> str:

@@ -24,7 +24,7 @@ from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size, check_text
-from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
+from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token, made_at, neighbour
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
@@ -131,9 +131,10 @@ class Workflows:
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_ID)
         # One row more than asked for tells whether there is another page.
-        rows = await self._store.list_runs(filter, cursor, page_size + 1)
-        more = len(rows) > page_size
-        items = tuple(rows[:page_size])
+        found = await self._store.list_runs(filter, cursor, page_size + 1)
+        edge = found.searched_until
+        more = len(found.runs) > page_size or edge is not None
+        items = tuple(found.runs[:page_size])
         if cursor is not None and cursor.backward:
             items = items[::-1]
             newer, older = more, True
@@ -146,13 +147,18 @@ class Workflows:
         next_key = items[-1].run_id if items else None
         prev_key = items[0].run_id if items else None
         if not items and cursor is not None:
-            # Beyond the last row in this direction: the way back begins where this page would have.
-            next_key = prev_key = cursor.key
-            newer, older = not cursor.backward, cursor.backward
+            # Beyond the last row in this direction. The way back begins with the run at the cursor itself.
+            next_key, prev_key = neighbour(cursor.key, 1), neighbour(cursor.key, -1)
+            newer, older = not cursor.backward or more, cursor.backward or more
+        if edge is not None and cursor is not None and cursor.backward:
+            prev_key = edge
+        elif edge is not None:
+            next_key = edge
         return Page(
             items,
             token(next_key, False) if older and next_key else None,
             token(prev_key, True) if newer and prev_key else None,
+            None if edge is None else made_at(edge),
         )
 
     async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:

@@ -28,9 +28,11 @@ from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
 from kagzi.http.problems import BadField, naming
 from kagzi.http.reading import read_json
 from kagzi.ports.documents import (
+    Moment,
     RunDocument,
     RunSummary,
     StepDocument,
+    moment,
     run_document,
     run_summary,
     step_document,
@@ -72,11 +74,14 @@ class RunsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RunPage(Struct, frozen=True, kw_only=True):
-    """Runs, newest first. `next` leads to older ones, `prev` to newer ones."""
+    """Runs, newest first. `next` leads to older ones, `prev` to newer ones. Filters look at 20,000 runs at a time: then
+    there may be fewer runs than `limit`, or none, `searched_until` says how far they came, and the neighbour goes on
+    there."""
 
     runs: tuple[RunSummary, ...]
     next: str | None
     prev: str | None
+    searched_until: Moment | None = None
 
 
 async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
@@ -99,7 +104,12 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         return RunPage(runs=(run_summary(found),), next=None, prev=None)
     with naming("page"):  # the filters have been looked at
         page = await call.engine.workflows.list(filter, page_size=query.limit, page_token=query.page)
-    return RunPage(runs=tuple([run_summary(run) for run in page.items]), next=page.next, prev=page.prev)
+    return RunPage(
+        runs=tuple([run_summary(run) for run in page.items]),
+        next=page.next,
+        prev=page.prev,
+        searched_until=None if page.searched_until is None else moment(page.searched_until),
+    )
 
 
 class RunQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

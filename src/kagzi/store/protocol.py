@@ -145,6 +145,14 @@ class Beaten(Struct, frozen=True, kw_only=True):
     shortest: Span | None  # of the leases renewed
 
 
+class FoundRuns(Struct, frozen=True):
+    """Runs that match a filter. `searched_until`: the last one that was looked at, if there may be more beyond it and
+    these are fewer than were asked for."""
+
+    runs: list[Run]
+    searched_until: str | None = None
+
+
 class Store(Protocol):
     lanes: int  # how many batches may be in flight at once
 
@@ -236,8 +244,9 @@ class Store(Protocol):
 
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
 
-    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
-        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer rows, nearest first."""
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
+        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer rows, nearest first. With a filter
+        it looks at a bounded number of runs (`store/searching.py`)."""
         ...
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:

@@ -160,6 +160,21 @@ async def test_counting_looks_at_a_bounded_part(planner: asyncpg.Connection, nam
         assert pages_read(plan) < 1500, plan
 
 
+async def test_a_filter_that_nothing_matches_reads_a_bounded_part(planner: asyncpg.Connection) -> None:
+    newest, edge = "ffffffff-ffff-ffff-ffff-ffffffffffff", "'default', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 1000"
+    # Planned while the table was empty, as in a process that has just created it.
+    await explain(planner, "search_edge", edge)
+    await planner.execute(FILL, 110_000)
+    kept = await explain_again(planner, edge)
+    border = await planner.fetchval(STATEMENTS["search_edge"], "default", newest, 1000)
+    search = f"'default', '{newest}', NULL, 'rare', NULL, NULL, NULL, 21, NULL, '{border}'"
+    plans = [kept, await explain(planner, "search_edge", edge), await explain(planner, "list_runs", search)]
+
+    for plan in plans:
+        assert "Seq Scan on workflow_runs" not in plan
+        assert pages_read(plan) < 1500, plan
+
+
 @pytest.mark.parametrize("statement", ["record_steps", "record_steps_and_move_runs"])
 @pytest.mark.parametrize("planned", ["empty", "filled", "analyzed"])
 async def test_a_batch_grows_with_its_size_alone(planner: asyncpg.Connection, statement: str, planned: str) -> None:

@@ -75,11 +75,14 @@ def page_info(page: Page[Any], total: int = 0, *, at_least: bool = False) -> pb.
         total_count=total,
         prev_page_token=page.prev or "",
         total_is_least=at_least,
+        searched_until_us=page.searched_until or 0,
     )
 
 
 def page_from_wire(items: Iterable[T], info: pb.PageInfo) -> Page[T]:
-    return Page(tuple(items), info.next_page_token or None, info.prev_page_token or None)
+    return Page(
+        tuple(items), info.next_page_token or None, info.prev_page_token or None, info.searched_until_us or None
+    )
 
 
 def page_request(page_size: int, page_token: str | None, *, total: bool = False) -> pb.PageRequest:

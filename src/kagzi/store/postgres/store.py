@@ -64,7 +64,7 @@ from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Applied, Beaten, Changed, Fired, FoundRuns, Horizon, Queue, Recovered, RunFacts, Survey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -261,7 +261,7 @@ class PostgresStore:
     async def get_run_by_external_id(self, namespace: str, external_id: str) -> Run | None:
         return await self._pool.run(lambda connection: runs.get_run_by_external_id(connection, namespace, external_id))
 
-    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         return await self._pool.run(lambda connection: runs.list_runs(connection, filter, cursor, limit))
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:

@@ -13,8 +13,8 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
-from kagzi.store import counting
-from kagzi.store.protocol import Horizon, Queue
+from kagzi.store import counting, searching
+from kagzi.store.protocol import FoundRuns, Horizon, Queue
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.waits import read_waits
 
@@ -133,13 +133,30 @@ def _seen(row: tuple[Any, ...]) -> counting.Seen:
     return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], *more)
 
 
-def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
+    cursor = cursor or Cursor(_LAST)
+    if not searching.is_search(filter):
+        return FoundRuns(_list_until(connection, filter, cursor, None, limit))
+    found: list[Run] = []
+    for bite in searching.BITES:
+        name = "search_edge_backward" if cursor.backward else "search_edge"
+        row = execute(connection, name, (filter.namespace, cursor.key, bite)).fetchone()
+        found += _list_until(connection, filter, cursor, row and row[0], limit - len(found))
+        if row is None or len(found) == limit:
+            return FoundRuns(found)
+        cursor = Cursor(row[0], cursor.backward)
+    return FoundRuns(found, cursor.key)
+
+
+def _list_until(
+    connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor, edge: str | None, limit: int
+) -> list[Run]:
     rows = execute(
         connection,
-        "list_runs_backward" if cursor is not None and cursor.backward else "list_runs",
+        "list_runs_backward" if cursor.backward else "list_runs",
         (
             filter.namespace,
-            _LAST if cursor is None else cursor.key,
+            cursor.key,
             None if filter.status is None else filter.status.value,
             filter.workflow_type,
             filter.task_queue,
@@ -147,6 +164,7 @@ def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor 
             filter.created_before,
             limit,
             None if filter.or_status is None else filter.or_status.value,
+            edge or (_LAST if cursor.backward else ""),
         ),
     ).fetchall()
     return [run_of(row) for row in rows]

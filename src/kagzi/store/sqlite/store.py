@@ -28,7 +28,7 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import Applied, Beaten, Changed, Fired, FoundRuns, Horizon, Queue, Recovered, RunFacts, Survey
 from kagzi.store.sqlite import (
     batch,
     claims,
@@ -168,7 +168,7 @@ class SqliteStore:
             lambda connection: read_runs.get_run_by_external_id(connection, namespace, external_id)
         )
 
-    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         return await self._database.read(lambda connection: read_runs.list_runs(connection, filter, cursor, limit))
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kagzi.api.operations import CompleteRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import SECOND
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
+from kagzi.store import searching
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
+
+_NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_OLDEST = "00000000-0000-0000-0000-000000000000"
 
 
 async def listed(
     bench: Bench, filter: RunFilter | None = None, cursor: Cursor | None = None, limit: int = 100
 ) -> list[str]:
-    runs = await bench.store.list_runs(filter or RunFilter(), cursor, limit)
-    return [run.run_id for run in runs]
+    found = await bench.store.list_runs(filter or RunFilter(), cursor, limit)
+    assert found.searched_until is None
+    return [run.run_id for run in found.runs]
 
 
 class TestListing:
@@ -28,7 +35,8 @@ class TestListing:
         claim = await bench.started_claim(input=b"x" * 5000)
         await bench.done(claim, CompleteRun(output=b"y" * 5000))
 
-        assert await bench.store.list_runs(RunFilter(), None, 10) == [await bench.run(claim.run_id)]
+        found = await bench.store.list_runs(RunFilter(), None, 10)
+        assert found.runs == [await bench.run(claim.run_id)]
 
     async def test_pages_forward_and_back(self, bench: Bench) -> None:
         ids = [await bench.start() for _ in range(7)][::-1]
@@ -88,6 +96,43 @@ class TestListing:
         within = RunFilter(created_after=created, created_before=created + 2 * SECOND)
         assert await listed(bench, within) == [mail]
         assert await listed(bench, within, Cursor(done.run_id, backward=True)) == [mail]
+
+    @pytest.mark.parametrize("bites", [(1, 1), (2, 3), (3, 40)])
+    async def test_a_filter_looks_at_so_many_runs_and_says_how_far_it_came(
+        self, bench: Bench, bites: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ids = [await bench.start(workflow_type="rare" if number in (1, 9, 10) else "common") for number in range(12)]
+        monkeypatch.setattr(searching, "BITES", bites)
+        rare = RunFilter(workflow_type="rare")
+        for cursor, wanted in (
+            (Cursor(_NEWEST), [ids[10], ids[9], ids[1]]),
+            (Cursor(_OLDEST, backward=True), [ids[1], ids[9], ids[10]]),
+        ):
+            seen: list[str] = []
+            looked = 0
+            at = cursor
+            while True:
+                found = await bench.store.list_runs(rare, at, 2)
+                seen += [run.run_id for run in found.runs]
+                if found.searched_until is not None:
+                    assert len(found.runs) < 2
+                    key = found.searched_until
+                elif len(found.runs) == 2:
+                    key = found.runs[-1].run_id
+                else:
+                    break
+                between = [run for run in ids if key <= run < at.key or at.key < run <= key]
+                assert 0 < len(between) <= sum(bites)
+                looked += 1
+                at = Cursor(key, cursor.backward)
+            assert seen == wanted
+            assert looked >= 12 // sum(bites)
+
+    async def test_runs_without_a_filter_are_not_searched(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        ids = [await bench.start() for _ in range(5)]
+        monkeypatch.setattr(searching, "BITES", (1,))
+
+        assert await listed(bench) == ids[::-1]
 
     async def test_namespaces_are_apart(self, bench: Bench) -> None:
         mine = await bench.start()

@@ -33,7 +33,19 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError, Unavailable
 from kagzi.store.migrate import Migration
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, Horizon, Queue, Recovered, RunFacts, Store, Survey
+from kagzi.store.protocol import (
+    Applied,
+    Beaten,
+    Changed,
+    Fired,
+    FoundRuns,
+    Horizon,
+    Queue,
+    Recovered,
+    RunFacts,
+    Store,
+    Survey,
+)
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.faulty import Call
 from kagzi.testing.simulation.faults import Fault
@@ -241,9 +253,9 @@ class StorePort:
         run: Run | None = await self._ask("get_run_by_external_id", namespace, external_id)
         return run
 
-    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> list[Run]:
-        runs: list[Run] = await self._ask("list_runs", filter, cursor, limit)
-        return runs
+    async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
+        found: FoundRuns = await self._ask("list_runs", filter, cursor, limit)
+        return found
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
         steps: list[Step] = await self._ask("get_steps", namespace, run_id)

@@ -81,11 +81,11 @@ FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.external_id = $2::text;
 
 -- name: list_runs
--- Runs older than a run id, newest first. A filter that is NULL lets everything through.
+-- Runs older than a run id, newest first, down to another one. A filter that is NULL lets everything through.
 SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
-    WHERE w.namespace = $1::text AND w.run_id < $2::uuid
+    WHERE w.namespace = $1::text AND w.run_id < $2::uuid AND w.run_id >= $10::uuid
       AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
       AND ($4::text IS NULL OR w.workflow_type = $4::text)
       AND ($5::text IS NULL OR w.task_queue = $5::text)
@@ -98,11 +98,11 @@ FROM (
 ORDER BY r.run_id DESC;
 
 -- name: list_runs_backward
--- The nearest runs newer than a run id, nearest first.
+-- The nearest runs newer than a run id, up to another one, nearest first.
 SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
-    WHERE w.namespace = $1::text AND w.run_id > $2::uuid
+    WHERE w.namespace = $1::text AND w.run_id > $2::uuid AND w.run_id <= $10::uuid
       AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
       AND ($4::text IS NULL OR w.workflow_type = $4::text)
       AND ($5::text IS NULL OR w.task_queue = $5::text)
@@ -113,6 +113,16 @@ FROM (
 ) AS r
 {{payloads_of_run}}
 ORDER BY r.run_id;
+
+-- name: search_edge
+-- The last of so many runs that are older than a run id, if there are as many. Reads the index alone.
+SELECT w.run_id FROM kagzi.workflow_runs AS w WHERE w.namespace = $1::text AND w.run_id < $2::uuid
+ORDER BY w.namespace DESC, w.run_id DESC OFFSET $3::integer - 1 LIMIT 1;
+
+-- name: search_edge_backward
+-- The last of so many runs that are newer than a run id, if there are as many.
+SELECT w.run_id FROM kagzi.workflow_runs AS w WHERE w.namespace = $1::text AND w.run_id > $2::uuid
+ORDER BY w.namespace, w.run_id OFFSET $3::integer - 1 LIMIT 1;
 
 -- name: finished_of
 -- Which of these runs have finished or do not exist.

@@ -13,11 +13,11 @@ FROM workflow_runs AS r
 WHERE r.namespace = ?1 AND r.external_id = ?2;
 
 -- name: list_runs
--- Runs of a namespace, newest first, beyond a run id. Templates of schedules are no runs.
+-- Runs of a namespace, newest first, beyond a run id and down to another one. Templates of schedules are no runs.
 SELECT {{shown_run}}
 FROM workflow_runs AS r
 {{payloads_of_run}}
-WHERE r.namespace = ?1 AND r.run_id < ?2
+WHERE r.namespace = ?1 AND r.run_id < ?2 AND r.run_id >= ?10
   AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
   AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
@@ -29,12 +29,20 @@ LIMIT ?8;
 SELECT {{shown_run}}
 FROM workflow_runs AS r
 {{payloads_of_run}}
-WHERE r.namespace = ?1 AND r.run_id > ?2
+WHERE r.namespace = ?1 AND r.run_id > ?2 AND r.run_id <= ?10
   AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
   AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
 ORDER BY r.run_id
 LIMIT ?8;
+
+-- name: search_edge
+-- The last of so many runs that are older than a run id, if there are as many.
+SELECT run_id FROM workflow_runs WHERE namespace = ?1 AND run_id < ?2 ORDER BY run_id DESC LIMIT 1 OFFSET ?3 - 1;
+
+-- name: search_edge_backward
+-- The last of so many runs that are newer than a run id, if there are as many.
+SELECT run_id FROM workflow_runs WHERE namespace = ?1 AND run_id > ?2 ORDER BY run_id LIMIT 1 OFFSET ?3 - 1;
 
 -- name: finished_of
 -- Which of these (namespace, run_id) have finished or do not exist.

@@ -1,0 +1,37 @@
+"""Listing runs: the first page is full if there are as many runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kagzi import Kagzi
+from kagzi.api.workflows import RunFilter
+from kagzi.cli.options import settings_of
+from kagzi.cli.runs import _list
+from kagzi.store import searching
+
+
+async def test_a_filter_looks_as_far_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    async with Kagzi(url) as app:
+
+        @app.workflow
+        async def rare() -> None: ...
+
+        @app.workflow
+        async def common() -> None: ...
+
+        for _ in range(2):
+            await rare.start()
+            for _ in range(3):
+                await common.start()
+    monkeypatch.setattr(searching, "BITES", (1, 1))
+    loaded = settings_of(url=url)
+
+    page = await _list(loaded, RunFilter(workflow_type="rare"), 2, None)
+    assert [run.workflow_type for run in page.items] == ["rare", "rare"]
+    only = await _list(loaded, RunFilter(workflow_type="rare"), 1, None)
+    assert len(only.items) == 1
+    assert only.next is not None
