@@ -74,7 +74,9 @@ async def held_up(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def start(store: PostgresStore) -> Started:
-    begin = StartRun(namespace="default", run_id=IDS.run_id(), task_queue="q", workflow_type="w", input=b"x")
+    begin = StartRun(
+        namespace="default", run_id=IDS.run_id(), task_queue="q", workflow_type="w", version="1", input=b"x"
+    )
     (answer,) = (await store.apply([begin])).answers
     assert isinstance(answer, Started)
     return answer
@@ -266,17 +268,21 @@ async def test_rows_that_no_unique_index_takes_are_told_of(
 
 
 async def test_a_database_of_a_version_that_could_not_build_so_is_extended(
-    postgres_database: str, connection: asyncpg.Connection, more: Callable[..., None]
+    postgres_database: str, connection: asyncpg.Connection, more: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(postgres_database):
-        pass
-    await connection.execute("ALTER TABLE kagzi.migrations DROP COLUMN building_until, DROP COLUMN built_at")
-    async with opened(postgres_database) as store:
-        assert await store.missing_indexes() == ()
+    released = load_migrations("kagzi.store.postgres")[:7]
+    with monkeypatch.context() as then:
+        for module in (migrations, store_module):
+            then.setattr(module, "known_migrations", lambda: released)
+        async with opened(postgres_database) as store:
+            await connection.execute("ALTER TABLE kagzi.migrations DROP COLUMN building_until, DROP COLUMN built_at")
+            assert await store.missing_indexes() == ()
     more()
-    assert await PostgresStore(postgres_database).missing_indexes() == ()  # its migration is missing, not its index
+    assert await PostgresStore(postgres_database).missing_indexes() == ()  # migrations are missing, not their indexes
     async with opened(postgres_database) as store:
+        assert "by_type" in await store.missing_indexes()
         await store.build_indexes()
+        assert await store.missing_indexes() == ()
     assert await connection.fetchval(VALID)
 
 
@@ -299,6 +305,8 @@ async def test_who_may_not_build_looks_on_and_says_so(
     more: Callable[..., None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    async with opened(postgres_database):
+        pass
     more()
     role = f"kagzi_app_{uuid4().hex}"
     async with opened(postgres_database) as owner:
