@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from examples import fan_out, idempotent_start, long_sleep, retries_and_errors, saga
+from examples import agent, fan_out, human_approval, idempotent_start, long_sleep, retries_and_errors, saga
 from kagzi.testing import run_virtually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -85,6 +85,33 @@ async def test_saga() -> None:
     good, bad = await saga.main()
     assert good == ["flight for Lisbon", "car for Lisbon", "hotel for Lisbon"]
     assert bad == ["no 9 rooms left for Oslo", "cancelled car for Oslo", "cancelled flight for Oslo"]
+
+
+async def test_human_approval() -> None:
+    assert await human_approval.main() == [
+        "order-1 was approved by ann",
+        "order-2 was refused by bob",
+        "order-3 was refused: nobody answered",
+        "bob got 2 mails",
+    ]
+
+
+def test_human_approval_waits_for_days_of_virtual_time() -> None:
+    async def scenario() -> tuple[str, int]:
+        run = await human_approval.approval.start("order-4", "ann", "1 day", "3 days")
+        return await run.result(), (await run.get()).executions
+
+    refused, executions = run_virtually(human_approval.app, scenario)
+    assert refused == "order-4 was refused: nobody answered"
+    assert executions == 3, "claimed at the start, for the reminder and at the end"
+
+
+async def test_agent() -> None:
+    question, answer, steps = await agent.main()
+    assert question == "may I refund 42?"
+    assert answer == "The order was refunded, as the rules allow."
+    assert [step for step in steps if step.startswith("think")] == ["think", "think#2", "think#3"]
+    assert {"map/use/search", "map/use#2/search", "map#2/use/@@allowed", "map#2/use/refund"} <= set(steps)
 
 
 @pytest.mark.faults
