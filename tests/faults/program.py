@@ -134,6 +134,17 @@ class Program:
             return total
 
         @app.workflow
+        async def collecting(count: int) -> list[int]:
+            """Waits for so many signals, one after the other, and works on every fifth."""
+            items: list[int] = []
+            for number in range(count):
+                items.append(await kagzi.wait_signal("item", int))
+                kagzi.set_value("items", len(items))
+                if number % 5 == 4:
+                    await link(number, 0.01)
+            return items
+
+        @app.workflow
         async def holding(tag: str, seconds: float, thread: bool = False) -> int:
             await link(0, 0)
             pid = await (hold_thread if thread else hold)(tag, seconds)
@@ -202,6 +213,7 @@ class Program:
         self.chain, self.mixed, self.holding, self.two_effects = chain, mixed, holding, two_effects
         self.blocking, self.deadly, self.dies_after_each = blocking, deadly, dies_after_each
         self.naps, self.too_slow, self.second_try, self.undoing = naps, too_slow, second_try, undoing
+        self.collecting = collecting
 
     def release(self, tag: str) -> None:
         """Let the bodies that hold this tag go."""
