@@ -458,7 +458,8 @@ class Checker:
             return  # they came first, and the run may have been let go of by them
         if new.status is not (RunStatus.CANCELLED if old.started_at is None else old.status):
             raise self._wrong(new.run_id, f"became {new.status} when it was cancelled")
-        if not new.cancel_requested or new.inbox_seq != old.inbox_seq + 1 + len(new.signals) - len(old.signals):
+        news = (not old.cancel_requested) + len(new.signals) - len(old.signals)
+        if not new.cancel_requested or new.inbox_seq != old.inbox_seq + news:
             raise self._wrong(new.run_id, f"was not told that it is cancelled: {_difference(old, new)}")  # (12)
         if new.status in CLAIMABLE and (new.available_at is None or new.available_at > now):
             raise self._wrong(new.run_id, "sleeps on although it was cancelled")  # (12)
