@@ -19,21 +19,21 @@ def interpreter(folder: Path, name: str, says: str) -> Path:
 
 def test_interpreters_on_path_and_of_pyenv_are_found_once_each(tmp_path: Path) -> None:
     there, pyenv = tmp_path / "bin", tmp_path / "home" / ".pyenv" / "versions"
-    first = interpreter(there, "python3", "echo 3 12 99 -")
-    interpreter(there, "python3.12", "echo 3 12 99 -")  # the same by another name
+    first = interpreter(there, "python3", "echo 3 97 9 -")
+    interpreter(there, "python3.97", "echo 3 97 8 -")  # another one of the same minor version
     interpreter(there, "python3.13", "echo shim: not chosen >&2; exit 127")
-    interpreter(there, "python3.12-config", "echo 3 99 0 -")
-    second = interpreter(pyenv / "3.14.99" / "bin", "python", "echo 3 14 99 -")
-    threaded = interpreter(pyenv / "3.14.99t" / "bin", "python", "echo 3 14 99 t")
+    interpreter(there, "python3.97-config", "echo 3 99 0 -")
+    second = interpreter(pyenv / "3.98.0" / "bin", "python", "echo 3 98 0 -")
+    threaded = interpreter(pyenv / "3.98.0t" / "bin", "python", "echo 3 98 0 t")
     interpreter(pyenv / "3.10.13" / "bin", "python", "echo 3 10 13 -")
 
     found = find({"PATH": f"{there}:{tmp_path / 'nowhere'}", "HOME": str(tmp_path / "home")})
 
     others = [python for python in found if python.path != Path(sys.executable)]
     assert others == [
-        Python((3, 12, 99), "", first),
-        Python((3, 14, 99), "", second),
-        Python((3, 14, 99), "t", threaded),
+        Python((3, 97, 9), "", first),
+        Python((3, 98, 0), "", second),
+        Python((3, 98, 0), "t", threaded),
     ]
     assert Path(sys.executable) in [python.path for python in found]
 
