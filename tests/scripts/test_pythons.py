@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from scripts import pythons
-from scripts.pythons import RANDOM, ROOT, TESTS, Python, ask, find, missing, supported
+from scripts.pythons import LEFT_OUT, ROOT, TESTS, Python, ask, find, missing, supported
 
 
 def interpreter(folder: Path, name: str, says: str) -> Path:
@@ -50,5 +50,5 @@ def test_what_does_not_answer_is_no_interpreter(tmp_path: Path) -> None:
 
 
 def test_the_tests_that_it_runs_exist() -> None:
-    assert [path for path in (*TESTS, *RANDOM) if not (ROOT / path).exists()] == []
+    assert [path for path in (*TESTS, *LEFT_OUT) if not (ROOT / path).exists()] == []
     assert pythons.ENVIRONMENTS.name in (ROOT / ".gitignore").read_text()
