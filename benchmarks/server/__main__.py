@@ -17,9 +17,10 @@ from benchmarks.server.bars import Verdict, table
 from benchmarks.server.idle import idle
 from benchmarks.server.memory import Sample, memory
 from benchmarks.server.site import site
+from benchmarks.server.telling import telling
 from benchmarks.server.waking import waking
 
-PARTS = ("idle", "waking", "memory")
+PARTS = ("idle", "waking", "telling", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Options:
     workers: int
     idle_seconds: float
     sleepers: int
+    signals: int
     runs: int
     url: str | None
 
@@ -40,14 +42,15 @@ def main() -> int:
 
 def parse() -> Options:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__)
-    parser.add_argument("--only", type=names(PARTS), default=PARTS, metavar="IDLE,WAKING,MEMORY")
+    parser.add_argument("--only", type=names(PARTS), default=PARTS, metavar="IDLE,WAKING,TELLING,MEMORY")
     parser.add_argument("--workers", type=int, default=200, help="idle workers")
     parser.add_argument("--idle-seconds", type=float, default=60.0, help="how long they are looked at")
     parser.add_argument("--sleepers", type=int, default=10_000, help="runs that are due over 10 seconds")
+    parser.add_argument("--signals", type=int, default=200, help="signals to parked runs, one after the other")
     parser.add_argument("--runs", type=int, default=1_000_000, help="runs over which memory is looked at")
     parser.add_argument("--url", help="a PostgreSQL server with pg_stat_statements, else one is started")
     found = parser.parse_args()
-    return Options(found.only, found.workers, found.idle_seconds, found.sleepers, found.runs, found.url)
+    return Options(found.only, found.workers, found.idle_seconds, found.sleepers, found.signals, found.runs, found.url)
 
 
 @contextlib.contextmanager
@@ -78,6 +81,8 @@ async def measure(options: Options, url: str) -> int:
                         found = await idle(started, options.workers, options.idle_seconds, say)
                     case "waking":
                         found = await waking(started, options.sleepers)
+                    case "telling":
+                        found = await telling(started, options.signals)
                     case _:
                         found, samples = await memory(started, options.runs, say)
         except Exception as failed:

@@ -28,7 +28,7 @@ class Site:
     ) -> None:
         self.url = f"grpc://127.0.0.1:{port}"
         self.server = server
-        self._database = database
+        self.database = database
         self._directory = directory
         self._opened = opened
         self._processes = 0
@@ -48,7 +48,7 @@ class Site:
 
     async def ask(self, sql: str) -> Any:
         """One value, straight from the database."""
-        connection = await asyncpg.connect(self._database)
+        connection = await asyncpg.connect(self.database)
         try:
             return await connection.fetchval(sql)
         finally:

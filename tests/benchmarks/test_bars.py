@@ -73,4 +73,4 @@ async def test_a_server(monkeypatch: pytest.MonkeyPatch, value: float, code: int
     monkeypatch.setattr(server, "site", lambda _: Site())
     monkeypatch.setattr(server, "waking", woken)
 
-    assert await server.measure(server.Options(("waking",), 1, 1.0, 1, 1, None), "postgresql://nowhere") == code
+    assert await server.measure(server.Options(("waking",), 1, 1.0, 1, 1, 1, None), "postgresql://nowhere") == code
