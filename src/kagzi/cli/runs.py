@@ -14,6 +14,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
+from kagzi.cli.nesting import nested
 from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
 from kagzi.cli.signals import signal
 from kagzi.clock import SystemClock
@@ -159,20 +160,29 @@ async def _show(loaded: Loaded, text: str) -> _Shown:
 
 
 def _print_steps(steps: Sequence[Step]) -> None:
-    if sys.stdout.isatty():
-        click.echo()
+    headings = ("step", "attempt", "status", "took", "result")
+    if not sys.stdout.isatty():
+        output.table(headings, [_step_row(step.step_id, step) for step in steps])
+        return
+    click.echo()
     output.table(
-        ("step", "attempt", "status", "took", "result"),
+        headings,
         [
-            (
-                step.step_id,
-                str(step.attempt),
-                step.status.value,
-                "-" if step.finished_at is None else format_span(max(0, step.finished_at - step.started_at)),
-                str(Failure.decode(step.error)) if step.error else _brief(step.output),
-            )
-            for step in steps
+            (line.label, "", f"{line.ended} of {line.begun}", line.took, "")
+            if line.step is None
+            else _step_row(line.label, line.step)
+            for line in nested(steps)
         ],
+    )
+
+
+def _step_row(label: str, step: Step) -> tuple[str, ...]:
+    return (
+        label,
+        str(step.attempt),
+        step.status.value,
+        "-" if step.finished_at is None else format_span(max(0, step.finished_at - step.started_at)),
+        str(Failure.decode(step.error)) if step.error else _brief(step.output),
     )
 
 
