@@ -54,6 +54,7 @@ from kagzi.sdk.context import (
     logger,
     now,
     random,
+    scheduled_for,
     sleep,
     sleep_until,
     uuid4,
@@ -63,6 +64,7 @@ from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
+from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.sdk.values import progress, set_value
 from kagzi.version import __version__
@@ -95,8 +97,11 @@ __all__ = [
     "RunInfo",
     "RunRecord",
     "RunStatus",
+    "ScheduleHandle",
+    "ScheduleRecord",
     "SchemaMismatch",
     "SignalRecord",
+    "SkipRecord",
     "Step",
     "StepFailed",
     "StepKind",
@@ -123,6 +128,7 @@ __all__ = [
     "race",
     "random",
     "run_step",
+    "scheduled_for",
     "set_value",
     "signals",
     "sleep",

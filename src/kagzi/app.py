@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import SendSignal, Started, StartRun
+from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
@@ -41,7 +42,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
-from kagzi.sdk.schedules import Schedules, instant_of
+from kagzi.sdk.schedules import Home, Schedules, instant_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
@@ -114,7 +115,16 @@ class Kagzi(Registrar):
         self._owns_engine = True
         self._tracer: Tracer | None = None
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
-        self.schedules = Schedules(self._clock.now)
+        self.schedules = Schedules(
+            Home(
+                namespace=lambda: self.namespace,
+                service=self._schedule_service,
+                new_run_id=self._ids.run_id,
+                handle=lambda run_id: self.handle(run_id),
+                read=self._read_payload,
+                now=self._clock.now,
+            )
+        )
 
     @property
     def settings(self) -> Settings:
@@ -362,6 +372,12 @@ class Kagzi(Registrar):
         It counts everywhere within a second. InvalidRequest if no worker has ever offered it, unless `force` is given.
         """
         await self._versions().set_default(self.namespace, _name_of(workflow), version, force=force)
+
+    def _schedule_service(self) -> ScheduleService:
+        schedules: ScheduleService | None = getattr(self.engine, "schedules", None)
+        if schedules is None:
+            raise InvalidRequest("this engine was made for a test and has no schedules")
+        return schedules
 
     def _versions(self) -> VersionService:
         versions: VersionService | None = getattr(self.engine, "versions", None)

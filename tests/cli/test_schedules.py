@@ -33,3 +33,41 @@ def test_preview_says_what_is_wrong(shell: Shell) -> None:
         assert done.code == 2, done
         assert told in done.err
         assert done.out == ""
+
+
+def test_a_schedule_from_beginning_to_end(shell: Shell) -> None:
+    shell("migrate")
+    made = shell(
+        "schedules", "create", "nightly", "checkout", "0 2 * * *", "--tz", "Europe/Berlin", "--input", '["42", 1]'
+    )
+    assert made.code == 0, made
+    schedule_id = made.out.strip()
+    assert "schedule nightly fires next at" in made.err
+    taken = shell("schedules", "create", "nightly", "checkout", "@daily")
+    assert taken.code == 5, taken
+
+    (listed,) = shell("schedules", "list", "--json").json["schedules"]
+    assert (listed["schedule_id"], listed["cron"], listed["input"]) == (schedule_id, "0 2 * * *", ["42", 1])
+    assert "nightly" in shell("schedules", "list").out
+    changed = shell("schedules", "update", "nightly", "--cron", "every 15m", "--overlap", "skip", "--json").json
+    assert (changed["cron"], changed["overlap"], changed["tz"]) == ("every 15m", "skip", "Europe/Berlin")
+
+    assert "paused" in shell("schedules", "pause", "nightly", "--reason", "holidays").err
+    shown = shell("schedules", "show", "nightly", "--json").json
+    assert (shown["enabled"], shown["pause_reason"], shown["skips"]) == (False, "holidays", [])
+    assert "holidays" in shell("schedules", "show", "nightly").out
+    run_id = shell("schedules", "trigger", "nightly").out.strip()
+    assert shell("schedules", "resume", "nightly").code == 0
+    backfill = ("schedules", "backfill", "nightly", "--since", "2026-01-01", "--until", "2026-01-01T01:00")
+    assert shell(*backfill, "--json").json == {"started": 4, "existing": 0}
+    assert "4 firings had become runs before" in shell(*backfill).err
+    runs = shell("schedules", "runs", "nightly", "--json").json["runs"]
+    assert len(runs) == 5
+    assert runs[-1]["run_id"] == run_id
+
+    assert shell("schedules", "delete", "nightly").code == 0
+    assert shell("schedules", "show", "nightly").code == 3
+    assert len(shell("schedules", "runs", schedule_id, "--json").json["runs"]) == 5
+    actions = [entry["action"] for entry in shell("audit", "--json").json["entries"]]
+    assert actions[0] == "schedules delete"
+    assert {"schedules create", "schedules update", "schedules pause", "schedules trigger"} <= set(actions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -10,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from examples import agent, fan_out, human_approval, idempotent_start, long_sleep, retries_and_errors, saga
+from examples import (
+    agent,
+    fan_out,
+    human_approval,
+    idempotent_start,
+    long_sleep,
+    nightly_report,
+    retries_and_errors,
+    saga,
+)
 from kagzi.testing import run_virtually
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -66,6 +76,23 @@ def test_long_sleep_takes_a_month_of_virtual_time() -> None:
 
 def test_long_sleep_as_a_program(tmp_path: Path) -> None:
     assert "sleeps until" in run(EXAMPLES / "long_sleep.py", tmp_path)
+
+
+def test_nightly_report_of_three_nights_of_virtual_time() -> None:
+    async def scenario() -> list[str]:
+        nightly = await nightly_report.make_schedule()
+        await asyncio.sleep(3 * 86_400)
+        return sorted(run.output for run in (await nightly.runs()).items)
+
+    reports = run_virtually(nightly_report.app, scenario)
+    assert len(reports) == 3
+    assert all(re.fullmatch(r"Lisbon sold 1\d\d on \d{4}-\d\d-\d\d", report) for report in reports)
+
+
+def test_nightly_report_as_a_program(tmp_path: Path) -> None:
+    first = run(EXAMPLES / "nightly_report.py", tmp_path)
+    assert re.search(r"(28|29|30|31) reports of last month were started", first)
+    assert "0 reports of last month were started" in run(EXAMPLES / "nightly_report.py", tmp_path)
 
 
 async def test_fan_out() -> None:

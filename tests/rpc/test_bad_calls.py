@@ -35,7 +35,6 @@ CODES = {
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.ABORTED,
-    grpc.StatusCode.UNIMPLEMENTED,  # schedules
 }
 STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 LEAKS = re.compile(
@@ -50,6 +49,7 @@ CONSUMING = {
     "CompleteStep",
     "CompleteWorkflow",
     "CreateNamespace",
+    "DeleteWorkflowSchedule",
     "Deregister",
     "DisableNamespace",
     "DrainWorker",

@@ -90,7 +90,6 @@ async def test_a_call_waits_no_longer_than_its_caller() -> None:
         (asked(1, "/kagzi.v1.AdminService/Nonsense"), grpc.StatusCode.UNIMPLEMENTED),
         (asked(1, ""), grpc.StatusCode.UNIMPLEMENTED),
         (asked(1, EXCHANGE.path), grpc.StatusCode.UNIMPLEMENTED),
-        (asked(1, "/kagzi.v1.WorkflowScheduleService/GetWorkflowSchedule"), grpc.StatusCode.UNIMPLEMENTED),
         (asked(1, "/grpc.health.v1.Health/Check"), grpc.StatusCode.UNIMPLEMENTED),
         (ExchangedCall(number=1, method=GET, request=b"\xff\xff"), grpc.StatusCode.INVALID_ARGUMENT),
         (ExchangedCall(number=1, method=START), grpc.StatusCode.INVALID_ARGUMENT),

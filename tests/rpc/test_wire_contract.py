@@ -275,7 +275,7 @@ OURS: dict[str, str] = {
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
-        "19 trace_context ?string"
+        "19 trace_context ?string, 28 scheduled_for_us ?int64"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
@@ -322,6 +322,29 @@ OURS: dict[str, str] = {
     "GetStatsResponse": "50 counts *RunCount, 51 at_least bool, 52 workers_by_status map<string,int64>",
     "RunCount": "1 workflow_type string, 2 task_queue string, 3 status WorkflowStatus, 4 count int64, 5 at_least bool",
     "GetQueueDepthResponse": "50 at_least bool",
+    "WorkflowSchedule": (
+        "50 name ?string, 51 timezone string, 52 overlap string, 53 jitter_ms int64, 54 skipped_runs int64, "
+        "55 buffered_for ?Ts, 56 declared bool, 57 error ?string, 61 exact_retry_policy ?bytes, "
+        "62 pause_reason ?string, 63 priority int32, 64 timeout_us ?int64, 65 last_run_id ?string"
+    ),
+    "CreateWorkflowScheduleRequest": (
+        "50 schedule_id string, 51 name ?string, 52 timezone string, 53 overlap string, 54 jitter_ms int64, "
+        "55 priority int32, 56 timeout_us ?int64, 61 exact_retry_policy ?bytes"
+    ),
+    "UpdateWorkflowScheduleRequest": (
+        "52 timezone ?string, 53 overlap ?string, 54 jitter_ms ?int64, 55 priority ?int32, 56 timeout_us ?int64, "
+        "61 exact_retry_policy ?bytes, 62 pause_reason ?string"
+    ),
+    "TriggerWorkflowScheduleRequest": "50 run_id string",
+    "PauseWorkflowScheduleRequest": "50 reason string",
+    "PreviewWorkflowScheduleRequest": "1 cron_expr string, 2 timezone string, 3 count int32, 4 after ?Ts",
+    "PreviewedFiring": "1 at Ts, 2 local string, 3 note string",
+    "PreviewWorkflowScheduleResponse": "1 firings *PreviewedFiring",
+    "BackfillWorkflowScheduleRequest": "1 namespace string, 2 schedule_id string, 3 since Ts, 4 until Ts",
+    "BackfillWorkflowScheduleResponse": "1 started int64, 2 existing int64",
+    "ListScheduleSkipsRequest": "1 namespace string, 2 schedule_id string",
+    "ScheduleSkip": "1 first_at Ts, 2 last_at Ts, 3 count int64, 4 reason string, 5 at Ts",
+    "ListScheduleSkipsResponse": "1 skips *ScheduleSkip",
 }
 
 THEIR_RPCS = {
@@ -347,6 +370,7 @@ OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": "ListVersions SetDefaultVersion",
+    "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }
 
 # Values without the name of their enum, which each of them begins with; 0 is UNSPECIFIED.

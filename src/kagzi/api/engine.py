@@ -7,6 +7,7 @@ from typing import Protocol
 from kagzi.api.admin import AdminService
 from kagzi.api.events import EventService
 from kagzi.api.namespaces import NamespaceService
+from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
 from kagzi.api.workers import HostedWorkers, LeaseService, WorkerService
 from kagzi.api.workflows import HostedWorkflows, WorkflowService
@@ -52,6 +53,9 @@ class ManagedEngine(Engine, Protocol):
 
     @property
     def versions(self) -> VersionService: ...
+
+    @property
+    def schedules(self) -> ScheduleService: ...
 
 
 class HostedEngine(ManagedEngine, Protocol):

@@ -1,38 +1,140 @@
-"""kagzi schedules preview"""
+"""kagzi schedules list | show | runs | preview; `schedule_changes.py` has the rest"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import click
+import msgspec
 
 from kagzi.cli import output
-from kagzi.cli.options import as_json
+from kagzi.cli.options import as_json, engine_of, pages, place_of, run, settings_of, start_logging, where
+from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, resume, trigger, update
 from kagzi.clock import SystemClock
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
-from kagzi.core.instant import Instant, from_datetime, to_datetime
-from kagzi.core.schedule import MOST_PREVIEWED
+from kagzi.core.instant import Instant, to_datetime
+from kagzi.core.page import Page
+from kagzi.core.run import Run
+from kagzi.core.schedule import DEFAULT_PREVIEWED, MOST_PREVIEWED, Schedule, Skip
+from kagzi.ports.documents import firing_documents, schedule_document, skip_document
+from kagzi.settings import Loaded
 
 
-@click.group(short_help="See when cron expressions fire.")
+@click.group(short_help="Make, list, change and fire schedules.")
 def schedules() -> None:
-    """Look at schedules.
+    """Start workflows by the clock.
 
-    A cron expression has 5 fields (minute hour day month weekday), or 6 with seconds before them; @daily and the like
-    and "every 15m" are expressions, too. Quote it, lest the shell replaces its stars.
+    SCHEDULE is the name of a schedule, or its id. A cron expression has 5 fields (minute hour day month weekday), or 6
+    with seconds before them; @daily and the like and "every 15m" are expressions, too. Quote it, lest the shell
+    replaces its stars.
     """
 
 
-def moment(value: str | Instant) -> Instant:
-    """The type of options that are a moment: 2026-03-28, 2026-03-28T02:30+01:00; UTC unless it says otherwise."""
-    if isinstance(value, int):
-        return value
-    try:
-        at = datetime.fromisoformat(value)
-        return from_datetime(at if at.tzinfo is not None else at.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no moment such as 2026-03-28 or 2026-03-28T02:30+01:00") from None
+@schedules.command("list")
+@click.option("-q", "--queue", metavar="NAME", help="Only those that fire into this queue.")
+@pages
+@where
+@as_json
+def list_schedules(
+    queue: str | None, limit: int, page: str | None, url: str | None, namespace: str | None, json: bool
+) -> None:
+    """List schedules, newest first."""
+    loaded = settings_of(url=url, namespace=namespace)
+    start_logging(loaded.settings, quiet=True)
+    found = run(_list(loaded, queue, limit, page))
+    output.listing(
+        "schedules",
+        found,
+        [_plain(schedule) for schedule in found.items],
+        ("schedule", "name", "workflow", "when", "zone", "next", "runs", "failed", "skipped"),
+        [
+            (
+                each.schedule_id,
+                each.name or "-",
+                each.workflow_type,
+                each.cron_expr,
+                each.timezone,
+                "paused" if not each.enabled else "-" if each.next_fire_at is None else output.when(each.next_fire_at),
+                str(each.total_runs),
+                str(each.failed_runs),
+                str(each.skipped_runs),
+            )
+            for each in found.items
+        ],
+        place=place_of(loaded.settings),
+        json=json,
+        prev=found.prev,
+    )
+
+
+async def _list(loaded: Loaded, queue: str | None, limit: int, page: str | None) -> Page[Schedule]:
+    async with engine_of(loaded) as engine:
+        return await engine.schedules.list(
+            loaded.settings.namespace, task_queue=queue, page_size=limit, page_token=page
+        )
+
+
+@schedules.command()
+@click.argument("named", metavar="SCHEDULE")
+@where
+@as_json
+def show(named: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """Show a schedule: its times, what it starts, how runs ended, what was skipped."""
+    loaded = settings_of(url=url, namespace=namespace)
+    start_logging(loaded.settings, quiet=True)
+    found, skips = run(_show(loaded, named))
+    if json:
+        output.document(_plain(found) | {"skips": [skip_document(skip) for skip in skips]})
+        return
+    output.table(("", ""), [(name, str(value)) for name, value in _plain(found).items() if value is not None])
+    if skips:
+        click.echo()
+        output.table(
+            ("skipped from", "to", "count", "reason"),
+            [
+                (str(output.moment(skip.first_at)), str(output.moment(skip.last_at)), str(skip.count), skip.reason)
+                for skip in skips
+            ],
+        )
+
+
+async def _show(loaded: Loaded, named: str) -> tuple[Schedule, tuple[Skip, ...]]:
+    async with engine_of(loaded) as engine:
+        found = await engine.schedules.get(loaded.settings.namespace, named)
+        return found, await engine.schedules.skips(found.namespace, found.schedule_id)
+
+
+@schedules.command()
+@click.argument("named", metavar="SCHEDULE")
+@pages
+@where
+@as_json
+def runs(named: str, limit: int, page: str | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """List the runs that a schedule has started, newest first.
+
+    Also of one that was deleted, by its id.
+    """
+    loaded = settings_of(url=url, namespace=namespace)
+    start_logging(loaded.settings, quiet=True)
+    found = run(_runs(loaded, named, limit, page))
+    output.listing(
+        "runs",
+        found,
+        [output.run_summary(item) for item in found.items],
+        ("run", "id", "status", "created"),
+        [
+            (item.run_id, item.external_id or "-", item.status.value, output.when(item.created_at))
+            for item in found.items
+        ],
+        place=f"schedule {named}",
+        json=json,
+        prev=found.prev,
+    )
+
+
+async def _runs(loaded: Loaded, named: str, limit: int, page: str | None) -> Page[Run]:
+    async with engine_of(loaded) as engine:
+        return await engine.schedules.runs(loaded.settings.namespace, named, page_size=limit, page_token=page)
 
 
 @schedules.command()
@@ -41,7 +143,7 @@ def moment(value: str | Instant) -> Instant:
 @click.option(
     "--count",
     type=click.IntRange(1, MOST_PREVIEWED),
-    default=10,
+    default=DEFAULT_PREVIEWED,
     show_default=True,
     metavar="NUMBER",
     help="How many.",
@@ -58,16 +160,26 @@ def preview(expression: str, tz: str, count: int, after: Instant | None, json: b
     """
     times = parse_times(expression, check_zone(tz), "the expression")
     start = SystemClock().now() if after is None else after
-    found = [(at, _local(at, tz), moved(times, at)) for at in upcoming(times, start, count)]
     if json:
-        output.document(
-            {"firings": [{"at": output.moment(at), "local": local, "note": note} for at, local, note in found]}
-        )
+        output.document({"firings": firing_documents(expression, tz, start, count)})
         return
+    zone = ZoneInfo(tz)
     output.table(
-        ("local time", "UTC", ""), [(local, output.moment(at) or "-", note or "") for at, local, note in found]
+        ("local time", "UTC", ""),
+        [
+            (
+                to_datetime(at).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z %Z"),
+                output.moment(at) or "-",
+                moved(times, at) or "",
+            )
+            for at in upcoming(times, start, count)
+        ],
     )
 
 
-def _local(at: Instant, zone: str) -> str:
-    return to_datetime(at).astimezone(ZoneInfo(zone)).strftime("%a %Y-%m-%d %H:%M:%S %z %Z")
+def _plain(schedule: Schedule) -> dict[str, object]:
+    return msgspec.json.decode(msgspec.json.encode(schedule_document(schedule)), type=dict[str, object])
+
+
+for command in (create, update, pause, resume, trigger, backfill, delete):
+    schedules.add_command(command)

@@ -25,6 +25,7 @@ MOST_CATCHUP: Final = 10_000
 LONGEST_JITTER: Final[Span] = 24 * 3600 * SECOND
 MOST_BACKFILLED: Final = 1000
 MOST_PREVIEWED: Final = 100
+DEFAULT_PREVIEWED: Final = 10
 
 FIRED_AT_ONCE: Final = 20  # of one schedule in a turn; then others have theirs
 MOST_COUNTED: Final = 10_000  # skipped firings that are counted one by one

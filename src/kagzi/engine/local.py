@@ -232,6 +232,7 @@ class _Parts:
         self._loop = asyncio.get_running_loop()
         self.clock = DatabaseClock()
         agenda = Agenda(settings.tick)
+        self._look_soon = agenda.look_soon
         self._announcements = Announcements(store.announce, settings.announce_every)
         self.wakeups = Wakeups(self.clock, self._announcements, agenda.look_soon)
         self.results = Results(self._announcements, agenda.check_soon)
@@ -348,6 +349,7 @@ class _Parts:
         self._aftermath.fired(fired.runs)
         self._aftermath.told(fired.told)
         self._aftermath.woken(fired.woken)
+        self._look_soon()  # when they are due next
 
     def _done(self, changed: Changed) -> None:
         """A duty was done."""

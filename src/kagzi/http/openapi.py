@@ -32,6 +32,7 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "schema": _NAME,
         "description": "A run id, or the `id` that the run was started with. A UUID of version 7 is a run id.",
     },
+    "schedule_id": {"description": "The schedule's id, or its name.", "schema": _NAME},
     "worker_id": {"schema": _ID},
     "namespace": {"schema": _NAME},
 }

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.http import events, namespaces, openapi, runs, signals, system, values, versions, workers
+from kagzi.http import events, namespaces, openapi, runs, schedules, signals, system, values, versions, workers
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
-from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, WorkerDocument
+from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, ScheduleDocument, WorkerDocument
 
 API: Final = "/api/v1"
 
@@ -63,6 +63,7 @@ def _post(path: str, handle: Handle, body: type[Struct], answer: type[Struct], s
 
 
 _RUN: Final = f"{API}/runs/{{run_id}}"
+_SCHEDULE: Final = f"{API}/schedules/{{schedule_id}}"
 _NAMESPACE: Final = f"{API}/namespaces/{{namespace}}"
 
 ROUTES: Final[tuple[Route, ...]] = (
@@ -139,6 +140,90 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="runs",
         status=201,
         also=200,
+    ),
+    # Schedules.
+    _get(
+        f"{API}/schedules",
+        schedules.list_schedules,
+        schedules.SchedulePage,
+        "List schedules, newest first",
+        about="schedules",
+        query=schedules.SchedulesQuery,
+    ),
+    _post(
+        f"{API}/schedules",
+        schedules.create_schedule,
+        schedules.CreateScheduleBody,
+        ScheduleDocument,
+        "Make a schedule",
+        about="schedules",
+        status=201,
+    ),
+    _get(_SCHEDULE, schedules.get_schedule, schedules.ScheduleWithSkips, "Get a schedule", about="schedules"),
+    _post(
+        _SCHEDULE,
+        schedules.update_schedule,
+        schedules.UpdateScheduleBody,
+        ScheduleDocument,
+        "Change a schedule",
+        about="schedules",
+    ),
+    _post(
+        f"{_SCHEDULE}/pause",
+        schedules.pause_schedule,
+        schedules.PauseBody,
+        ScheduleDocument,
+        "Fire nothing until resumed",
+        about="schedules",
+    ),
+    _post(
+        f"{_SCHEDULE}/resume",
+        schedules.resume_schedule,
+        schedules.NothingBody,
+        ScheduleDocument,
+        "Fire again",
+        about="schedules",
+    ),
+    _post(
+        f"{_SCHEDULE}/trigger",
+        schedules.trigger_schedule,
+        schedules.TriggerBody,
+        schedules.TriggeredRun,
+        "Start a run now, beside the plan",
+        about="schedules",
+        status=201,
+    ),
+    _post(
+        f"{_SCHEDULE}/backfill",
+        schedules.backfill_schedule,
+        schedules.BackfillBody,
+        schedules.BackfilledRuns,
+        "Start runs for firings of a time that has passed",
+        about="schedules",
+    ),
+    _post(
+        f"{_SCHEDULE}/delete",
+        schedules.delete_schedule,
+        schedules.NothingBody,
+        schedules.DeletedSchedule,
+        "Remove a schedule; its runs stay",
+        about="schedules",
+    ),
+    _get(
+        f"{_SCHEDULE}/runs",
+        schedules.list_schedule_runs,
+        runs.RunPage,
+        "List the runs of a schedule, newest first",
+        about="schedules",
+        query=schedules.ScheduleRunsQuery,
+    ),
+    _get(
+        f"{API}/schedule-preview",
+        schedules.preview_schedule,
+        schedules.Preview,
+        "When an expression fires next",
+        about="schedules",
+        query=schedules.PreviewQuery,
     ),
     # Workers and queues.
     _get(

@@ -91,8 +91,8 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         status=query.status,
         workflow_type=query.workflow,
         task_queue=query.queue,
-        created_after=_moment(query.created_after, "created_after"),
-        created_before=_moment(query.created_before, "created_before"),
+        created_after=moment_of(query.created_after, "created_after"),
+        created_before=moment_of(query.created_before, "created_before"),
     )
     if query.id is not None:
         if filter != RunFilter(namespace=call.namespace) or query.page is not None:
@@ -124,7 +124,7 @@ class RunQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True
 async def get_run(call: Call[RunQuery, None]) -> RunDocument:
     workflows = call.engine.workflows
     run_id = await run_id_of(call, call.path["run_id"])
-    wait = 0 if call.query.wait is None else _length(call.query.wait, "wait")
+    wait = 0 if call.query.wait is None else length_of(call.query.wait, "wait")
     found: Run | None = None
     if wait:
         wait = min(wait, round(LONGEST_WAIT_SECONDS * SECOND))
@@ -246,11 +246,11 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             input=_input(body),
             external_id=external_id,
             priority=int(body.priority),
-            delay=0 if body.delay is None else _length(body.delay, "delay"),
-            start_at=_moment(body.start_at, "start_at"),
-            timeout=_timeout(body.timeout),
-            deadline_at=_moment(body.deadline, "deadline"),
-            retry_policy=None if body.retry is None else _policy(body.retry),
+            delay=0 if body.delay is None else length_of(body.delay, "delay"),
+            start_at=moment_of(body.start_at, "start_at"),
+            timeout=timeout_of(body.timeout),
+            deadline_at=moment_of(body.deadline, "deadline"),
+            retry_policy=None if body.retry is None else policy_of(body.retry),
             trace_context=call.trace,
         )
     )
@@ -293,7 +293,7 @@ def _input(body: StartBody) -> bytes:
         raise BadField("input_base64", "input_base64 is not base64") from None
 
 
-def _policy(retry: RetryBody) -> bytes:
+def policy_of(retry: RetryBody) -> bytes:
     with naming("retry"):
         return Retry(
             attempts=int(retry.attempts),
@@ -322,7 +322,7 @@ class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def cancel(call: Call[Namespaced, CancelBody]) -> Ending:
-    grace = CANCEL_GRACE if call.body.grace is None else _length(call.body.grace, "grace")
+    grace = CANCEL_GRACE if call.body.grace is None else length_of(call.body.grace, "grace")
     run_id = await run_id_of(call, call.path["run_id"])
     request = CancelRun(namespace=call.namespace, run_id=run_id, grace=grace)
     return _ending(await cancel_run(call.engine, request))
@@ -374,21 +374,21 @@ async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Re
 # Lengths and moments.
 
 
-def _timeout(value: float | str | None) -> Span | None:
+def timeout_of(value: float | str | None) -> Span | None:
     if value is None:
         return None
-    length = _length(value, "timeout")
+    length = length_of(value, "timeout")
     if not length:
         raise BadField("timeout", "timeout must be longer than 0")
     return length
 
 
-def _length(value: float | str, field: str) -> Span:
+def length_of(value: float | str, field: str) -> Span:
     with naming(field):
         return parse_duration(value, field)
 
 
-def _moment(text: str | None, field: str) -> Instant | None:
+def moment_of(text: str | None, field: str) -> Instant | None:
     if text is None:
         return None
     try:

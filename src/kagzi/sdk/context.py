@@ -107,6 +107,22 @@ def _now() -> Instant:
     return clock.now() if isinstance(clock, Clock) else _clock.now()
 
 
+def scheduled_for() -> datetime | None:
+    """In a workflow: the instant its schedule fired it for, however late it began, in UTC; None if no schedule did.
+
+    A retry and a backfill are for the same instant as what they repeat. Give it to steps as an argument.
+    """
+    execution = _execution()
+    if execution is None:
+        refuse_beside_workflow("kagzi.scheduled_for()")
+        if current_step.get(None) is not None:
+            raise InvalidRequest(
+                "kagzi.scheduled_for() is for workflows; give what it returns to the step as an argument"
+            )
+        return None
+    return None if execution.scheduled_for is None else to_datetime(execution.scheduled_for)
+
+
 def random() -> Random:
     """A source of chance that gives the same numbers on each replay: `kagzi.random().choice(...)`."""
     execution = _execution()

@@ -320,6 +320,11 @@ class Workflow(Generic[P, R]):
         workflow._options = msgspec.structs.replace(self._options, **changes)
         return workflow
 
+    @property
+    def run_options(self) -> WorkflowOptions:
+        """What `.options(...)` has said."""
+        return self._options
+
     # What the worker calls.
 
     def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, R]:

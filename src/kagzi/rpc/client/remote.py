@@ -62,6 +62,7 @@ from kagzi.rpc.client.failover import channel_to
 from kagzi.rpc.client.handshake import check_server
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted, text
 from kagzi.rpc.client.outbox import Outbox
+from kagzi.rpc.client.schedules import RemoteSchedules
 from kagzi.rpc.client.starts import Starts
 from kagzi.rpc.client.waits import Waiting
 from kagzi.rpc.convert import signals, values
@@ -140,6 +141,10 @@ class RemoteEngine:
         return self._opened.admin
 
     @property
+    def schedules(self) -> RemoteSchedules:
+        return self._opened.schedules
+
+    @property
     def namespaces(self) -> RemoteNamespaces:
         return self._opened.namespaces
 
@@ -208,6 +213,7 @@ class _Parts:
         self.workers = RemoteWorkers(line)
         self.admin = RemoteAdmin(line)
         self.namespaces = RemoteNamespaces(line)
+        self.schedules = RemoteSchedules(line)
         self.versions = RemoteVersions(line)
 
     async def health(self) -> Health:

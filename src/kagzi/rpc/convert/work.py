@@ -243,6 +243,7 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id,
         trace_context=claim.trace_context,
+        scheduled_for_us=claim.scheduled_for,
     )
 
 
@@ -267,6 +268,7 @@ def claim_from_wire(claim: pb.Claim, namespace: str, input: bytes, history: list
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
         trace_context=claim.trace_context if claim.HasField("trace_context") else None,
+        scheduled_for=claim.scheduled_for_us if claim.HasField("scheduled_for_us") else None,
     )
 
 

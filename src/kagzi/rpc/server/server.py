@@ -28,6 +28,7 @@ from kagzi.rpc.server.services.admin import AdminService
 from kagzi.rpc.server.services.exchange import ExchangeService
 from kagzi.rpc.server.services.host import Host
 from kagzi.rpc.server.services.namespaces import NamespaceService
+from kagzi.rpc.server.services.schedules import ScheduleService
 from kagzi.rpc.server.services.workers import WorkerService
 from kagzi.rpc.server.services.workflows import WorkflowService
 from kagzi.rpc.server.standards import Health, enable_reflection
@@ -158,6 +159,7 @@ class RpcServer:
             "WorkerService": WorkerService(host),
             "AdminService": AdminService(host),
             "NamespaceService": NamespaceService(host),
+            "WorkflowScheduleService": ScheduleService(host),
         }
 
     def _responders(self, host: Host) -> dict[str, Responder]:

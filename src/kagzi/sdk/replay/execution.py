@@ -86,9 +86,11 @@ class Execution:
         seed: str | None = None,
         namespace: str = "default",
         queue: str = "default",
+        scheduled_for: Instant | None = None,
     ) -> None:
         self.run_id = run_id
         self.queue = queue
+        self.scheduled_for = scheduled_for
         self.namespace = namespace
         self.seed = seed or run_id  # of chance and of hashes: that of the run whose history this one continues
         self.workflow = workflow

@@ -470,6 +470,7 @@ class Worker:
             seed=claim.origin_run_id,
             namespace=claim.namespace,
             queue=claim.task_queue,
+            scheduled_for=claim.scheduled_for,
         )
         try:
             coroutine = definition.begin(claim.input, execution)
