@@ -11,6 +11,7 @@ from kagzi.api.operations import CancelRun, RepeatRun, TerminateRun
 from kagzi.api.workers import Heartbeat
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from tests.engine.support import (
@@ -64,10 +65,22 @@ def test_a_worker_in_this_process_hears_of_it_at_once() -> None:
     run(main)
 
 
+def test_a_run_whose_worker_knows_no_cancellations_is_ended_at_once() -> None:
+    async def main() -> None:
+        async with new_engine() as engine:
+            await engine.workers.register(new_registration(types=(WorkflowType("order"),)))
+            await engine.workflows.start(new_start(engine))
+            claim = await claim_one(engine)
+            answer = await engine.workflows.cancel(cancel(claim.run_id))
+            assert (answer.effective, answer.status) == (True, RunStatus.CANCELLED)
+
+    run(main)
+
+
 def test_any_other_worker_hears_of_it_with_its_next_heartbeat() -> None:
     async def main() -> None:
         async with new_engine() as engine:
-            await engine.workers.register(new_registration())
+            await engine.workers.register(new_registration(types=(WorkflowType("order", "1"),)))
             await engine.workflows.start(new_start(engine))
             claim = await claim_one(engine)
             beat = Heartbeat(worker_id=WORKER, held=((claim.run_id, claim.token),), heard=1)

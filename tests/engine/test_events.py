@@ -49,8 +49,10 @@ async def start(engine: LocalEngine, **fields: Any) -> str:
 
 
 class Worker:
-    def __init__(self, engine: LocalEngine) -> None:
+    def __init__(self, engine: LocalEngine, version: str | None = None) -> None:
+        """Without a version it is one of those that know nothing of cancellations."""
         self.engine = engine
+        self.version = version
         self.worker_id = IDS.token()
         self.number = 0
 
@@ -60,7 +62,7 @@ class Worker:
                 worker_id=self.worker_id,
                 namespace="default",
                 queues=("shop",),
-                types=(WorkflowType("ship"),),
+                types=(WorkflowType("ship", self.version),),
                 hostname="h",
                 pid=1,
                 version="1",
@@ -131,7 +133,7 @@ async def test_cancelling_and_repeating(engine: LocalEngine) -> None:
     await engine.workflows.cancel(CancelRun(namespace="default", run_id=never_ran))
     again = RepeatRun(namespace="default", run_id=IDS.run_id(), of_run_id=never_ran, keep_steps=False)
     await engine.workflows.repeat(again)
-    worker = Worker(engine)
+    worker = Worker(engine, "1")
     await worker.claim()
     await engine.workflows.cancel(CancelRun(namespace="default", run_id=again.run_id))
     await engine.workers.deregister(worker.worker_id)

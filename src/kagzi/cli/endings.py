@@ -9,7 +9,6 @@ from typing import TypeAlias
 import click
 from msgspec import Struct
 
-from kagzi.api.ending import cancel_run
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
 from kagzi.cli import output
@@ -20,7 +19,6 @@ from kagzi.cli.options import as_json, engine_of, length, run, settings_of, star
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.run import CANCEL_GRACE, Run
-from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.ids import RandomIds
 from kagzi.settings import Loaded
@@ -58,10 +56,7 @@ def cancel(runs: tuple[str, ...], grace: Span | None, url: str | None, namespace
         request = CancelRun(
             namespace=found.namespace, run_id=found.run_id, grace=CANCEL_GRACE if grace is None else grace
         )
-        # A server does the same by itself.
-        return await (
-            cancel_run(engine, request) if isinstance(engine, LocalEngine) else engine.workflows.cancel(request)
-        )
+        return await engine.workflows.cancel(request)
 
     _do("runs cancel", runs, change, url=url, namespace=namespace, json=json)
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from kagzi.api.ending import cancel_run
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.core.duration import parse_duration
 from kagzi.core.limits import REASON_CHARACTERS
@@ -83,7 +82,7 @@ async def _cancel(call: Call[Any, CancelForm], run: Run) -> Redirect:
     with naming("grace"):
         grace = CANCEL_GRACE if call.body.grace is None else parse_duration(call.body.grace, "grace")
     request = CancelRun(namespace=call.namespace, run_id=run.run_id, grace=grace)
-    return _ended(call, await cancel_run(call.engine, request), "cancel")
+    return _ended(call, await call.engine.workflows.cancel(request), "cancel")
 
 
 class TerminateForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

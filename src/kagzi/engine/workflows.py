@@ -82,6 +82,7 @@ class Workflows:
         self._check = StartCheck(settings)
         self._tokens = PageTokens(store.page_secret)
         self._payload_warning = settings.payload_warning
+        self._stale = settings.worker_stale
         self._payload_bytes = settings.payload_bytes
         self._loop = asyncio.get_running_loop()
 
@@ -213,7 +214,21 @@ class Workflows:
         check_name(cancel.namespace, "namespace")
         check_span(cancel.grace, "grace", 0, LONGEST)
         cancel = replace(cancel, run_id=check_id(cancel.run_id, "run id"))
-        return cast("CancelAnswer", await self._submit(cancel))
+        answer = cast("CancelAnswer", await self._submit(cancel))
+        if answer.effective and not answer.status.finished and await self._cannot_be_told(cancel):
+            terminate = TerminateRun(namespace=cancel.namespace, run_id=cancel.run_id, reason="cancelled")
+            return await self.terminate(terminate)
+        return answer
+
+    async def _cannot_be_told(self, cancel: CancelRun) -> bool:
+        """Says whether the run is, or was last, driven by one of those workers in the field that know nothing of
+        cancellations: they name no versions when they register. Nobody would clean up, so such a run is ended at
+        once."""
+        run = await self.get(cancel.namespace, cancel.run_id)
+        if run.worker_id is None:
+            return False
+        worker = await self._store.get_worker(run.worker_id, None, self._stale)
+        return worker is not None and all(offered.version is None for offered in worker.types)
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
         check_name(terminate.namespace, "namespace")

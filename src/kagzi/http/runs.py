@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from kagzi.api.ending import cancel_run
 from kagzi.api.explanation import explain
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
@@ -325,7 +324,7 @@ async def cancel(call: Call[Namespaced, CancelBody]) -> Ending:
     grace = CANCEL_GRACE if call.body.grace is None else length_of(call.body.grace, "grace")
     run_id = await run_id_of(call, call.path["run_id"])
     request = CancelRun(namespace=call.namespace, run_id=run_id, grace=grace)
-    return _ending(await cancel_run(call.engine, request))
+    return _ending(await call.engine.workflows.cancel(request))
 
 
 class TerminateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Awaitable, Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
-from kagzi.api.ending import cancel_run
 from kagzi.api.operations import Started
 from kagzi.api.reply import Reply, gather, reply_of, settled
 from kagzi.api.workflows import RunFilter
@@ -145,7 +144,7 @@ class WorkflowService:
     # Ending, and beginning again.
 
     async def CancelWorkflow(self, request: pb.CancelWorkflowRequest, call: Call) -> pb.CancelWorkflowResponse:  # noqa: ARG002
-        answer = await cancel_run(self._host.engine, cancel_from_wire(request))
+        answer = await self._workflows.cancel(cancel_from_wire(request))
         return pb.CancelWorkflowResponse(cancelled=answer.effective, status=old_status(answer.status))
 
     async def TerminateWorkflow(
