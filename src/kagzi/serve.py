@@ -228,11 +228,12 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
     """What this process listens on."""
     return [
         (f"gRPC on {settings.server_host}", _grpc(server, settings)),
-        (f"HTTP on {settings.http_host}", _http(server, settings)),
+        (f"HTTP on {settings.http_host}", make_http_port(server, settings)),
     ]
 
 
-def _http(server: Server, settings: Settings) -> Port:
+def make_http_port(server: Server, settings: Settings) -> Port:
+    """The HTTP port with its dashboard."""
     # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
     from kagzi.http.port import HttpPort
     from kagzi.http.tls import Tls

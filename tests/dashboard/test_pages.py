@@ -34,6 +34,8 @@ def make_app(url: str) -> Kagzi:
 
     @app.workflow(name="approval")
     async def approval() -> bool:
+        kagzi.set_value("stage", "<b>waiting</b>")
+        kagzi.progress(0.5, "half <i>way</i>")
         return await kagzi.wait_signal("approved", bool)
 
     return app
@@ -95,6 +97,8 @@ async def test_a_waiting_run_is_sent_a_signal_and_completes(browser: Browser, en
         assert "Waiting for signal approved." in listed.text
         page = await browser.open(f"/runs/{run_id}")
         assert "Waiting for signal approved since" in page.text
+        assert "50 %, half <i>way</i>" in page.text
+        assert "<b>waiting</b>" in page.text
         asked = await browser.open(page.links["Send signal"])
         refused = await browser.send(asked.form("/signal"), name="approved", value="yes", code=400)
         assert "value is not JSON" in refused.text

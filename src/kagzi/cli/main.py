@@ -38,6 +38,7 @@ INTERRUPTED: Final = 130
 
 # In the order of the help: module and function.
 COMMANDS: Final = {
+    "dev": ("kagzi.cli.dev", "dev"),
     "server": ("kagzi.cli.server", "server"),
     "worker": ("kagzi.cli.worker", "worker"),
     "start": ("kagzi.cli.start", "start"),

@@ -8,12 +8,14 @@ from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
 from kagzi.core.run import Run
+from kagzi.core.run_value import OURS
 from kagzi.core.step import StepStatus
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.timeline import SCALE, rows_of, whole_run
 from kagzi.http.call import Call, Html
 from kagzi.http.runs import run_id_of
+from kagzi.ports.documents import progress_document
 
 STEPS_SHOWN: Final = 500
 
@@ -39,6 +41,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
     failed = [row for row in rows if row.status is StepStatus.FAILED]
     shown = failed if call.query.only == "failed" else rows
     after = call.query.after
+    said = await workflows.values(call.namespace, run.run_id)
     return await page(
         call,
         "run.html",
@@ -57,6 +60,8 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         only=call.query.only,
         scale=SCALE,
         end=run.finished_at or now,
+        values=[value for value in said if not value.name.startswith(OURS)],
+        progress=progress_document(said),
         signals=await workflows.signals(call.namespace, run.run_id),
     )
 
