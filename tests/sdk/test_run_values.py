@@ -11,10 +11,10 @@ import pytest
 
 import kagzi
 from kagzi import Kagzi, Progress, WorkflowFailed
-from kagzi.api.operations import Answer, Chunk, SetValue, Write
-from kagzi.core.instant import Span
+from kagzi.api.operations import Chunk, SetValue, Write
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
+from kagzi.store.protocol import Applied
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing import run_virtually
 
@@ -27,7 +27,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     chunks: Sent = []
     apply = SqliteStore.apply
 
-    async def noted(self: SqliteStore, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def noted(self: SqliteStore, writes: Sequence[Write]) -> Applied:
         loop = asyncio.get_running_loop()
         for write in writes:
             if isinstance(write, Chunk):
@@ -35,7 +35,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
             else:
                 began[0] = loop.time()
         await asyncio.sleep(0.01)
-        return await apply(self, writes, lease)
+        return await apply(self, writes)
 
     began = [0.0]
     monkeypatch.setattr(SqliteStore, "apply", noted)
@@ -170,11 +170,11 @@ def test_a_value_that_is_refused_fails_the_run_and_is_not_sent_again(
 
     apply = SqliteStore.apply
 
-    async def refusing(self: SqliteStore, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def refusing(self: SqliteStore, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Chunk) and "bad" in map(_name, write.operations):
-                return [InvalidRequest("no such value")] * len(writes)
-        return await apply(self, writes, lease)
+                return Applied([InvalidRequest("no such value")] * len(writes), [])
+        return await apply(self, writes)
 
     monkeypatch.setattr(SqliteStore, "apply", refusing)
 
@@ -223,11 +223,11 @@ def test_numbers_rise_under_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
     apply = SqliteStore.apply
 
-    async def noted(self: SqliteStore, writes: Sequence[Write], lease: Span) -> list[Answer]:
+    async def noted(self: SqliteStore, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Chunk):
                 numbers.extend(each.number for each in write.operations if isinstance(each, SetValue))
-        return await apply(self, writes, lease)
+        return await apply(self, writes)
 
     monkeypatch.setattr(SqliteStore, "apply", noted)
 
