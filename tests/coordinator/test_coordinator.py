@@ -272,7 +272,10 @@ def test_each_duty_is_a_bounded_tick() -> None:
             changed: list[Recovered] = []
             new_id = engine._ids.run_id
             hear = changed.extend
-            table = duties(engine.store, settings, lambda done: hear(done.runs), lambda: 0.5, new_id, lambda _: None)
+            submit = engine._opened._lanes.submit
+            table = duties(
+                engine.store, settings, lambda done: hear(done.runs), lambda: 0.5, new_id, lambda _: None, submit
+            )
             tick = {duty.name: duty.tick for duty in table}
             await engine.workers.register(new_registration())
             await engine.workflows.start(new_start(engine, timeout=50 * SECOND))

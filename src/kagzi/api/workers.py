@@ -222,9 +222,19 @@ class WorkerService(Protocol):
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
 
-    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
-        """What has arrived for a held run: the first INBOX_READ untaken signals of these names. LeaseLost if it is not
-        held under this token."""
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        *,
+        children: bool = False,
+        reconcile: bool = False,
+    ) -> Inbox:
+        """What has arrived for a held run: the first INBOX_READ untaken signals of these names, and with `children`
+        all outcomes that were not taken. With `reconcile` the engine first looks for children that have ended without
+        telling. LeaseLost if the run is not held under this token."""
         ...
 
     async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:

@@ -39,6 +39,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     task_queue: str | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
+    parent_run_id: str | None = None  # its children
 
 
 class WorkflowService(Protocol):

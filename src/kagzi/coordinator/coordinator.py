@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from kagzi.api.operations import Write
 from kagzi.coordinator.duties import Duty, duties
 from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.settings import EngineSettings
@@ -37,7 +38,8 @@ class _Turn:
 
 
 class Coordinator:
-    """Runs the duties. `changed` hears which runs they have changed, `fired` what schedules have started."""
+    """Runs the duties. `changed` hears which runs they have changed, `fired` what schedules have started;
+    `submit` makes a write durable."""
 
     def __init__(
         self,
@@ -48,12 +50,14 @@ class Coordinator:
         jitter: Callable[[], float],
         new_run_id: Callable[[], str],
         fired: Callable[[Fired], None],
+        submit: Callable[[Write], Awaitable[Any]],
     ) -> None:
         self._batches = max(1, settings.duty_limit // settings.duty_batch)
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self._sleeper = Sleeper()
-        self._turns = [self._first_turn(duty) for duty in duties(store, settings, changed, jitter, new_run_id, fired)]
+        table = duties(store, settings, changed, jitter, new_run_id, fired, submit)
+        self._turns = [self._first_turn(duty) for duty in table]
 
     def read(self, horizon: Horizon) -> None:
         """Something will be due at these moments."""

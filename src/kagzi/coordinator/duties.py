@@ -5,12 +5,14 @@ A new duty is one more row in `duties`, and a field of `Horizon` if it has a mom
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
+from kagzi.api.operations import Write
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
@@ -42,8 +44,10 @@ def duties(
     jitter: Callable[[], float],
     new_run_id: Callable[[], str],
     fired: Callable[[Fired], None],
+    submit: Callable[[Write], Awaitable[Any]],
 ) -> tuple[Duty, ...]:
-    """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started."""
+    """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started;
+    `submit` has a write made durable, as those of callers are."""
     limit = settings.duty_batch
 
     def ending(message: str, end: Callable[[], Awaitable[Changed]]) -> Callable[[], Awaitable[bool]]:
@@ -81,6 +85,12 @@ def duties(
     async def fold_schedule_ends() -> bool:
         return await store.fold_schedule_ends(limit) >= limit
 
+    async def cascade_ends() -> bool:
+        # As ordinary writes, so that holders and waiters hear of them as of any other.
+        requests = await store.cascade_ends(limit)
+        await asyncio.gather(*[submit(request) for request in requests])
+        return bool(requests)
+
     every = settings.duty_interval
     return (
         Duty("fire schedules", fire_schedules, every, lambda horizon: horizon.schedule),
@@ -116,6 +126,7 @@ def duties(
             every,
             lambda horizon: horizon.cancel,
         ),
+        Duty("cascade ends", cascade_ends, every, lambda horizon: horizon.cascade),
         Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
         Duty("fold schedule ends", fold_schedule_ends, every, lambda horizon: horizon.schedule_end),
         # Most of what this one looks at stays, so it may look at more at once.

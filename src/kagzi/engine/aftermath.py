@@ -85,6 +85,7 @@ class Aftermath:
         for run in runs:
             if run.status.finished:
                 self._results.finished(run.namespace, run.run_id)
+                self._look_soon(0.0)  # its children, if it has any, follow
             else:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)
 
@@ -219,6 +220,8 @@ class Aftermath:
         if self._events.on:
             self._tell_settled(chunk, last, driven)
         if isinstance(last, CompleteRun | FailRun | EndCancelledRun):
+            if last.family:
+                self._look_soon(0.0)  # so that its children follow it at once
             run = None
             # Only the common case is made up here: what failed is read from the database.
             if (
@@ -242,8 +245,8 @@ class Aftermath:
         if self._events.on:
             change = Change.FINISHED if answer.status.finished else Change.CANCELLING
             self._events.run(namespace, run_id, change, answer.status, queue=answer.task_queue or None)
-        if not answer.status.finished:
-            self._look_soon(0.0)  # so that the coordinator knows when its time to clean up is over
+        # So that the coordinator knows when its time to clean up is over, or that its children are to follow.
+        self._look_soon(0.0)
         worker = self._worker_of(run_id)
         if answer.status is RunStatus.RUNNING:
             if worker is not None:
@@ -263,8 +266,15 @@ class Aftermath:
         self._news_arrived(namespace, answer.run_id, answer.seq, answer.status, answer.task_queue, answer.available_at)
 
     def woken(self, runs: Sequence[Told]) -> None:
-        """Others have ended, and these runs were told in the same transaction."""
+        """Others have ended, and these runs were told in the same transaction; or these are new, as children."""
         for run in runs:
+            if run.workflow_type:
+                self._wakeups.available((run.namespace, run.task_queue), run.available_at)
+                if self._events.on:
+                    self._events.run(
+                        run.namespace, run.run_id, Change.STARTED, run.status, run.workflow_type, run.task_queue
+                    )
+                continue
             self._news_arrived(run.namespace, run.run_id, run.inbox_seq, run.status, run.task_queue, run.available_at)
 
     def _news_arrived(

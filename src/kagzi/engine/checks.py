@@ -25,6 +25,7 @@ from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.failure import check_failure
+from kagzi.core.family import MOST_DEPTH, ParentPolicy
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.limits import (
     NAME_CHARACTERS,
@@ -190,8 +191,6 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
     for operation in chunk.operations:
         # isinstance takes long to find the base of a struct; most operations are of this class.
         if type(operation) is CompleteStep or isinstance(operation, StepOperation):
-            if isinstance(operation, SpawnChild | TakeOutcome):
-                raise InvalidRequest("children are not stored by this version")
             step_id = operation.step_id
             if not step_id.isascii() or "\0" in step_id or not 0 < len(step_id) <= STEP_ID_BYTES:
                 check_step_id(step_id)
@@ -209,6 +208,10 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                 or not 0 <= (operation.finished_at or 0) <= NEVER
             ):
                 _check_moments(operation, f"step {step_id}", "started_at", "finished_at", "retry_at", "timeout_at")
+                if isinstance(operation, SpawnChild):
+                    check_child(operation)
+                elif isinstance(operation, TakeOutcome) and None in (operation.completed_seq, operation.finished_at):
+                    raise InvalidRequest(f"the outcome of {step_id[:100]} is taken without a number or a moment")
         elif isinstance(operation, CompleteRun):
             total += len(operation.output)
         elif type(operation) is SetValue:
@@ -233,6 +236,34 @@ def _check_value(value: SetValue) -> int:
         raise InvalidRequest(f"a value name must not begin with {OURS!r}, as {value.name[:60]!r} does")
     check_number(value.number, f"number of value {value.name}", 0, 2**31 - 1)
     return check_bytes(value.value, f"value {value.name}", VALUE_BYTES)
+
+
+def check_child(spawn: SpawnChild) -> None:
+    """Refuses a child that no store takes, or that is one generation too many."""
+    child = spawn.child
+    check_name(child.workflow_type, "workflow type")
+    check_name(child.task_queue, "task queue")
+    check_name(child.version, "version")
+    if check_new_run_id(child.run_id, "run id of a child") != child.run_id:
+        raise InvalidRequest("run id of a child must be written in lower case")
+    if child.external_id is not None:
+        check_name(child.external_id, "id")
+    if child.policy is ParentPolicy.NONE:
+        raise InvalidRequest("a child that is spawned has the policy cancel, abandon or terminate")
+    check_number(child.priority, "priority", 0, PRIORITY_LIMIT)
+    if not 1 <= child.depth <= MOST_DEPTH:
+        raise InvalidRequest(
+            f"{child.workflow_type} spawns itself {MOST_DEPTH} levels deep; that is the most there are"
+        )
+    check_span(child.delay, "delay", 0, LONGEST)
+    for moment, field in ((child.start_at, "start_at"), (child.deadline_at, "deadline")):
+        if moment is not None:
+            check_instant(moment, field)
+    if child.timeout is not None:
+        check_span(child.timeout, "timeout", 1, LONGEST)
+    if child.retry_policy is not None:
+        check_bytes(child.retry_policy, "retry policy", _POLICY_BYTES)
+        Retry.decode(child.retry_policy)
 
 
 def _check_moments(operation: Operation, owner: str, *names: str) -> None:
@@ -321,6 +352,8 @@ def check_filter(filter: RunFilter) -> None:
     for status in (filter.status, filter.or_status):
         if status is not None and not isinstance(status, RunStatus):
             raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {status!r:.60}")
+    if filter.parent_run_id is not None:
+        check_id(filter.parent_run_id, "parent run id")
     if filter.created_after is not None:
         check_instant(filter.created_after, "created_after")
     if filter.created_before is not None:

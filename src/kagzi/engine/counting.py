@@ -42,7 +42,7 @@ from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.errors import KagziError
 from kagzi.metrics.counters import MOST_NAMES, Histogram, Metrics
-from kagzi.store.protocol import Recovered, RunFacts, Store
+from kagzi.store.protocol import Recovered, RunFacts, Store, Told
 
 log = logging.getLogger("kagzi.engine")
 
@@ -108,6 +108,12 @@ class Counting:
             self._count(writes, answers)
         except Exception:
             log.exception("counting a commit failed")
+
+    def spawned(self, runs: Sequence[Told]) -> None:
+        """Counts children that were started."""
+        for run in runs:
+            if run.workflow_type:
+                self._metrics.runs_started.add((run.namespace, run.workflow_type))
 
     def changed(self, runs: Sequence[Recovered]) -> None:
         """Counts the runs that a duty has ended."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from kagzi.api.events import Change
 from kagzi.api.operations import Write
@@ -68,6 +68,7 @@ class MakeDuties(Protocol):
         jitter: Callable[[], float],
         new_run_id: Callable[[], str],
         fired: Callable[[Fired], None],
+        submit: Callable[[Write], Awaitable[Any]],
     ) -> Duties: ...
 
 
@@ -293,7 +294,13 @@ class _Parts:
             duties = None
             if coordinate is not None:
                 duties = coordinate(
-                    store, self._done, settings, jitter=ids.jitter, new_run_id=ids.run_id, fired=self._fired
+                    store,
+                    self._done,
+                    settings,
+                    jitter=ids.jitter,
+                    new_run_id=ids.run_id,
+                    fired=self._fired,
+                    submit=self._lanes.submit,
                 )
             self._pulse = Pulse(
                 store,
@@ -333,6 +340,7 @@ class _Parts:
         self._counting.settled(writes, applied.answers)
         let_go = self._aftermath.settled(writes, applied.answers)
         if applied.woken:
+            self._counting.spawned(applied.woken)
             self._aftermath.woken(applied.woken)
         if let_go:
             self._loop.call_soon(self.polls.let_go, let_go)  # after those who wait for these runs

@@ -88,12 +88,21 @@ class Workers:
         check_heartbeat(heartbeat)
         return await self._heartbeats.send(heartbeat)
 
-    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        *,
+        children: bool = False,
+        reconcile: bool = False,
+    ) -> Inbox:
         check_name(namespace, "namespace")
         for name in names:
             check_name(name, "signal name")
         run_id, token = check_id(run_id, "run id"), check_id(token, "token")
-        inbox = await self._store.read_inbox(namespace, run_id, token, names, INBOX_READ)
+        inbox = await self._store.read_inbox(namespace, run_id, token, names, INBOX_READ, children, reconcile)
         if inbox is None:
             raise LeaseLost(f"run {run_id} is not held under this lease")
         return inbox

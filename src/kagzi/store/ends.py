@@ -8,6 +8,9 @@ from kagzi.api.operations import CompleteRun, EndCancelledRun, FailRun, RunOpera
 def has_consequences(move: RunOperation) -> bool:
     """Returns whether more may follow from a transition than the new row of its run. Nearly always the worker knows
     that its run has neither parent nor children, and says so; then nothing is looked for."""
-    if type(move) is CompleteRun or type(move) is EndCancelledRun:
-        return move.family is not False
-    return type(move) is FailRun
+    return type(move) is FailRun or may_have_family(move)
+
+
+def may_have_family(move: RunOperation) -> bool:
+    """Returns whether a transition ends a run that may have a parent or children."""
+    return isinstance(move, CompleteRun | FailRun | EndCancelledRun) and move.family is not False

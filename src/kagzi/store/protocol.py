@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, CancelAnswer, Write
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -61,6 +61,7 @@ class Horizon(Struct, frozen=True, kw_only=True):
     heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
     schedule: Instant | None = None  # when a schedule is next looked at
     schedule_end: Instant | None = None  # the oldest end of a scheduled run that no counter has
+    cascade: Instant | None = None  # the oldest end of a run whose children were not all told
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -97,7 +98,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """A run that was told of the end of another: its inbox has grown, and if it waits for that it can be claimed."""
+    """A run that was told of the end of another: its inbox has grown, and if it waits for that it can be claimed. Or
+    one that was started in the batch beside the runs it names."""
 
     namespace: str
     run_id: str
@@ -105,6 +107,7 @@ class Told(Struct, frozen=True, kw_only=True):
     status: RunStatus
     available_at: Instant
     inbox_seq: int
+    workflow_type: str = ""  # of a run that was started now, as a child; it has heard of nothing yet
 
 
 class Applied(Struct, frozen=True):
@@ -220,9 +223,18 @@ class Store(Protocol):
         ...
 
     async def read_inbox(
-        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
     ) -> Inbox | None:
-        """The first `limit` untaken signals of these names, in the order of arrival; None if the lease is gone."""
+        """The first `limit` untaken signals of these names, in the order of arrival; None if the lease is gone. With
+        `children` also the outcomes of children that were not taken yet; with `reconcile` first of all, children are
+        looked for that have ended without telling."""
         ...
 
     # Reads.
@@ -466,6 +478,11 @@ class Store(Protocol):
 
     async def end_cancelled_runs(self, limit: int) -> Changed:
         """Live runs that were told to end and have used up their grace: CANCELLED, token cleared."""
+        ...
+
+    async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
+        """What is to be asked for because runs with children have ended: at most so many of their live children, by
+        their policies, that were not told yet. An end that nobody is left to be told of is forgotten."""
         ...
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:

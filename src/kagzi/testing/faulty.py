@@ -210,9 +210,21 @@ class FaultyWorkers:
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         return await self._carry("heartbeat", lambda engine: engine.workers.heartbeat(heartbeat))
 
-    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        *,
+        children: bool = False,
+        reconcile: bool = False,
+    ) -> Inbox:
         return await self._carry(
-            "read_inbox", lambda engine: engine.workers.read_inbox(namespace, run_id, token, names)
+            "read_inbox",
+            lambda engine: engine.workers.read_inbox(
+                namespace, run_id, token, names, children=children, reconcile=reconcile
+            ),
         )
 
     async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:

@@ -389,7 +389,16 @@ class RemoteWorkers:
         answer = await self._call("Heartbeat", request, worker_pb2.HeartbeatResponse, _HEARTBEAT_SECONDS, patience=0.0)
         return heartbeat_answer_from_wire(answer)
 
-    async def read_inbox(self, namespace: str, run_id: str, token: str, names: Sequence[str]) -> Inbox:
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        *,
+        children: bool = False,  # noqa: ARG002 (no server is asked for it yet)
+        reconcile: bool = False,  # noqa: ARG002
+    ) -> Inbox:
         request = worker_pb2.ReadInboxRequest(namespace=namespace, run_id=run_id, token=token, names=names)
         return signals.inbox_from_wire(
             await self._call("ReadInbox", request, worker_pb2.ReadInboxResponse, READ_SECONDS)

@@ -10,6 +10,7 @@ from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
+from kagzi.store.postgres.children import lock_families
 from kagzi.store.postgres.ends import end_runs, ended
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, Told
@@ -50,6 +51,7 @@ async def _cancel(
     """Answers a request to end a run; `woken` gets those who were told that it has ended."""
     namespace, run_id = request.namespace, request.run_id
     async with connection.transaction():
+        await lock_families(connection, [(namespace, run_id)])
         if isinstance(request, CancelRun):
             row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
             if row is not None and row["status"] == RunStatus.CANCELLED:

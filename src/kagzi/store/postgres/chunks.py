@@ -25,13 +25,16 @@ from kagzi.api.operations import (
     RetryRun,
     RunOperation,
     SetValue,
+    SpawnChild,
     StepOperation,
+    TakeOutcome,
     TakeSignal,
     lets_go_as,
 )
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
-from kagzi.store.ends import has_consequences
+from kagzi.store.ends import has_consequences, may_have_family
+from kagzi.store.postgres.children import Spawn, lock_families, spawn_children, take_outcomes
 from kagzi.store.postgres.ends import ended
 from kagzi.store.postgres.signals import take_signals
 from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
@@ -50,6 +53,8 @@ _RECORD_STEPS_AND_MOVE_RUNS = STATEMENTS["record_steps_and_move_runs"]
 _STORE_OUTPUTS = STATEMENTS["store_outputs"]
 _SET_STEPS_ASIDE = STATEMENTS["set_steps_aside"]
 _GIVE_SIGNALS_BACK = STATEMENTS["give_signals_back"]
+_GIVE_OUTCOMES_BACK = STATEMENTS["give_outcomes_back"]
+_NO_STEPS: tuple[object, ...] = ([], [], [], [], None, None, None, [], [], [], None, None, [], None, [], None)
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
 
 
@@ -70,7 +75,7 @@ async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Ins
 class Leased:
     """What a batch holds for one run under one token."""
 
-    __slots__ = ("chunks", "move", "namespace", "run_id", "steps", "token", "values")
+    __slots__ = ("chunks", "move", "namespace", "outcomes", "run_id", "spawns", "steps", "token", "values")
 
     def __init__(self, index: int, chunk: Chunk) -> None:
         self.namespace = chunk.namespace
@@ -79,11 +84,17 @@ class Leased:
         self.chunks = [index]
         self.steps: list[StepOperation] = []
         self.values: list[SetValue] = []
+        self.spawns: list[SpawnChild] = []
+        self.outcomes: dict[str, TakeOutcome] = {}  # by the id of their steps
         self.move: RunOperation | None = None
 
     def add(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
-            if isinstance(operation, StepOperation):
+            if type(operation) is SpawnChild:
+                self.spawns.append(operation)
+            elif type(operation) is TakeOutcome:
+                self.outcomes[operation.step_id] = operation
+            elif isinstance(operation, StepOperation):
                 self.steps.append(operation)
             elif isinstance(operation, SetValue):
                 self.values.append(operation)
@@ -119,25 +130,48 @@ class Round:
         steps = _step_columns(runs)
         moves = [(place, run, run.move) for place, run in enumerate(runs, 1) if run.move is not None]
         after = _Afterwards(runs, moves)
-        if not moves:
-            if not after.needed:
-                rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
-                self._learn(rows[0])
-                return []
-            async with connection.transaction():
-                rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
-                self._learn(rows[0])
-                return await after.send(connection, self._held(), frozenset(), now)
-        seen = unless_all([_seen(run) for run in runs], UNLESS_CANCELLED)
-        arguments = (*leases, seen, *steps, now, *_move_columns(moves, for_all=len(moves) == len(runs)))
         if not after.needed:
-            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
-            self._learn(rows[0])
+            await self._record(connection, runs, leases, steps, moves, now)
             return []
         async with connection.transaction():
-            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *arguments)
-            self._learn(rows[0])
-            return await after.send(connection, self._held(), frozenset(rows[0]["moved"] or ()), now)
+            told: list[Told] = []
+            if any(may_have_family(move) for _, _, move in moves):
+                await lock_families(connection, [(run.namespace, run.run_id) for run in runs])
+            if any(run.spawns for run in runs):
+                # Before runs move on: what has ended is marked no more, and an id that is taken is news to a ParkRun.
+                await self._record(connection, runs, leases, steps, [], now)
+                told += await spawn_children(connection, self._spawns(runs), now)
+                steps = _NO_STEPS
+            moved = await self._record(connection, runs, leases, steps, moves, now)
+            return told + await after.send(connection, self._held(), moved, now)
+
+    async def _record(
+        self,
+        connection: Connection,
+        runs: list[Leased],
+        leases: tuple[list[str], ...],
+        steps: tuple[object, ...],
+        moves: list[Move],
+        now: Instant | None,
+    ) -> frozenset[int]:
+        """Records steps and moves runs on; returns the places of those that moved."""
+        if not moves:
+            rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
+        else:
+            seen = unless_all([_seen(run) for run in runs], UNLESS_CANCELLED)
+            columns = _move_columns(moves, for_all=len(moves) == len(runs))
+            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *leases, seen, *steps, now, *columns)
+        self._learn(rows[0])
+        return frozenset(rows[0]["moved"] or ())
+
+    def _spawns(self, runs: list[Leased]) -> list[Spawn]:
+        held = self._held()
+        return [
+            (run.namespace, run.run_id, spawn)
+            for place, run in enumerate(runs, 1)
+            if place in held
+            for spawn in run.spawns
+        ]
 
     def answer(self, chunks: Sequence[Chunk], answers: list[Answer]) -> None:
         done, news = ChunkAnswer.DONE, ChunkAnswer.NEWS
@@ -179,13 +213,13 @@ class _Afterwards:
             (place, run, step) for place, run in enumerate(runs, 1) for step in run.steps if type(step) is TakeSignal
         ]
         self._values = [(place, run) for place, run in enumerate(runs, 1) if run.values]
+        self._outcomes = [(place, run) for place, run in enumerate(runs, 1) if run.outcomes]
         self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
         self._ended = [move for move in moves if has_consequences(move[2])]
-        self.needed = bool(
-            self._taken or self._values or self._outputs or self._retries or self._returned or self._ended
-        )
+        rare = (self._taken, self._values, self._outcomes, self._outputs, self._retries, self._returned, self._ended)
+        self.needed = any(rare) or any(run.spawns for run in runs)
 
     async def send(
         self, connection: Connection, held: frozenset[int], moved: frozenset[int], now: Instant | None
@@ -202,6 +236,14 @@ class _Afterwards:
         ]
         if values:
             await set_values(connection, values, now)
+        outcomes = [
+            (run.namespace, run.run_id, outcome)
+            for place, run in self._outcomes
+            if place in held
+            for outcome in run.outcomes.values()
+        ]
+        if outcomes:
+            await take_outcomes(connection, outcomes)
         if outputs := [move for move in self._outputs if move[0] in moved]:
             await connection.execute(
                 _STORE_OUTPUTS, *_keys(outputs), [getattr(move[2], "output", b"") for move in outputs]
@@ -210,6 +252,7 @@ class _Afterwards:
             kept = [getattr(move[2], "keep_seq", 0) for move in retries]
             await connection.execute(_SET_STEPS_ASIDE, *_keys(retries), kept)
             await connection.execute(_GIVE_SIGNALS_BACK, *_keys(retries), kept)
+            await connection.execute(_GIVE_OUTCOMES_BACK, *_keys(retries), kept)
         if returned := [move for move in self._returned if move[0] in moved]:
             await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
         over = [(run.namespace, run.run_id) for place, run, _ in self._ended if place in moved]

@@ -11,6 +11,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.errors import StepTimeout, WorkflowFailed, WorkflowTimedOut
+from kagzi.store.postgres.children import lock_parents
 from kagzi.store.postgres.ends import end_runs, ended, keys_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import forget_step_timeouts, recovered_of
@@ -39,6 +40,9 @@ async def recover_runs(
 ) -> Changed:
     async with connection.transaction():
         dead = await connection.fetch(_FIND_DEAD_LEASES, now, limit)
+        # A run whose parent somebody holds is left for the next time: it may have to be told.
+        free = await lock_parents(connection, keys_of(dead)) if dead else []
+        dead = [row for row, held in zip(dead, free, strict=True) if held]
         if not dead:
             return Changed()
         namespaces = [row["namespace"] for row in dead]
@@ -94,7 +98,10 @@ async def _end_overdue(
         late = await connection.fetch(find, now, limit)
         if not late:
             return Changed()
-        return await end_runs(connection, keys_of(late), status, error, late[0]["now"])
+        runs = keys_of(late)
+        # A run whose parent somebody holds is left for the next time.
+        free = [run for run, held in zip(runs, await lock_parents(connection, runs), strict=True) if held]
+        return await end_runs(connection, free, status, error, late[0]["now"]) if free else Changed()
 
 
 async def prune_runs(

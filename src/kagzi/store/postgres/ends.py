@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.store.postgres.children import columns_of, tell_parents
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
 from kagzi.store.protocol import Changed, RunKey, Told
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 _END_RUNS = STATEMENTS["end_runs"]
 
 
-async def ended(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:  # noqa: ARG001
-    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told."""
-    return []
+async def ended(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:
+    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told. Their
+    families are locked: see `lock_families` and `lock_parents`."""
+    return await tell_parents(connection, runs)
 
 
 async def end_runs(
@@ -38,7 +40,3 @@ async def end_runs(
 
 def keys_of(rows: Sequence[asyncpg.Record]) -> list[RunKey]:
     return [(row["namespace"], str(row["run_id"])) for row in rows]
-
-
-def columns_of(runs: Sequence[RunKey]) -> tuple[list[str], list[str]]:
-    return [namespace for namespace, _ in runs], [run_id for _, run_id in runs]

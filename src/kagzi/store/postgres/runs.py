@@ -9,6 +9,7 @@ from uuid import UUID
 from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.api.workflows import RunFilter
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
@@ -35,6 +36,8 @@ _LIST_RUNS = STATEMENTS["list_runs"]
 _LIST_RUNS_BACKWARD = STATEMENTS["list_runs_backward"]
 _SEARCH_EDGE = STATEMENTS["search_edge"]
 _SEARCH_EDGE_BACKWARD = STATEMENTS["search_edge_backward"]
+_LIST_CHILDREN = STATEMENTS["list_children"]
+_LIST_CHILDREN_BACKWARD = STATEMENTS["list_children_backward"]
 _FINISHED_OF = STATEMENTS["finished_of"]
 _HORIZON = STATEMENTS["horizon"]
 _ENSURE_NAMESPACE = STATEMENTS["ensure_namespace"]
@@ -99,6 +102,9 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
         origin_run_id=None if row["origin_run_id"] is None else str(row["origin_run_id"]),
         trace_context=row["trace_context"],
         scheduled_for=row["scheduled_for"],
+        family=row["family"],
+        depth=row["depth"],
+        handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
     )
 
 
@@ -152,7 +158,7 @@ def _seen(row: asyncpg.Record) -> counting.Seen:
 
 async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
     cursor = cursor or Cursor(_NEWEST)
-    if not searching.is_search(filter):
+    if filter.parent_run_id is not None or not searching.is_search(filter):
         return FoundRuns(await _list_until(connection, filter, cursor, None, limit))
     found: list[Run] = []
     for bite in searching.BITES:
@@ -168,8 +174,12 @@ async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | 
 async def _list_until(
     connection: Connection, filter: RunFilter, cursor: Cursor, edge: UUID | None, limit: int
 ) -> list[Run]:
+    if filter.parent_run_id is None:
+        statement, family = (_LIST_RUNS_BACKWARD if cursor.backward else _LIST_RUNS), []
+    else:
+        statement, family = (_LIST_CHILDREN_BACKWARD if cursor.backward else _LIST_CHILDREN), [filter.parent_run_id]
     rows = await connection.fetch(
-        _LIST_RUNS_BACKWARD if cursor.backward else _LIST_RUNS,
+        statement,
         filter.namespace,
         cursor.key,
         filter.status,
@@ -180,6 +190,7 @@ async def _list_until(
         limit,
         filter.or_status,
         edge or (_NEWEST if cursor.backward else _OLDEST),
+        *family,
     )
     return [run_of(row) for row in rows]
 
@@ -211,6 +222,10 @@ def run_of(row: asyncpg.Record) -> Run:
         waiting_for=read_waits(row["waiting_for"], status),
         lease_expires_at=row["lease_expires_at"] if status is RunStatus.RUNNING else None,
         cancel_deadline=None if status.finished else row["cancel_deadline"],
+        parent_run_id=None if row["parent_run_id"] is None else str(row["parent_run_id"]),
+        parent_step_id=row["parent_step_id"],
+        parent_policy=None if row["parent_policy"] is None else ParentPolicy(row["parent_policy"]),
+        depth=row["depth"],
     )
 
 
@@ -233,6 +248,7 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
         heartbeat=row["heartbeat"],
         schedule=row["schedule"],
         schedule_end=row["schedule_end"],
+        cascade=row["cascade"],
     )
 
 

@@ -13,6 +13,16 @@ CREATE OR REPLACE FUNCTION kagzi.clock()
  PARALLEL SAFE
 AS $function$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $function$;
 
+CREATE OR REPLACE FUNCTION kagzi.note_end()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO kagzi.cascades (namespace, run_id, at) VALUES (NEW.namespace, NEW.run_id, NEW.finished_at)
+    ON CONFLICT DO NOTHING;
+    RETURN NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION kagzi.note_scheduled_end()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -102,6 +112,14 @@ CREATE TABLE kagzi.audit_log (
 );
 CREATE INDEX audit_log_namespace ON kagzi.audit_log USING btree (namespace, entry_id);
 CREATE TRIGGER audit_log_is_final BEFORE UPDATE ON kagzi.audit_log FOR EACH ROW EXECUTE FUNCTION kagzi.refuse_change_of_audit_log();
+
+CREATE TABLE kagzi.cascades (
+    run_id uuid NOT NULL,
+    at bigint NOT NULL,
+    namespace text NOT NULL,
+    CONSTRAINT cascades_pkey PRIMARY KEY (namespace, run_id)
+) WITH (autovacuum_vacuum_scale_factor=0.02);
+CREATE INDEX cascades_at ON kagzi.cascades USING btree (at);
 
 CREATE TABLE kagzi.default_versions (
     set_at bigint NOT NULL,
@@ -236,6 +254,7 @@ CREATE TABLE kagzi.step_runs (
     CONSTRAINT step_runs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX step_runs_timeout ON kagzi.step_runs USING btree (timeout_at) WHERE (status = 'RUNNING'::text);
+CREATE INDEX step_runs_unseen ON kagzi.step_runs USING btree (namespace, run_id) WHERE ((child_run_id IS NOT NULL) AND (completed_seq IS NULL) AND (status <> 'RUNNING'::text));
 
 CREATE TABLE kagzi.worker_events (
     event_id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -322,6 +341,9 @@ CREATE TABLE kagzi.workflow_runs (
     origin_run_id uuid,
     trace_context text,
     waiting_for text,
+    parent_policy text,
+    has_children boolean,
+    depth smallint,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
@@ -330,9 +352,11 @@ CASE
     WHEN status = 'RUNNING'::text THEN token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
     ELSE true
 END),
+    CONSTRAINT workflow_runs_parent_policy CHECK (parent_policy = ANY (ARRAY['cancel'::text, 'abandon'::text, 'terminate'::text, 'none'::text])) NOT VALID,
     CONSTRAINT workflow_runs_status CHECK (status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'SLEEPING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text, 'SCHEDULED'::text, 'PAUSED'::text]))
 ) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_deadline) WHERE ((cancel_deadline IS NOT NULL) AND (finished_at IS NULL));
+CREATE INDEX workflow_runs_children ON kagzi.workflow_runs USING btree (namespace, parent_run_id, run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));
 CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
 CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
@@ -342,6 +366,7 @@ CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id)
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();
+CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.has_children AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_end();
 CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.schedule_group_id IS NOT NULL AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_scheduled_end();
 
 CREATE TABLE kagzi.workflow_types (

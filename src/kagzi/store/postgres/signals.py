@@ -11,6 +11,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal
 from kagzi.errors import InvalidRequest
+from kagzi.store.postgres.children import read_outcomes
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied
 from kagzi.store.signals import unsent
@@ -58,7 +59,13 @@ async def take_signals(connection: Connection, taken: Sequence[Taken]) -> None:
 
 
 async def read_inbox(
-    connection: Connection, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    connection: Connection,
+    namespace: str,
+    run_id: str,
+    token: str,
+    names: Sequence[str],
+    limit: int,
+    children: bool,
 ) -> Inbox | None:
     rows = await connection.fetch(_READ_INBOX, namespace, run_id, token, list(names), limit)
     if not rows:
@@ -67,6 +74,8 @@ async def read_inbox(
         inbox_seq=rows[0]["inbox_seq"],
         cancel_requested=rows[0]["cancel_requested"],
         signals=tuple(_signal_of(row) for row in rows if row["key"] is not None),
+        # Read after the number, so that what comes in between is looked for once more.
+        outcomes=await read_outcomes(connection, namespace, run_id) if children else (),
     )
 
 

@@ -13,7 +13,9 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RunOperation,
+    SpawnChild,
     StepOperation,
+    TakeOutcome,
     TakeSignal,
     lets_go_as,
 )
@@ -33,6 +35,7 @@ INLINE_BYTES: Final = 1024  # larger inputs and outputs of runs live in workflow
 _RECORD_STEP = STATEMENTS["record_step"]
 _RECORD_STEP_AND_MOVE_RUN = STATEMENTS["record_step_and_move_run"]
 _NO_STEP = (None,) * 13
+_MORE_THAN_A_ROW: Final = frozenset({SpawnChild, TakeOutcome, TakeSignal})  # steps that something else follows from
 
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> ChunkAnswer | None:
@@ -81,14 +84,14 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Ru
         return None
     first, last = operations[0], operations[-1]
     if isinstance(last, StepOperation):
-        return (last, None) if len(operations) == 1 and type(last) is not TakeSignal else None
+        return (last, None) if len(operations) == 1 and type(last) not in _MORE_THAN_A_ROW else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
     if has_consequences(last) or (isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES):
         return None
     if len(operations) == 1:
         return None, last
-    return (first, last) if isinstance(first, StepOperation) and type(first) is not TakeSignal else None
+    return (first, last) if isinstance(first, StepOperation) and type(first) not in _MORE_THAN_A_ROW else None
 
 
 def step_columns(step: StepOperation) -> tuple[object, ...]:

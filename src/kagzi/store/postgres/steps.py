@@ -50,4 +50,5 @@ def step_of(row: asyncpg.Record) -> Step:
         output=row["output"],
         error=row["error"],
         input=row["input"],
+        child_run_id=None if (child := row["child_run_id"]) is None else str(child),
     )

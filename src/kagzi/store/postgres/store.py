@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Chunk, SendSignal, StartRun, Write
+from kagzi.api.operations import CancelRun, Chunk, SendSignal, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -40,6 +40,7 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
+from kagzi.store.postgres import children as family
 from kagzi.store.postgres import (
     duties,
     keys,
@@ -227,12 +228,22 @@ class PostgresStore:
         )
 
     async def read_inbox(
-        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
     ) -> Inbox | None:
         if not (runs.is_id(run_id) and runs.is_id(token)):
             return None
+        if reconcile:
+            now = self._now()
+            await self._pool.run(lambda connection: family.reconcile(connection, namespace, run_id, now))
         return await self._pool.run(
-            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit)
+            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit, children)
         )
 
     # Reads.
@@ -500,6 +511,9 @@ class PostgresStore:
     async def end_cancelled_runs(self, limit: int) -> Changed:
         now = self._now()
         return await self._pool.run(lambda connection: duties.end_cancelled_runs(connection, limit, now))
+
+    async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
+        return await self._pool.run(lambda connection: family.cascade_ends(connection, limit))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now()

@@ -30,8 +30,10 @@ from kagzi.api.operations import (
     ParkRun,
     RetryRun,
     SetValue,
+    SpawnChild,
     StartStep,
     StepOperation,
+    TakeOutcome,
     TakeSignal,
     lets_go_as,
 )
@@ -39,6 +41,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind
 from kagzi.store.ends import has_consequences
 from kagzi.store.protocol import RunKey, Told
+from kagzi.store.sqlite.children import spawn_child, take_outcome
 from kagzi.store.sqlite.ends import ended
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.signals import take_signal
@@ -92,6 +95,8 @@ class _Rows:
         self.steps: list[Row] = []
         self.taken: list[Row] = []
         self.values: list[Row] = []
+        self.outcomes: list[Row] = []
+        self.woken: list[Told] = []
         self.finished: list[Row] = []
         self.ended: list[RunKey] = []  # of those, the runs whose end may have consequences
         self.outputs: list[Row] = []
@@ -155,9 +160,33 @@ def apply_chunks(
                     rows.taken.append((namespace, run_id, operation.signal, operation.completed_seq))
             elif type(operation) is SetValue:
                 rows.values.append((namespace, run_id, chunk.token, operation.name, operation.value, operation.number))
+            elif type(operation) is SpawnChild:
+                _spawn(connection, rows, chunk, operation, lease, now)
+            elif type(operation) is TakeOutcome:
+                rows.outcomes.append(
+                    (
+                        namespace,
+                        run_id,
+                        operation.step_id,
+                        operation.attempt,
+                        operation.completed_seq,
+                        operation.finished_at,
+                    )
+                )
             elif not _transition(rows, chunk, operation, lease, now):
                 answers[position] = ChunkAnswer.NEWS
     return _write(connection, rows, now)
+
+
+def _spawn(
+    connection: sqlite3.Connection, rows: _Rows, chunk: Chunk, spawn: SpawnChild, lease: _Lease | None, now: Instant
+) -> None:
+    """Inserts a child at once: an outcome that is there already counts for a ParkRun behind it."""
+    told = spawn_child(connection, chunk, spawn, now)
+    if told is not None:
+        rows.woken.append(told)
+        if told.run_id == chunk.run_id and lease is not None:
+            lease.inbox_seq = told.inbox_seq
 
 
 def _all_held(connection: sqlite3.Connection, chunks: list[tuple[int, Chunk]]) -> bool:
@@ -251,6 +280,8 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> list[To
         take_signal(connection, taken)
     if rows.values:
         set_values(connection, rows.values, now)
+    for outcome in rows.outcomes:
+        take_outcome(connection, outcome)
     if rows.outputs:
         execute_rows(connection, "insert_payloads", rows.outputs)
     if rows.finished:
@@ -261,7 +292,7 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> list[To
         execute(connection, "forget_step_timeouts", run)
     for chunk, retry, lease in rows.retried:
         _retry_run(connection, chunk, retry, lease, now)
-    return ended(connection, rows.ended, now) if rows.ended else []
+    return rows.woken + ended(connection, rows.ended, now)
 
 
 def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, lease: _Lease, now: Instant) -> None:
@@ -284,3 +315,4 @@ def _retry_run(connection: sqlite3.Connection, chunk: Chunk, retry: RetryRun, le
     )
     execute(connection, "set_steps_aside", (chunk.namespace, chunk.run_id, retry.keep_seq, attempts))
     execute(connection, "give_signals_back", (chunk.namespace, chunk.run_id, retry.keep_seq))
+    execute(connection, "give_outcomes_back", (chunk.namespace, chunk.run_id, retry.keep_seq))

@@ -77,6 +77,9 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             origin_run_id=row[15],
             trace_context=row[16],
             scheduled_for=row[17],
+            family=bool(row[18]),
+            depth=row[19],
+            handles_run_id=row[20],
         )
         for row in rows
     }

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.protocol import RunKey, Told
+from kagzi.store.sqlite.children import tell_parent
 from kagzi.store.sqlite.statements import execute
 
 
-def ended(connection: sqlite3.Connection, runs: Sequence[RunKey], now: Instant) -> list[Told]:  # noqa: ARG001
+def ended(connection: sqlite3.Connection, runs: Sequence[RunKey], now: Instant) -> list[Told]:
     """Draws the consequences for others of runs that this transaction has ended. Returns those that were told."""
-    return []
+    told = [tell_parent(connection, run, now) for run in runs]
+    return [run for run in told if run is not None]
 
 
 def end_run(connection: sqlite3.Connection, run: RunKey, status: RunStatus, error: bytes, now: Instant) -> list[Told]:

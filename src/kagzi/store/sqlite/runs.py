@@ -10,6 +10,7 @@ import msgspec
 
 from kagzi.api.admin import RunCount
 from kagzi.api.workflows import RunFilter
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
@@ -58,6 +59,10 @@ def run_of(row: tuple[Any, ...]) -> Run:
         waiting_for=read_waits(row[20], status),
         lease_expires_at=row[21] if status is RunStatus.RUNNING else None,
         cancel_deadline=None if status.finished else row[22],
+        parent_run_id=row[23],
+        parent_step_id=row[24],
+        parent_policy=None if row[25] is None else ParentPolicy(row[25]),
+        depth=row[26],
     )
 
 
@@ -135,7 +140,7 @@ def _seen(row: tuple[Any, ...]) -> counting.Seen:
 
 def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
     cursor = cursor or Cursor(_LAST)
-    if not searching.is_search(filter):
+    if filter.parent_run_id is not None or not searching.is_search(filter):
         return FoundRuns(_list_until(connection, filter, cursor, None, limit))
     found: list[Run] = []
     for bite in searching.BITES:
@@ -151,9 +156,10 @@ def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor 
 def _list_until(
     connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor, edge: str | None, limit: int
 ) -> list[Run]:
+    name = "list_runs" if filter.parent_run_id is None else "list_children"
     rows = execute(
         connection,
-        "list_runs_backward" if cursor.backward else "list_runs",
+        f"{name}_backward" if cursor.backward else name,
         (
             filter.namespace,
             cursor.key,
@@ -165,6 +171,7 @@ def _list_until(
             limit,
             None if filter.or_status is None else filter.or_status.value,
             edge or (_LAST if cursor.backward else ""),
+            filter.parent_run_id,
         ),
     ).fetchall()
     return [run_of(row) for row in rows]
@@ -181,7 +188,8 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         earliest = execute(connection, "earliest_claim", queue).fetchone()[0]
         if earliest is not None:
             due[queue] = earliest
-    lease, step_timeout, deadline, cancel, heartbeat, schedule, end = execute(connection, "horizon").fetchone()
+    row = execute(connection, "horizon").fetchone()
+    lease, step_timeout, deadline, cancel, heartbeat, schedule, end, cascade = row
     return Horizon(
         now=now,
         due=due,
@@ -192,6 +200,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         heartbeat=heartbeat,
         schedule=schedule,
         schedule_end=end,
+        cascade=cascade,
     )
 
 

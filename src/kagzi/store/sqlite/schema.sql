@@ -30,6 +30,14 @@ BEGIN
     SELECT raise(ABORT, 'entries of the audit log cannot change');
 END;
 
+CREATE TABLE cascades (
+    run_id    TEXT NOT NULL,
+    at        INTEGER NOT NULL,
+    namespace TEXT NOT NULL,
+    PRIMARY KEY (namespace, run_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX cascades_at ON cascades (at);
+
 CREATE TABLE default_versions (
     set_at        INTEGER NOT NULL,
     namespace     TEXT NOT NULL,
@@ -150,6 +158,8 @@ CREATE TABLE "step_runs" (
         (status = 'COMPLETED' OR status = 'RUNNING' OR status = 'FAILED' OR status = 'CANCELLED')
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX step_runs_timeout ON step_runs (timeout_at) WHERE status = 'RUNNING';
+CREATE INDEX step_runs_unseen ON step_runs (namespace, run_id)
+    WHERE child_run_id IS NOT NULL AND completed_seq IS NULL AND status <> 'RUNNING';
 
 CREATE TABLE worker_events (
     event_id  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -227,7 +237,8 @@ CREATE TABLE workflow_runs (
     cron_expr        TEXT,
     timezone         TEXT,
     next_fire_at     INTEGER,
-    max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT,
+    max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -241,6 +252,8 @@ CREATE TABLE workflow_runs (
 ) STRICT;
 CREATE INDEX workflow_runs_cancel ON workflow_runs (cancel_deadline)
     WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX workflow_runs_children ON workflow_runs (namespace, parent_run_id, run_id)
+    WHERE parent_run_id IS NOT NULL;
 CREATE INDEX workflow_runs_claim ON workflow_runs (namespace, task_queue, claim_key)
     WHERE status IN ('PENDING', 'SLEEPING');
 CREATE INDEX workflow_runs_deadline ON workflow_runs (deadline_at)
@@ -260,6 +273,12 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
     WHEN OLD.finished_at IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
+END;
+CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON workflow_runs FOR EACH ROW
+    WHEN NEW.has_children AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL
+BEGIN
+    INSERT INTO cascades (namespace, run_id, at) VALUES (NEW.namespace, NEW.run_id, NEW.finished_at)
+    ON CONFLICT DO NOTHING;
 END;
 CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON workflow_runs FOR EACH ROW
     WHEN NEW.schedule_group_id IS NOT NULL AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL

@@ -13,7 +13,8 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal, awaits_signal
 from kagzi.store.signals import unsent
-from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.children import read_outcomes
+from kagzi.store.sqlite.inboxes import raise_inbox
 from kagzi.store.sqlite.statements import Row, execute
 
 _ANY = awaits_signal("*")
@@ -24,20 +25,20 @@ def send_signal(connection: sqlite3.Connection, signal: SendSignal, now: Instant
     row = execute(connection, "find_run_to_signal", (*run, signal.key)).fetchone()
     if row is None:
         return unsent(signal, None, "", 0, None)
-    found, task_queue, available_at, place, priority, inbox_seq, waiting_for, known_seq, known_name = row
+    found, task_queue, available_at, inbox_seq, known_seq, known_name = row
     status = RunStatus(found)
     known = None if known_seq is None else (known_seq, known_name)
     full = known is None and execute(connection, "inbox_is_full", (*run, MOST_UNTAKEN - 1)).fetchone()[0]
     if known is not None or status.finished or full:
         return unsent(signal, status, task_queue, available_at or 0, known)
-    seq = inbox_seq + 1
-    execute(connection, "insert_signal", (*run, signal.key, seq, signal.name, signal.value, now))
-    awaited = msgspec.json.decode(waiting_for) if waiting_for is not None else ()
-    if status is RunStatus.SLEEPING and place > now and (awaits_signal(signal.name) in awaited or _ANY in awaited):
-        available_at, place = now, claim_key(now, priority, now)
-    execute(connection, "raise_inbox", (*run, seq, available_at, place))
+    execute(connection, "insert_signal", (*run, signal.key, inbox_seq + 1, signal.name, signal.value, now))
+    told = raise_inbox(connection, run, (awaits_signal(signal.name), _ANY), now)
     return SignalAnswer(
-        run_id=signal.run_id, seq=seq, status=status, task_queue=task_queue, available_at=available_at or 0
+        run_id=signal.run_id,
+        seq=told.inbox_seq,
+        status=status,
+        task_queue=task_queue,
+        available_at=told.available_at,
     )
 
 
@@ -48,14 +49,25 @@ def take_signal(connection: sqlite3.Connection, taken: Row) -> None:
 
 
 def read_inbox(
-    connection: sqlite3.Connection, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+    connection: sqlite3.Connection,
+    namespace: str,
+    run_id: str,
+    token: str,
+    names: Sequence[str],
+    limit: int,
+    children: bool,
 ) -> Inbox | None:
     found = execute(connection, "find_inbox", (namespace, run_id, token)).fetchone()
     if found is None:
         return None
     listed = msgspec.json.encode(names).decode()
     rows = execute(connection, "read_inbox", (namespace, run_id, listed, limit)).fetchall()
-    return Inbox(inbox_seq=found[0], cancel_requested=bool(found[1]), signals=tuple(_signal_of(*row) for row in rows))
+    return Inbox(
+        inbox_seq=found[0],
+        cancel_requested=bool(found[1]),
+        signals=tuple(_signal_of(*row) for row in rows),
+        outcomes=read_outcomes(connection, (namespace, run_id)) if children else (),
+    )
 
 
 def list_signals(connection: sqlite3.Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from kagzi.api.operations import Answer, Started, StartRun
-from kagzi.core.instant import Instant
+from kagzi.api.operations import Answer, ChildStart, Started, StartRun
+from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
@@ -53,17 +53,31 @@ def _new_run(start: StartRun, now: Instant) -> Started:
 
 
 def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
-    deadline_at = start.deadline_at
-    if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
-        deadline_at = now + start.timeout
     token = worker_id = poll = lease_expires_at = started_at = None
     lease_length = start.lease_length
     if started.born and start.lease is not None:
         token, worker_id, poll, started_at = start.lease.token, start.lease.worker_id, start.lease.poll, now
         lease_length = start.lease.length if lease_length is None else lease_length
         lease_expires_at = now + start.lease.length
+    born = 1 if started.born else 0
+    row = new_run_row(start.namespace, start, start.input, started, lease_length, now)
+    return (*row, token, worker_id, poll, lease_expires_at, started_at, born)
+
+
+def new_run_row(
+    namespace: str,
+    start: StartRun | ChildStart,
+    input: bytes,
+    started: Started,
+    lease_length: Span | None,
+    now: Instant,
+) -> Row:
+    """Returns what every new run has, in the order of the statements' `run_columns`."""
+    deadline_at = start.deadline_at
+    if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
+        deadline_at = now + start.timeout
     return (
-        start.namespace,
+        namespace,
         start.run_id,
         start.external_id,
         start.task_queue,
@@ -75,15 +89,9 @@ def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
         started.available_at,
         None if started.born else claim_key(started.available_at, start.priority, now),
         deadline_at,
-        start.input if len(start.input) <= INLINE_BYTES else None,
+        input if len(input) <= INLINE_BYTES else None,
         start.retry_policy,
         lease_length,
-        token,
-        worker_id,
-        poll,
-        lease_expires_at,
-        started_at,
-        1 if started.born else 0,
         start.trace_context,
     )
 

@@ -16,7 +16,7 @@ _STATUSES: Final = {status.value: status for status in StepStatus}
 
 def get_steps(connection: sqlite3.Connection, namespace: str, run_id: str) -> list[Step]:
     rows = execute(connection, "get_steps", (namespace, run_id)).fetchall()
-    return [_step_of(*row) for row in rows]
+    return [step_of(*row) for row in rows]
 
 
 def read_history(connection: sqlite3.Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, tuple[Step, ...]]:
@@ -24,7 +24,7 @@ def read_history(connection: sqlite3.Connection, namespace: str, run_ids: Sequen
     rows = execute(connection, "read_history", (namespace, msgspec.json.encode(run_ids).decode())).fetchall()
     histories: dict[str, list[Step]] = {}
     for row in rows:
-        histories.setdefault(row[0], []).append(_step_of(*row[1:]))
+        histories.setdefault(row[0], []).append(step_of(*row[1:]))
     return {run_id: tuple(sorted(steps, key=_place)) for run_id, steps in histories.items()}
 
 
@@ -33,7 +33,7 @@ def _place(step: Step) -> tuple[bool, int, int, str, int]:
     return (seq is None, seq or 0, step.started_at, step.step_id, step.attempt)
 
 
-def _step_of(
+def step_of(
     step_id: str,
     attempt: int,
     kind: str,
@@ -46,6 +46,7 @@ def _step_of(
     output: bytes | None,
     error: bytes | None,
     input: bytes | None = None,
+    child_run_id: str | None = None,
 ) -> Step:
     return Step(
         step_id=step_id,
@@ -60,4 +61,5 @@ def _step_of(
         output=output,
         error=error,
         input=input,
+        child_run_id=child_run_id,
     )

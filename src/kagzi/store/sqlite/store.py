@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Write
+from kagzi.api.operations import CancelRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -43,6 +43,7 @@ from kagzi.store.sqlite import (
     versions,
     workers,
 )
+from kagzi.store.sqlite import children as family
 from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
@@ -139,10 +140,20 @@ class SqliteStore:
         return await self.read_lease(namespace, run_id, token, False)
 
     async def read_inbox(
-        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
     ) -> Inbox | None:
+        run, now = (namespace, run_id), self._now
+        if reconcile and await self._database.read(lambda connection: family.has_untold(connection, run)):
+            await self._database.write(lambda connection: family.reconcile(connection, run, now()))
         return await self._database.read(
-            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit)
+            lambda connection: signals.read_inbox(connection, namespace, run_id, token, names, limit, children)
         )
 
     # Reads.
@@ -413,6 +424,9 @@ class SqliteStore:
     async def end_cancelled_runs(self, limit: int) -> Changed:
         now = self._now
         return await self._database.write(lambda connection: duties.end_cancelled_runs(connection, limit, now()))
+
+    async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
+        return await self._database.write(lambda connection: family.cascade_ends(connection, limit))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now

@@ -22,6 +22,7 @@ _NOUNS = (
     "admin",
     "bench",
     "cancels",
+    "children",
     "chunks",
     "claims",
     "duties",
@@ -54,6 +55,7 @@ from kagzi.testing.conformance.cancels import (  # noqa: E402
     TestRepeats,
     TestTermination,
 )
+from kagzi.testing.conformance.children import TestChildren  # noqa: E402
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
 from kagzi.testing.conformance.duties import (  # noqa: E402
@@ -95,6 +97,7 @@ __all__ = [
     "TestCancelGrace",
     "TestCancels",
     "TestChangingSchedules",
+    "TestChildren",
     "TestChunks",
     "TestClaims",
     "TestConfirmedLeases",

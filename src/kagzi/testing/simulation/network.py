@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Write
+from kagzi.api.operations import CancelRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -228,9 +228,17 @@ class StorePort:
         return state
 
     async def read_inbox(
-        self, namespace: str, run_id: str, token: str, names: Sequence[str], limit: int
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
     ) -> Inbox | None:
-        inbox: Inbox | None = await self._ask("read_inbox", namespace, run_id, token, tuple(names), limit)
+        asked = (namespace, run_id, token, tuple(names), limit, children, reconcile)
+        inbox: Inbox | None = await self._ask("read_inbox", *asked)
         return inbox
 
     async def read_values(self, namespace: str, run_id: str, names: Sequence[str], after: str) -> list[RunValue]:
@@ -407,6 +415,10 @@ class StorePort:
     async def end_cancelled_runs(self, limit: int) -> Changed:
         changed: Changed = await self._ask("end_cancelled_runs", limit)
         return changed
+
+    async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
+        requests: list[CancelRun | TerminateRun] = await self._ask("cascade_ends", limit)
+        return requests
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         lost: list[str] = await self._ask("expire_workers", limit, after)

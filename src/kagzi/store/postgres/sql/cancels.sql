@@ -38,8 +38,9 @@ WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHED
 FOR KEY SHARE OF r;
 
 -- name: keep_of_run
--- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
-SELECT coalesce(min(s.completed_seq) FILTER (WHERE s.status = 'FAILED' OR s.kind IN ('SIGNAL', 'CANCEL') AND s.step_id = '@cancel') - 1,
+-- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
+-- cancelled, or its own cancellation.
+SELECT coalesce(min(s.completed_seq) FILTER (WHERE s.status IN ('FAILED', 'CANCELLED') OR s.kind IN ('SIGNAL', 'CANCEL') AND s.step_id = '@cancel') - 1,
                 max(s.completed_seq), 0) AS seq
 FROM kagzi.step_runs AS s
 WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq IS NOT NULL;

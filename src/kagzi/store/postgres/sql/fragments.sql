@@ -59,14 +59,17 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 -- What a worker has to know of a run it has claimed, beside its history.
 {r}.run_id, {r}.workflow_type, {r}.version, {r}.task_queue, {r}.external_id, {r}.input, {r}.started_at,
            {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.retry_policy, {r}.token,
-           {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for
+           {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for,
+           {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
+           coalesce({r}.depth, 0) AS depth, {r}.handles_run_id
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
 r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
        coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
-       r.waiting_for, r.lease_expires_at, r.cancel_deadline
+       r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
+       coalesce(r.depth, 0) AS depth
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.
@@ -79,7 +82,7 @@ LEFT JOIN kagzi.workflow_payloads AS o
 -- fragment: shown_step
 -- A step `s` as replay needs it; people see its input, too.
 s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at, s.retry_at,
-       s.input_hash, s.output, s.error
+       s.input_hash, s.output, s.error, s.child_run_id
 
 -- fragment: changed_run
 -- What those who hear of a change of a run `r` have to know.

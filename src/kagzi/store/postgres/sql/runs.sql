@@ -80,17 +80,21 @@ FROM kagzi.workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = $1::text AND r.external_id = $2::text;
 
+-- fragment: listed
+-- What a list lets through; a filter that is NULL lets everything.
+CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
+      AND ($4::text IS NULL OR w.workflow_type = $4::text)
+      AND ($5::text IS NULL OR w.task_queue = $5::text)
+      AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
+      AND ($7::bigint IS NULL OR w.created_at < $7::bigint)
+
 -- name: list_runs
 -- Runs older than a run id, newest first, down to another one. A filter that is NULL lets everything through.
 SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id < $2::uuid AND w.run_id >= $10::uuid
-      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
-      AND ($4::text IS NULL OR w.workflow_type = $4::text)
-      AND ($5::text IS NULL OR w.task_queue = $5::text)
-      AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
-      AND ($7::bigint IS NULL OR w.created_at < $7::bigint)
+      AND {{listed}}
     ORDER BY w.namespace DESC, w.run_id DESC
     LIMIT $8::integer
 ) AS r
@@ -103,11 +107,7 @@ SELECT {{shown_run}}
 FROM (
     SELECT * FROM kagzi.workflow_runs AS w
     WHERE w.namespace = $1::text AND w.run_id > $2::uuid AND w.run_id <= $10::uuid
-      AND CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
-      AND ($4::text IS NULL OR w.workflow_type = $4::text)
-      AND ($5::text IS NULL OR w.task_queue = $5::text)
-      AND ($6::bigint IS NULL OR w.created_at > $6::bigint)
-      AND ($7::bigint IS NULL OR w.created_at < $7::bigint)
+      AND {{listed}}
     ORDER BY w.namespace, w.run_id
     LIMIT $8::integer
 ) AS r
@@ -123,6 +123,34 @@ ORDER BY w.namespace DESC, w.run_id DESC OFFSET $3::integer - 1 LIMIT 1;
 -- The last of so many runs that are newer than a run id, if there are as many.
 SELECT w.run_id FROM kagzi.workflow_runs AS w WHERE w.namespace = $1::text AND w.run_id > $2::uuid
 ORDER BY w.namespace, w.run_id OFFSET $3::integer - 1 LIMIT 1;
+
+-- name: list_children
+-- The same of the children of one run; a statement of its own, so that their index is used.
+SELECT {{shown_run}}
+FROM (
+    SELECT * FROM kagzi.workflow_runs AS w
+    WHERE w.namespace = $1::text AND w.parent_run_id = $11::uuid AND w.parent_run_id IS NOT NULL
+      AND w.run_id < $2::uuid AND w.run_id >= $10::uuid
+      AND {{listed}}
+    ORDER BY w.namespace DESC, w.parent_run_id DESC, w.run_id DESC
+    LIMIT $8::integer
+) AS r
+{{payloads_of_run}}
+ORDER BY r.run_id DESC;
+
+-- name: list_children_backward
+-- The same, going the other way.
+SELECT {{shown_run}}
+FROM (
+    SELECT * FROM kagzi.workflow_runs AS w
+    WHERE w.namespace = $1::text AND w.parent_run_id = $11::uuid AND w.parent_run_id IS NOT NULL
+      AND w.run_id > $2::uuid AND w.run_id <= $10::uuid
+      AND {{listed}}
+    ORDER BY w.namespace, w.parent_run_id, w.run_id
+    LIMIT $8::integer
+) AS r
+{{payloads_of_run}}
+ORDER BY r.run_id;
 
 -- name: finished_of
 -- Which of these runs have finished or do not exist.
@@ -155,7 +183,8 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
            (SELECT r.available_at FROM kagzi.workflow_runs AS r
             WHERE r.status = 'SCHEDULED' AND r.available_at IS NOT NULL ORDER BY r.available_at LIMIT 1)
        END AS schedule,
-       (SELECT e.at FROM kagzi.schedule_ends AS e ORDER BY e.end_id LIMIT 1) AS schedule_end;
+       (SELECT e.at FROM kagzi.schedule_ends AS e ORDER BY e.end_id LIMIT 1) AS schedule_end,
+       (SELECT k.at FROM kagzi.cascades AS k ORDER BY k.at LIMIT 1) AS cascade;
 
 -- name: ensure_namespace
 -- Namespaces come into being when they are first used.

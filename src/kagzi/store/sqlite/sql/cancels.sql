@@ -18,8 +18,9 @@ SET cancel_requested = 1, inbox_seq = inbox_seq + 1, status = 'CANCELLED', claim
 WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 
 -- name: keep_of_run
--- How far the events of a run go before the first that must not be repeated: a final failure, or its cancellation.
-SELECT coalesce(min(CASE WHEN status = 'FAILED' OR kind = 'CANCEL' THEN completed_seq END) - 1,
+-- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
+-- cancelled, or its own cancellation.
+SELECT coalesce(min(CASE WHEN status IN ('FAILED', 'CANCELLED') OR kind = 'CANCEL' THEN completed_seq END) - 1,
     max(completed_seq), 0)
 FROM step_runs
 WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT NULL;

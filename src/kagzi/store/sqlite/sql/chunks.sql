@@ -68,10 +68,12 @@ SET status = 'PENDING', attempts = ?4, available_at = ?5, claim_key = ?6, error 
 WHERE namespace = ?1 AND run_id = ?2 AND token = ?3 AND status = 'RUNNING';
 
 -- name: set_steps_aside
--- Everything after the kept events becomes an old generation: visible to people, unseen by replay.
+-- Everything after the kept events becomes an old generation: visible to people, unseen by replay. Children that run or
+-- have succeeded stay: their work is not done twice.
 UPDATE step_runs
 SET generation = ?4, step_id = step_id || '~' || ?4, completed_seq = NULL, timeout_at = NULL
-WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND (completed_seq > ?3 OR completed_seq IS NULL);
+WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND (completed_seq > ?3 OR completed_seq IS NULL)
+  AND NOT (child_run_id IS NOT NULL AND status IN ('RUNNING', 'COMPLETED'));
 
 -- name: forget_step_timeouts
 -- The steps that were running under a lease that is gone: nobody runs them now, so they cannot take too long.

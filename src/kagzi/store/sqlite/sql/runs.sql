@@ -12,15 +12,19 @@ FROM workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.external_id = ?2;
 
+-- fragment: listed
+-- What a list lets through; a filter that is NULL lets everything.
+CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
+  AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
+  AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
+
 -- name: list_runs
 -- Runs of a namespace, newest first, beyond a run id and down to another one. Templates of schedules are no runs.
 SELECT {{shown_run}}
 FROM workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.run_id < ?2 AND r.run_id >= ?10
-  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
-  AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
-  AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
+  AND {{listed}}
 ORDER BY r.run_id DESC
 LIMIT ?8;
 
@@ -30,9 +34,27 @@ SELECT {{shown_run}}
 FROM workflow_runs AS r
 {{payloads_of_run}}
 WHERE r.namespace = ?1 AND r.run_id > ?2 AND r.run_id <= ?10
-  AND CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
-  AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
-  AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
+  AND {{listed}}
+ORDER BY r.run_id
+LIMIT ?8;
+
+-- name: list_children
+-- The same of the children of one run; a statement of its own, so that their index is used.
+SELECT {{shown_run}}
+FROM workflow_runs AS r
+{{payloads_of_run}}
+WHERE r.namespace = ?1 AND r.parent_run_id = ?11 AND r.run_id < ?2 AND r.run_id >= ?10
+  AND {{listed}}
+ORDER BY r.run_id DESC
+LIMIT ?8;
+
+-- name: list_children_backward
+-- The same, going the other way.
+SELECT {{shown_run}}
+FROM workflow_runs AS r
+{{payloads_of_run}}
+WHERE r.namespace = ?1 AND r.parent_run_id = ?11 AND r.run_id > ?2 AND r.run_id <= ?10
+  AND {{listed}}
 ORDER BY r.run_id
 LIMIT ?8;
 
@@ -61,7 +83,8 @@ SELECT
     (SELECT min(cancel_deadline) FROM workflow_runs WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL),
     (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE'),
     (SELECT min(available_at) FROM workflow_runs WHERE status = 'SCHEDULED'),
-    (SELECT at FROM schedule_ends ORDER BY end_id LIMIT 1);
+    (SELECT at FROM schedule_ends ORDER BY end_id LIMIT 1),
+    (SELECT min(at) FROM cascades);
 
 -- name: earliest_claim
 -- The earliest claim of a queue.

@@ -2,7 +2,7 @@
 
 -- name: find_run_to_signal
 -- Where a run stands, and who has this key in its inbox.
-SELECT r.status, r.task_queue, r.available_at, r.claim_key, r.priority, r.inbox_seq, r.waiting_for, s.seq, s.name
+SELECT r.status, r.task_queue, r.available_at, r.inbox_seq, s.seq, s.name
 FROM workflow_runs AS r
 LEFT JOIN signals AS s ON s.namespace = r.namespace AND s.run_id = r.run_id AND s.key = ?3
 WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
@@ -14,6 +14,12 @@ SELECT EXISTS (SELECT 1 FROM signals WHERE namespace = ?1 AND run_id = ?2 AND ta
 -- name: insert_signal
 -- Store a signal.
 INSERT INTO signals (namespace, run_id, key, seq, name, value, sent_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7);
+
+-- name: find_inbox_of_run
+-- Where a live run stands, and what it waits for.
+SELECT status, task_queue, priority, available_at, claim_key, inbox_seq, waiting_for
+FROM workflow_runs
+WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 
 -- name: raise_inbox
 -- The inbox of a run has grown; one that waits for that is made claimable.

@@ -1,8 +1,6 @@
 -- name: insert_runs
 -- Insert new runs. Those whose id or external id is taken stay out; the number of rows tells that there were any.
-INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
-    created_at, available_at, claim_key, deadline_at, input, retry_policy, lease_length,
-    token, worker_id, poll, lease_expires_at, started_at, executions, trace_context)
+INSERT INTO workflow_runs ({{run_columns}}, token, worker_id, poll, lease_expires_at, started_at, executions)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 

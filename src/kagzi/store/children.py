@@ -1,0 +1,30 @@
+"""Children: what they are when they are inserted, and why one could not be. For both databases."""
+
+from __future__ import annotations
+
+from kagzi.api.operations import CancelRun, ChildStart, TerminateRun
+from kagzi.core.failure import Failure
+from kagzi.core.family import ParentPolicy
+from kagzi.errors import Conflict, WorkflowFailed
+
+
+def spawn_refused(child: ChildStart) -> bytes:
+    """Returns the outcome of a child whose id another run has."""
+    if child.external_id is not None:
+        message = f"id {child.external_id!r} belongs to another run, so {child.workflow_type} was not started"
+    else:
+        message = f"run id {child.run_id} belongs to another run, so {child.workflow_type} was not started"
+    return Failure.of(Conflict, message).encode()
+
+
+def outcome_lost(run_id: str) -> bytes:
+    """Returns the outcome of a child that ended without telling, and whose record is gone."""
+    message = f"child {run_id} has ended, and was deleted before its parent was told how"
+    return Failure.of(WorkflowFailed, message).encode()
+
+
+def end_of_child(namespace: str, run_id: str, policy: str) -> CancelRun | TerminateRun:
+    """Returns what a child is told when its parent has ended."""
+    if policy == ParentPolicy.TERMINATE:
+        return TerminateRun(namespace=namespace, run_id=run_id, reason="its parent has ended")
+    return CancelRun(namespace=namespace, run_id=run_id)
