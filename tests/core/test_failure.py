@@ -388,9 +388,11 @@ def test_looking_up_a_class_runs_nobodys_code(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_failures_stored_before_there_were_bounds_are_readable() -> None:
-    many = b'{"type":"builtins.ValueError","cause":' * 5000 + b"null" + b"}" * 5000
-    assert isinstance(Failure.decode(many).to_exception(), StepFailed)
-    assert len(Failure.decode(many).message) <= MESSAGE_CHARACTERS
+    for count in (5_000, 100_000):  # how many are too many to decode depends on the interpreter
+        many = b'{"type":"builtins.ValueError","cause":' * count + b"null" + b"}" * count
+        assert isinstance(Failure.decode(many).to_exception(), StepFailed if count > 5_000 else StepFailed | ValueError)
+        assert len(Failure.decode(many).message) <= MESSAGE_CHARACTERS
+        assert len(list(Failure.decode(many).chain())) <= NESTING
     some = b'{"type":"builtins.ValueError","message":"m","cause":' * 300 + b"null" + b"}" * 300
     assert len(list(Failure.decode(some).chain())) == NESTING
     assert isinstance(Failure.decode(some).to_exception(), ValueError)
