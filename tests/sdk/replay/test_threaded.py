@@ -37,12 +37,14 @@ def threads() -> Iterator[Threads]:
 
 
 def run_plain(program: Node) -> str:
-    trace = current().trace
+    execution = current()
+    trace = execution.trace
     loop: Any = asyncio.get_running_loop()
 
     def note(*what: Any) -> None:
         if not loop.evicting:
             trace.append((*what, loop.time()))
+            execution.set_value("noted", b"%d" % len(trace))
 
     note("begin")
     result = Plain(note).run(program)
