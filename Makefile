@@ -25,7 +25,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test check format pythons bench browser simulate pgbouncer failover clean
+.PHONY: help demo quick test check format pythons bench browser screenshots simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench: $(DEV) ## Measure Kagzi side by side with its peers
 browser: $(DEV) ## Try the dashboard in Chromium, which is installed first where it is missing (Debian, as root)
 	@command -v chromium >/dev/null || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium)
 	$(PY) -m pytest -n $(JOBS) tests/browser $(ARGS)
+
+screenshots: $(DEV) ## Take the pictures of the dashboard for the documents anew
+	$(PY) -m scripts.screenshots
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)
