@@ -27,7 +27,7 @@ from kagzi.connect import connect, credentials_of, default_url, engine_settings,
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, LONGEST_LEASE, SHORTEST_LEASE, check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
@@ -59,11 +59,8 @@ R = TypeVar("R")
 
 logger = logging.getLogger("kagzi")
 
-DEFAULT_QUEUE = "default"
 MOST_AT_ONCE = 10_000
 MOST_CRASHES = 1_000_000
-SHORTEST_LEASE = SECOND // 10
-LONGEST_LEASE = 24 * 3600 * SECOND
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _LAST_WORDS_SECONDS = 5.0  # after a second signal
 

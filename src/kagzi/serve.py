@@ -304,7 +304,8 @@ def server_url(settings: Settings) -> str:
 
 
 def check_exposure(settings: Settings, *, keys: bool, insecure: bool) -> tuple[str, ...]:
-    """What others need not overcome to reach us, of TLS and keys; refused unless it was asked for by name."""
+    """Returns which protections, TLS and API keys, an address that others can reach lacks. InvalidRequest if it lacks
+    one and that was not asked for."""
     hosts = exposed_hosts(settings)
     if not hosts:
         return ()

@@ -118,7 +118,7 @@ def test_what_came_with_one_call_is_written_apart_from_the_next_if_it_is_worth_a
 
         def call(size: int) -> list[Reply[Answer]]:
             replies = [batcher.submit(write(f"{number}")) for number in range(size)]
-            batcher.part()
+            batcher.close_batch()
             return replies
 
         large = call(50) + call(50)

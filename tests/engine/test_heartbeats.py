@@ -14,7 +14,7 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
-from kagzi.store.protocol import Beaten
+from kagzi.store.protocol import HeartbeatResult
 from tests.engine.support import (
     OTHER_WORKER,
     WORKER,
@@ -46,7 +46,7 @@ class Batches:
         self._inner = engine.store.heartbeats
         engine.store.heartbeats = self._write  # type: ignore[method-assign]
 
-    async def _write(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+    async def _write(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
         self.written.append((now(), [each.worker_id for each in beats]))
         if self.seconds:
             await asyncio.sleep(self.seconds)

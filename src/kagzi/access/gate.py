@@ -174,8 +174,8 @@ class Gate:
         return _Call(self, caller)
 
     def part(self, caller: Caller) -> AbstractContextManager[object, Literal[False]]:
-        """Surrounds a call within a call of the same caller, a stream: should the key be revoked, that is ended, and
-        this with it. Otherwise as `call`."""
+        """Surrounds a call that is carried by a stream, which is itself a `call` of the same caller. It is counted like
+        one; a key that is revoked ends the stream, and this with it."""
         return _Part(self._shares, caller)
 
     async def close(self) -> None:

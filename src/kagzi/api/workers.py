@@ -47,8 +47,9 @@ class Poll(Struct, frozen=True, kw_only=True):
     `number` counts a worker's polls from 1 and `token` is fresh for each number: the token of every run claimed is made
     of it and of how often that run was claimed, so that no two claims of a run share one, even if a poll arrives twice.
     Repeating a poll (its answer was lost) with the same number and token returns the same runs. A poll that `adopts`
-    may be answered with runs that were started while it waited: they are born leased to it. `ending` of the places it
-    has are those of runs whose end is still being stored, so that nobody counts them again when it is.
+    may be answered with runs that were started while it waited: they are born leased to it. `ending`
+    says how many of `limit` are slots of runs that have finished but whose end is not stored yet: the engine must not
+    offer those a second time when it is.
     """
 
     namespace: str

@@ -10,13 +10,13 @@ import click
 
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
-from kagzi.app import DEFAULT_QUEUE
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Instant, Span, from_datetime
+from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, MOST_CATCHUP, Overlap, Schedule
 from kagzi.ids import RandomIds

@@ -9,12 +9,12 @@ import click
 import msgspec
 
 from kagzi.api.operations import StartRun
-from kagzi.app import DEFAULT_QUEUE
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import as_json, engine_of, length, place_of, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
+from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.repeated_keys import repeated_key
 from kagzi.core.run import Run
 from kagzi.errors import InvalidRequest

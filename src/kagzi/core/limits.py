@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from kagzi.core.instant import SECOND, Span
 from kagzi.errors import InvalidRequest, PayloadTooLarge
 
+DEFAULT_QUEUE = "default"
+SHORTEST_LEASE: Final[Span] = SECOND // 10
+LONGEST_LEASE: Final[Span] = 24 * 3600 * SECOND
 NAME_CHARACTERS = 255
 REASON_CHARACTERS = 2000
 # A key of PostgreSQL's takes 2,704 bytes, and a step's begins with its namespace, of 255 characters of 4 bytes at most.

@@ -7,14 +7,14 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from kagzi.api.operations import StartRun
-from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.limits import DEFAULT_QUEUE, PAYLOAD_BYTES
 from kagzi.dashboard.actions import read_json_field
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.text import whole_payload
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
-from kagzi.http.runs import DEFAULT_QUEUE, run_id_of
+from kagzi.http.runs import run_id_of
 
 _KNOWN: Final = 100  # workflows that are offered by name
 

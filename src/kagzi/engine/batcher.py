@@ -106,9 +106,9 @@ class Batcher:
         batch.weight += weight
         return reply
 
-    def part(self) -> None:
-        """What comes now is written apart from what came before, if that is worth a batch and little is waiting: then
-        those who sent the one go on while the other is written."""
+    def close_batch(self) -> None:
+        """Starts a new batch for the next writes, if the one that fills has enough and fewer than two wait: the senders
+        of the first go on while the second is written."""
         if self._filling is not None and len(self._filling.writes) >= _WORTH_A_BATCH and len(self._waiting) < 2:
             self._filling = None
 
@@ -274,9 +274,9 @@ class Lanes:
     def submit(self, write: Write, weight: int = 0) -> Reply[Any]:
         return self._batchers[self._lane_of(write)].submit(write, weight)
 
-    def part(self) -> None:
+    def close_batch(self) -> None:
         for batcher in self._batchers:
-            batcher.part()
+            batcher.close_batch()
 
     async def close(self) -> None:
         for batcher in self._batchers:

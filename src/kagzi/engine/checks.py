@@ -26,10 +26,12 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.failure import check_failure
 from kagzi.core.family import MOST_DEPTH, ParentPolicy
-from kagzi.core.instant import NEVER, SECOND, Instant, Span
+from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.limits import (
+    LONGEST_LEASE,
     NAME_CHARACTERS,
     REASON_CHARACTERS,
+    SHORTEST_LEASE,
     STEP_ID_BYTES,
     check_id,
     check_name,
@@ -51,8 +53,6 @@ _LABELS: Final = 64
 _CONCURRENCY: Final = 10_000
 _POLICY_BYTES: Final = 64 * 1024
 _SHORT_POLICY: Final = 1024
-SHORTEST_LEASE: Final = SECOND // 10
-_LONGEST_LEASE: Final = 24 * 3600 * SECOND
 
 
 def check_home(namespace: str | None) -> None:
@@ -154,7 +154,7 @@ class StartCheck:
         if start.deadline_at is not None:
             check_instant(start.deadline_at, "deadline")
         if start.lease_length is not None:
-            check_span(start.lease_length, "heartbeat timeout", SHORTEST_LEASE, _LONGEST_LEASE)
+            check_span(start.lease_length, "heartbeat timeout", SHORTEST_LEASE, LONGEST_LEASE)
         if start.retry_policy is not None and start.retry_policy not in self._policies:
             check_policy(start.retry_policy)
             if len(self._policies) >= self._REMEMBERED:

@@ -27,10 +27,10 @@ from typing import Final
 
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer
 from kagzi.core.instant import SECOND, Span
-from kagzi.engine.checks import SHORTEST_LEASE
+from kagzi.core.limits import SHORTEST_LEASE
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import Beaten, Recovered, Store
+from kagzi.store.protocol import HeartbeatResult, Recovered, Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -196,7 +196,7 @@ class Heartbeats:
         if released:
             self._released(released)
 
-    def _written(self, beat: Heartbeat, beaten: Beaten) -> None:
+    def _written(self, beat: Heartbeat, beaten: HeartbeatResult) -> None:
         self._apart.pop(beat.worker_id, None)
         if beaten.shortest is None:
             self._leases.pop(beat.worker_id, None)

@@ -81,7 +81,7 @@ class Workers:
 
     def commit_together(self, chunks: Iterable[Chunk]) -> list[Reply[ChunkAnswer]]:
         replies = [self.commit(chunk) for chunk in chunks]
-        self._lanes.part()
+        self._lanes.close_batch()
         return replies
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:

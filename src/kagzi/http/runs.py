@@ -16,7 +16,15 @@ from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, St
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE, REASON_CHARACTERS, check_name, check_new_run_id, is_run_id
+from kagzi.core.limits import (
+    DEFAULT_PAGE_SIZE,
+    DEFAULT_QUEUE,
+    PAGE_SIZE,
+    REASON_CHARACTERS,
+    check_name,
+    check_new_run_id,
+    is_run_id,
+)
 from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
@@ -37,7 +45,6 @@ from kagzi.ports.documents import (
     step_document,
 )
 
-DEFAULT_QUEUE: Final = "default"
 _TOKEN: Final = 1000
 _BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?$"
 _ATTEMPTS: Final = whole(

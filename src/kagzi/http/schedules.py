@@ -9,7 +9,7 @@ from msgspec import Meta, Raw, Struct
 
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.core.cron import EXPRESSION_CHARACTERS
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, REASON_CHARACTERS
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply
@@ -17,7 +17,6 @@ from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Timeout, When, who
 from kagzi.http.problems import naming
 from kagzi.http.reading import read_json
 from kagzi.http.runs import (
-    DEFAULT_QUEUE,
     PageSize,
     RetryBody,
     RunPage,

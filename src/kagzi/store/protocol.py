@@ -140,8 +140,8 @@ class Fired(Struct, frozen=True, kw_only=True):
     woken: list[Told] = []  # runs that were told of their ends
 
 
-class Beaten(Struct, frozen=True, kw_only=True):
-    """What came of one heartbeat."""
+class HeartbeatResult(Struct, frozen=True, kw_only=True):
+    """The answer to one heartbeat, and what it changed."""
 
     answer: HeartbeatAnswer
     released: list[Recovered]  # claims whose answer was lost on the way
@@ -311,7 +311,7 @@ class Store(Protocol):
         known already."""
         ...
 
-    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
         """For each: renew the leases listed to now + their length, and give back what was lost on the way (see
         Heartbeat). Of two from one worker the later one counts as such.
 

@@ -18,9 +18,10 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from kagzi.app import DEFAULT_QUEUE, Kagzi
+from kagzi.app import Kagzi
 from kagzi.coordinator.coordinator import Coordinator
 from kagzi.core.instant import SECOND
+from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings

@@ -18,7 +18,7 @@ from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.versions import version_from_wire
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
 
@@ -70,7 +70,7 @@ class RemoteAdmin:
     ) -> tuple[RunCount, ...]:
         answer = await self._stats(namespace, live=live, created_after=created_after, created_before=created_before)
         if answer.total_workflows and not answer.counts:
-            raise strange("a count of runs that does not say which")
+            raise unknown_value("a count of runs that does not say which")
         return tuple([count_from_wire(count) for count in answer.counts])
 
     async def _stats(

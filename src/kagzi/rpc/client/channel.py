@@ -19,7 +19,7 @@ from kagzi.rpc import limits
 from kagzi.rpc.client.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.client.diagnosis import diagnose
 from kagzi.rpc.client.exchange import Exchange, NotOffered, Unheard
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.methods import EXCHANGE, METHODS, path
 from kagzi.rpc.status import error_of_call
 from kagzi.rpc.tls import ClientTls
@@ -96,7 +96,7 @@ class AioChannel:
                 if isinstance(reason, NotOffered):
                     self._exchange = None
             except DecodeError:
-                raise strange(f"response to {rpc}") from None
+                raise unknown_value(f"response to {rpc}") from None
         return await self._call_alone(name, request, answer, seconds)
 
     async def _call_alone(self, name: str, request: Message, answer: type[M], seconds: float) -> M:

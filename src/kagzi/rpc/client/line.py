@@ -54,7 +54,7 @@ class Line:
 
 
 def converted(convert: Callable[[W], A], record: W) -> A:
-    """What says this on the wire; what nothing there can hold is refused like anything else that makes no sense."""
+    """Converts a record to its message. A value that no message can hold raises InvalidRequest."""
     try:
         return convert(record)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
@@ -62,7 +62,8 @@ def converted(convert: Callable[[W], A], record: W) -> A:
 
 
 def text(value: object, field: str) -> str:
-    """What no message can hold is refused by its name, as an engine at hand would."""
+    """Checks a text that becomes a field of a message. One that no message can hold raises InvalidRequest by the name
+    of its field, as an engine in the process does."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
     check_unicode(value, field)

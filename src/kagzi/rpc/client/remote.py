@@ -79,7 +79,7 @@ from kagzi.rpc.convert.runs import (
     terminate_to_wire,
 )
 from kagzi.rpc.convert.steps import step_from_wire
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.work import (
     all_done,
     answer_from_wire,
@@ -490,7 +490,7 @@ class RemoteWorkers:
         if answer == all_done(len(packed)):
             return [ChunkAnswer.DONE] * len(packed)
         if len(answer.results) != len(packed):
-            raise strange(f"{len(answer.results)} answers to {len(packed)} chunks")
+            raise unknown_value(f"{len(answer.results)} answers to {len(packed)} chunks")
         return [answer_from_wire(result) or error_of(result.error) for result in answer.results]
 
 

@@ -21,7 +21,7 @@ from kagzi.rpc.convert.common import (
     timestamp,
 )
 from kagzi.rpc.convert.errors import error_from_wire, failure_to_detail
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.tracing import well_formed
 
 pb = workflow_pb2
@@ -288,7 +288,7 @@ def either_status(exact: int, known: int) -> RunStatus:
     """The exact status. From a server that has none, or one we do not know yet, the one that everybody knows."""
     status = _STATUSES.get(exact) or _STATUSES.get(known)
     if status is None:
-        raise strange(f"status {exact or known} of a run")
+        raise unknown_value(f"status {exact or known} of a run")
     return status
 
 

@@ -15,7 +15,7 @@ from kagzi.rpc.convert.common import (
     plain_bytes,
     timestamp,
 )
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 
 _MS = 1000
 
@@ -58,7 +58,7 @@ def schedule_from_wire(schedule: pb.WorkflowSchedule) -> Schedule:
     try:
         overlap = Overlap(schedule.overlap or Overlap.ALLOW)
     except ValueError:
-        raise strange(f"the overlap {schedule.overlap!r}") from None
+        raise unknown_value(f"the overlap {schedule.overlap!r}") from None
     return Schedule(
         namespace=schedule.namespace,
         schedule_id=schedule.schedule_id,
@@ -202,7 +202,7 @@ def skip_from_wire(skip: pb.ScheduleSkip) -> Skip:
     try:
         reason = SkipReason(skip.reason)
     except ValueError:
-        raise strange(f"the reason {skip.reason!r} for a skipped firing") from None
+        raise unknown_value(f"the reason {skip.reason!r} for a skipped firing") from None
     return Skip(
         first_at=skip.first_at.ToMicroseconds(),
         last_at=skip.last_at.ToMicroseconds(),

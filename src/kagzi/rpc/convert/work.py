@@ -30,7 +30,7 @@ from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import plain_bytes
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 
 pb = worker_pb2
 
@@ -82,14 +82,14 @@ def status_of(wire: int) -> StepStatus:
     """What a server said."""
     status = _STATUS_OF.get(wire)
     if status is None:
-        raise strange(f"status {wire} of a step")
+        raise unknown_value(f"status {wire} of a step")
     return status
 
 
 def kind_from(wire: int) -> StepKind:
     kind = _KIND_OF.get(wire)
     if kind is None:
-        raise strange(f"kind {wire} of a step")
+        raise unknown_value(f"kind {wire} of a step")
     return kind
 
 
@@ -383,5 +383,5 @@ def answer_from_wire(result: pb.ChunkResult) -> ChunkAnswer | None:
     """None: it was refused for the reason in the result's error."""
     answer = _ANSWER_OF.get(result.answer)
     if answer is None and not result.HasField("error"):
-        raise strange(f"answer {result.answer} to a chunk")
+        raise unknown_value(f"answer {result.answer} to a chunk")
     return answer

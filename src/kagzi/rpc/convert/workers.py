@@ -10,7 +10,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import page_request, timestamp
-from kagzi.rpc.convert.strange import strange
+from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.work import type_limits_to_wire, types_from_wire, types_to_wire
 
 _STATUSES: Final[dict[WorkerStatus, pb.WorkerStatus]] = {
@@ -40,7 +40,7 @@ def worker_filter_to_wire(filter: WorkerFilter, *, page_size: int, page_token: s
 def _status_from(wire: int) -> WorkerStatus:
     status = _STATUS_OF.get(wire)
     if status is None:
-        raise strange(f"status {wire} of a worker")
+        raise unknown_value(f"status {wire} of a worker")
     return status
 
 

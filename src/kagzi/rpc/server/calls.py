@@ -12,7 +12,7 @@ from kagzi.access.shares import Room
 from kagzi.core.instant import SECOND, Span
 
 
-class Shown:
+class CallerHeaders:
     """What a caller shows of itself, in forms that the gate takes. All calls of a stream show the same."""
 
     __slots__ = ("headers", "key", "metadata", "peer", "peer_name")
@@ -33,7 +33,7 @@ class CallAlone:
 
     def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self.context = context
-        self.shown = Shown(context.invocation_metadata(), context.peer())
+        self.shown = CallerHeaders(context.invocation_metadata(), context.peer())
         self.room_for: Callable[[str], Room] | None = None
 
     def time_remaining(self) -> float | None:
@@ -51,7 +51,7 @@ class CallOnStream:
 
     __slots__ = ("_ends", "_time", "shown")
 
-    def __init__(self, shown: Shown, time: Callable[[], float], timeout: Span) -> None:
+    def __init__(self, shown: CallerHeaders, time: Callable[[], float], timeout: Span) -> None:
         self.shown = shown
         self._time = time
         self._ends = time() + timeout / SECOND if timeout > 0 else None

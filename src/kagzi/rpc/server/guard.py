@@ -25,7 +25,7 @@ from kagzi.ids import IdSource
 from kagzi.ports.requests import request_id
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.methods import EXCHANGE, Method
-from kagzi.rpc.server.calls import CallAlone, CallOnStream, Shown
+from kagzi.rpc.server.calls import CallAlone, CallerHeaders, CallOnStream
 from kagzi.rpc.server.respond import Guard
 from kagzi.rpc.status import Refused
 
@@ -64,7 +64,7 @@ class GateGuard(Guard):
 
     async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message:
         on_stream = isinstance(call, CallOnStream)
-        shown: Shown = call.shown
+        shown: CallerHeaders = call.shown
         action = _action(method, request)
         admitting = self._gate.admit(
             action,
@@ -101,7 +101,7 @@ class GateGuard(Guard):
             result = OK
             try:
                 answer = await handle(request, call)
-                result = _told(answer)
+                result = _result_code(answer)
                 return answer
             except asyncio.CancelledError:
                 result = "CANCELLED"
@@ -112,7 +112,7 @@ class GateGuard(Guard):
             finally:
                 self._audit.record(self._entry(method, request, caller, shown, result))
 
-    def _entry(self, method: Method, request: Any, caller: Caller, shown: Shown, result: str) -> AuditEntry:
+    def _entry(self, method: Method, request: Any, caller: Caller, shown: CallerHeaders, result: str) -> AuditEntry:
         namespace = request.namespace if method.has_namespace else ""
         if method.service in _OF_ONE_NAMESPACE:
             namespace = namespace_of(namespace)
@@ -145,8 +145,8 @@ def _target(method: Method, request: Any) -> str:
     return ""
 
 
-def _told(answer: Any) -> str:
-    """An answer may say that nothing was done, and why."""
+def _result_code(answer: Any) -> str:
+    """Returns the code for the audit log: an answer may say that nothing was done, and why."""
     says_why = "error" in answer.DESCRIPTOR.fields_by_name and answer.HasField("error")
     return answer.error.exact_code if says_why else OK
 

@@ -44,7 +44,7 @@ class Slots:
 
     @property
     def ending(self) -> int:
-        """How many places there are for others meanwhile."""
+        """Slots of finished runs that other runs may have before these ends are durable."""
         return min(len(self._ending), self.concurrency)
 
     @property

@@ -31,8 +31,8 @@ class Suspects:
         self._monotonic = monotonic
         self._on_trial: Attempt | None = None
         self._since: Span = 0
-        self._begun = True  # the one on trial, which waits until
-        self._leaving: dict[Attempt, None] = {}  # those that were handed back are known to be
+        self._begun = True  # False: the run on trial waits until all of `_leaving` are stored as handed back
+        self._leaving: dict[Attempt, None] = {}
 
     def sift(self, attempts: list[Attempt]) -> list[Attempt]:
         """Those of a claim that may begin now."""

@@ -65,7 +65,18 @@ from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
 from kagzi.store.postgres.wakeups import Announcer, Listener
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, FoundRuns, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import (
+    Applied,
+    Changed,
+    Fired,
+    FoundRuns,
+    HeartbeatResult,
+    Horizon,
+    Queue,
+    Recovered,
+    RunFacts,
+    Survey,
+)
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -345,7 +356,7 @@ class PostgresStore:
 
         await self._pool.run(register)
 
-    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
         now = self._now()
         return await self._pool.run(lambda connection: workers.heartbeats(connection, beats, now))
 

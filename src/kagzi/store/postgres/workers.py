@@ -11,7 +11,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Beaten, Recovered
+from kagzi.store.protocol import HeartbeatResult, Recovered
 from kagzi.store.workers import decode_extras, encode_extras
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ async def register_worker(connection: Connection, worker: Registration, now: Ins
     )
 
 
-async def heartbeats(connection: Connection, beats: Sequence[Heartbeat], now: Instant | None) -> list[Beaten]:
+async def heartbeats(connection: Connection, beats: Sequence[Heartbeat], now: Instant | None) -> list[HeartbeatResult]:
     """In as many rounds as the busiest worker has heartbeats here, which is hardly ever more than one."""
-    answers: dict[int, Beaten] = {}
+    answers: dict[int, HeartbeatResult] = {}
     left = list(enumerate(beats))
     while left:
         taken: dict[str, tuple[int, Heartbeat]] = {}
@@ -69,7 +69,7 @@ async def heartbeats(connection: Connection, beats: Sequence[Heartbeat], now: In
     return [answers[index] for index in range(len(beats))]
 
 
-async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instant | None) -> dict[str, Beaten]:
+async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instant | None) -> dict[str, HeartbeatResult]:
     """One heartbeat of each of these workers.
 
     Most workers hold nothing, so their rows come first and say whether there is more to do. Each statement is a
@@ -92,7 +92,7 @@ async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instan
     kept, released = await _renew(busy, connection, now) if busy else ({}, {})
     lost = await _find_lost(beats, kept, connection)
     return {
-        worker_id: Beaten(
+        worker_id: HeartbeatResult(
             answer=_answer(workers.get(worker_id), kept.get(worker_id, []), lost.get(worker_id, [])),
             released=released.get(worker_id, []),
             shortest=min((row["lease_length"] for row in kept.get(worker_id, ())), default=None),

@@ -28,7 +28,18 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.protocol import Applied, Beaten, Changed, Fired, FoundRuns, Horizon, Queue, Recovered, RunFacts, Survey
+from kagzi.store.protocol import (
+    Applied,
+    Changed,
+    Fired,
+    FoundRuns,
+    HeartbeatResult,
+    Horizon,
+    Queue,
+    Recovered,
+    RunFacts,
+    Survey,
+)
 from kagzi.store.sqlite import (
     batch,
     claims,
@@ -248,7 +259,7 @@ class SqliteStore:
 
         await self._database.write(register)
 
-    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
         now = self._now
         return await self._database.write(
             lambda connection: [workers.heartbeat(connection, beat, now()) for beat in beats]

@@ -14,7 +14,7 @@ from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType, read_worker_position
-from kagzi.store.protocol import Beaten, Recovered
+from kagzi.store.protocol import HeartbeatResult, Recovered
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.workers import decode_extras, encode_extras
@@ -44,7 +44,7 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
         _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
 
 
-def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> Beaten:
+def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> HeartbeatResult:
     worker_id = heartbeat.worker_id
     execute(connection, "beat_worker", (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
     worker = execute(connection, "find_worker", (worker_id, heartbeat.namespace)).fetchone()
@@ -81,7 +81,7 @@ def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant
         now=now,
     )
     released = [revoke(connection, run, now) for run in unheard]
-    return Beaten(answer=answer, released=released, shortest=shortest)
+    return HeartbeatResult(answer=answer, released=released, shortest=shortest)
 
 
 def _lost(

@@ -35,10 +35,10 @@ from kagzi.errors import Conflict, InvalidRequest, KagziError, Unavailable
 from kagzi.store.migrate import Migration
 from kagzi.store.protocol import (
     Applied,
-    Beaten,
     Changed,
     Fired,
     FoundRuns,
+    HeartbeatResult,
     Horizon,
     Queue,
     Recovered,
@@ -351,8 +351,8 @@ class StorePort:
     async def register(self, registration: Registration) -> None:
         await self._ask("register", registration)
 
-    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[Beaten]:
-        beaten: list[Beaten] = await self._ask("heartbeats", tuple(beats))
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
+        beaten: list[HeartbeatResult] = await self._ask("heartbeats", tuple(beats))
         return beaten
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:

@@ -1,4 +1,4 @@
-"""What the other side said, and this version cannot know."""
+"""Values that only another version knows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from kagzi.errors import VersionMismatch
 from kagzi.version import __version__
 
 
-def strange(what: str) -> VersionMismatch:
-    """An answer that only another version understands; a request of that sort is refused as InvalidRequest instead."""
+def unknown_value(what: str) -> VersionMismatch:
+    """Makes the error for an answer with a value that this version does not know. A request with one is refused as
+    InvalidRequest instead."""
     return VersionMismatch(
         f"the server answered with {what}, which this client, version {__version__}, does not know; "
         "upgrade the older of them"
