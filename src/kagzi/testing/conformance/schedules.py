@@ -468,6 +468,20 @@ class TestChangingSchedules:
         assert isinstance(refused, InvalidRequest)
         assert "use backfill or trigger" in str(refused)
 
+    async def test_the_watermark_holds_when_a_schedule_is_changed_after_the_clock_stepped_back(
+        self, bench: Bench
+    ) -> None:
+        found = await made(bench)
+        until(bench, found.next_fire_at)
+        fired_at = bench.now()
+        assert len((await fire(bench)).runs) == 1
+        bench.clock.step_back(5 * MINUTE)
+        after = await bench.store.update_schedule(self._update(found, max_catchup=7))
+        assert isinstance(after, Schedule)
+        assert after.next_fire_at == fired_at + MINUTE
+        refused = await bench.store.update_schedule(self._update(found, next_fire_at=fired_at))
+        assert isinstance(refused, InvalidRequest)
+
     async def test_deleted_means_gone_and_its_runs_stay(self, bench: Bench) -> None:
         found = await made(bench, name="n", input=b"x" * 5000)
         until(bench, found.next_fire_at)
