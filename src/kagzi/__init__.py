@@ -13,6 +13,7 @@ The shape of a program:
 """
 
 from kagzi.app import Kagzi
+from kagzi.core.failed_run import FailedRun
 from kagzi.core.failure import Failure
 from kagzi.core.page import Page
 from kagzi.core.retry import Retry
@@ -74,6 +75,7 @@ __all__ = [
     "Codec",
     "Conflict",
     "Context",
+    "FailedRun",
     "Failure",
     "Handle",
     "InvalidRequest",

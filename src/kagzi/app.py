@@ -25,6 +25,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
 from kagzi.core.duration import Duration, format_span, parse_duration
+from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.health import Health
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, LONGEST_LEASE, SHORTEST_LEASE, check_name
@@ -224,6 +225,7 @@ class Kagzi(Registrar):
         """What `workflow.start(...)` does, and `workflow.run(...)` before it waits."""
         engine = self.engine
         namespace = options.namespace or self.namespace
+        handler = options.on_failure or workflow.on_failure
         start = StartRun(
             namespace=namespace,
             run_id=self._ids.run_id(),
@@ -238,6 +240,8 @@ class Kagzi(Registrar):
             timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
             deadline_at=None if options.deadline is None else instant_of(options.deadline, "deadline"),
             retry_policy=None if options.retry is None else options.retry.encode(),
+            on_failure=None if handler is None else handler.name,
+            on_failure_queue=None if handler is None else handler.queue,
         )
         try:
             if (tracer := self._tracer) is None:
@@ -546,7 +550,10 @@ class Kagzi(Registrar):
         return self._workflows.get((name, version))
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
-        return tuple(WorkflowType(name, version) for name, version in sorted(self._workflows))
+        return tuple(
+            WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
+            for name, version in sorted(self._workflows)
+        )
 
 
 def _name_of(workflow: object) -> str:

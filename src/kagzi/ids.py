@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Protocol
 from weakref import WeakSet
 
@@ -79,6 +80,17 @@ if hasattr(os, "register_at_fork"):
 
 # The digit that holds the two bits of the variant (RFC 9562) and two of chance.
 _VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}
+
+
+_VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}
+
+
+def derived_run_id(at: Instant, *parts: str) -> str:
+    """Returns the id of a run that follows from what is recorded: the same whenever it is made of the same. A UUIDv7 of
+    that moment, so that it sorts among the others."""
+    time = f"{(at << 12) // 1000:015x}"
+    chance = blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
+    return f"{time[:8]}-{time[8:12]}-7{time[12:]}-{_VARIANT[chance[0]]}{chance[1:4]}-{chance[4:]}"
 
 
 def seeded_random(run_id: str) -> random.Random:

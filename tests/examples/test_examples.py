@@ -152,3 +152,13 @@ def test_the_demo_survives_kill_9_within_thirty_seconds(tmp_path: Path) -> None:
     assert "ran the step that was cut off once more (pack)" in closing
     moments = [float(moment) for moment in re.findall(r"^ *([\d.]+) s ", told, re.MULTILINE)]
     assert moments[-1] < 30
+
+
+def test_dead_letter(tmp_path: Path) -> None:
+    lines = run(EXAMPLES / "dead_letter.py", tmp_path).splitlines()
+    assert lines == [
+        "payment of a",
+        "failed",
+        "payment of c",
+        "dead letter: checkout('b', -1): -1 cents cannot be charged",
+    ]

@@ -215,13 +215,14 @@ OURS: dict[str, str] = {
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
-        "54 deadline_at_us ?int64, 59 waiting_for *string, 67 cancel_deadline_us ?int64, "
+        "54 deadline_at_us ?int64, 56 handles_run_id ?string, 59 waiting_for *string, 60 on_failure ?string, "
+        "67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
-        "59 trace_context ?string, 60 wait_us int64"
+        "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
     "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus",
@@ -275,7 +276,7 @@ OURS: dict[str, str] = {
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
-        "19 trace_context ?string, 28 scheduled_for_us ?int64"
+        "19 trace_context ?string, 21 handles_run_id ?string, 22 failed_input ?bytes, 28 scheduled_for_us ?int64"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
@@ -283,7 +284,9 @@ OURS: dict[str, str] = {
         "10 input_hash int64, 11 output ?bytes, 12 error ?bytes, 13 input ?bytes"
     ),
     "GetHistoryRequest": "1 namespace string, 2 run_id string, 3 token string, 4 page_token string",
-    "GetHistoryResponse": "1 history *StepRecord, 2 next_page_token string, 3 input ?bytes",
+    "GetHistoryResponse": ("1 history *StepRecord, 2 next_page_token string, 3 input ?bytes, 4 failed_input ?bytes"),
+    "Namespace": "50 on_failure ?string, 51 on_failure_queue ?string",
+    "UpdateNamespaceRequest": "50 on_failure ?string, 51 on_failure_queue ?string",
     "CommitBatchRequest": "1 namespace string, 2 chunks *Chunk, 3 packed *bytes",
     "CommitBatchResponse": "1 results *ChunkResult",
     "Chunk": (

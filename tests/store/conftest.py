@@ -46,7 +46,10 @@ async def _wipe(url: str) -> None:
             " AND tablename NOT IN ('namespaces', 'secrets', 'migrations')"
         )
         # DELETE, not TRUNCATE: for a few rows it is the faster of the two.
-        await connection.execute("; ".join(f'DELETE FROM kagzi."{row["tablename"]}"' for row in rows) or "SELECT")
+        statements = [f'DELETE FROM kagzi."{row["tablename"]}"' for row in rows]
+        if statements:
+            statements.append("UPDATE kagzi.namespaces SET on_failure = NULL, on_failure_queue = NULL")
+        await connection.execute("; ".join(statements) or "SELECT")
     finally:
         await connection.close()
 

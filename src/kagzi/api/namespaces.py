@@ -23,9 +23,16 @@ class NamespaceService(Protocol):
         ...
 
     async def update(
-        self, namespace: str, *, display_name: str | None = None, description: str | None = None
+        self,
+        namespace: str,
+        *,
+        display_name: str | None = None,
+        description: str | None = None,
+        on_failure: str | None = None,
+        on_failure_queue: str | None = None,
     ) -> Namespace:
-        """What is None stays."""
+        """What is None stays. `on_failure` is the workflow that is started when a run of it fails, and is given
+        together with the queue in which that one waits; None: in that of the failed run. Empty: nothing is started."""
         ...
 
     async def enable(self, namespace: str, enabled: bool) -> Namespace:

@@ -90,8 +90,9 @@ class Claim(Struct, frozen=True, kw_only=True):
     # the claim did and it has spawned nothing, spares the store looking for them.
     family: bool = False
     depth: int = 0  # generations above it
-    handles_run_id: str | None = None  # the failed run that this one was started for
+    handles_run_id: str | None = None  # the failed run that this one, or one above it, was started for
     scheduled_for: Instant | None = None  # the firing of a schedule that this run is
+    failed_input: bytes | None = None  # of a failure handler: what the failed run was given
 
 
 class Polled(Struct, frozen=True, kw_only=True):
@@ -165,6 +166,7 @@ class LeaseState(Struct, frozen=True, kw_only=True):
     inbox_seq: int
     retry_policy: bytes | None
     history: tuple[Step, ...]
+    failed_input: bytes | None = None  # as in Claim
 
 
 class Adopter(Protocol):

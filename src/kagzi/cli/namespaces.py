@@ -8,7 +8,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, pages, run, settings_of, start_logging
+from kagzi.cli.options import as_json, engine_of, handler_of, pages, run, settings_of, start_logging
 from kagzi.connect import default_url
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
@@ -91,19 +91,44 @@ async def _show(loaded: Loaded, name: str) -> Namespace:
 @click.argument("name")
 @click.option("--display-name", metavar="TEXT", help="What people call it.")
 @click.option("--description", metavar="TEXT", help="What it is for.")
+@click.option(
+    "--on-failure",
+    metavar="WORKFLOW[@QUEUE]",
+    help="Start this workflow when a run fails or times out; without a queue in that of the run.",
+)
+@click.option("--no-on-failure", is_flag=True, help="Start nothing when a run fails.")
 @_home
 @as_json
-def update(name: str, display_name: str | None, description: str | None, url: str | None, json: bool) -> None:
-    """Describe the namespace NAME differently. What is not said stays."""
-    if display_name is None and description is None:
-        raise click.UsageError("say --display-name, --description or both")
-    _print(run(_update(_settings(url), name, display_name, description)), json)
+def update(
+    name: str,
+    display_name: str | None,
+    description: str | None,
+    on_failure: str | None,
+    no_on_failure: bool,
+    url: str | None,
+    json: bool,
+) -> None:
+    """Describe the namespace NAME differently, or say what handles its failures. What is not said stays.
+
+    \b
+    kagzi namespaces update shop --on-failure notify_ops@ops
+    """
+    if display_name is None and description is None and on_failure is None and not no_on_failure:
+        raise click.UsageError("say --display-name, --description, --on-failure or --no-on-failure")
+    if on_failure is not None and no_on_failure:
+        raise click.UsageError("say --on-failure or --no-on-failure, not both")
+    changes: dict[str, str | None] = {"display_name": display_name, "description": description}
+    if on_failure is not None:
+        changes["on_failure"], changes["on_failure_queue"] = handler_of(on_failure)
+    elif no_on_failure:
+        changes["on_failure"] = ""
+    _print(run(_update(_settings(url), name, changes)), json)
 
 
-async def _update(loaded: Loaded, name: str, display_name: str | None, description: str | None) -> Namespace:
+async def _update(loaded: Loaded, name: str, changes: dict[str, str | None]) -> Namespace:
     async with engine_of(loaded) as engine:
         async with audited(engine, "namespaces update", namespace=name, target=f"namespace {name}"):
-            return await engine.namespaces.update(name, display_name=display_name, description=description)
+            return await engine.namespaces.update(name, **changes)
 
 
 @namespaces.command()
@@ -140,6 +165,8 @@ def summary(namespace: Namespace) -> dict[str, Any]:
         "display_name": namespace.display_name or namespace.namespace,
         "description": namespace.description,
         "enabled": namespace.enabled,
+        "on_failure": namespace.on_failure,
+        "on_failure_queue": namespace.on_failure_queue,
         "created_at": output.moment(namespace.created_at),
         "updated_at": output.moment(namespace.updated_at),
     }
@@ -153,7 +180,9 @@ def _print(namespace: Namespace, json: bool) -> None:
     if json:
         output.document(summary(namespace))
         return
-    output.table(("", ""), [(name, str(value)) for name, value in summary(namespace).items() if value != ""])
+    output.table(
+        ("", ""), [(name, str(value)) for name, value in summary(namespace).items() if value not in ("", None)]
+    )
 
 
 def _settings(url: str | None) -> Loaded:

@@ -39,6 +39,14 @@ def length(value: str | Span) -> Span:
         raise click.BadParameter(str(error)) from None
 
 
+def handler_of(text: str) -> tuple[str, str | None]:
+    """What handles failures, and its queue: WORKFLOW or WORKFLOW@QUEUE."""
+    name, found, queue = text.partition("@")
+    if not name or (found and not queue):
+        raise click.BadParameter(f"{text!r} is not WORKFLOW or WORKFLOW@QUEUE", param_hint="'--on-failure'")
+    return name, queue or None
+
+
 def where(command: F) -> F:
     """--url and --namespace."""
     command = click.option("-n", "--namespace", metavar="NAME", help="The namespace. [KAGZI_NAMESPACE, else default]")(

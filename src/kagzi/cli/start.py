@@ -11,7 +11,7 @@ import msgspec
 from kagzi.api.operations import StartRun
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
-from kagzi.cli.options import as_json, engine_of, length, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, handler_of, length, place_of, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_QUEUE
@@ -41,6 +41,11 @@ from kagzi.settings import Loaded
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="A level is worth a minute of waiting.")
 @click.option("--delay", type=length, default=0, metavar="DURATION", help="Start it this much later: 30s, 2h.")
+@click.option(
+    "--on-failure",
+    metavar="WORKFLOW[@QUEUE]",
+    help="Start this workflow if the run fails or times out; without a queue in that of the run.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the run and print its result; exit code 1 if it fails.")
 @click.option("--timeout", type=length, metavar="DURATION", help="With --wait: give up after this long, exit code 124.")
 @where
@@ -53,6 +58,7 @@ def start(
     version: str | None,
     priority: int,
     delay: Span,
+    on_failure: str | None,
     wait: bool,
     timeout: Span | None,
     url: str | None,
@@ -69,6 +75,7 @@ def start(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
+    handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
@@ -82,6 +89,8 @@ def start(
         external_id=external_id,
         priority=priority,
         delay=delay,
+        on_failure=handler,
+        on_failure_queue=handler_queue,
     )
     run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:

@@ -19,3 +19,5 @@ class Namespace(Struct, frozen=True, kw_only=True):
     enabled: bool  # whether runs may be started in it
     created_at: Instant
     updated_at: Instant
+    on_failure: str | None = None  # the workflow that is started when a run of it fails
+    on_failure_queue: str | None = None  # where that one waits; None: in the queue of the failed run

@@ -81,6 +81,8 @@ class Run(Struct, frozen=True, kw_only=True):
     parent_step_id: str | None = None
     parent_policy: ParentPolicy | None = None
     depth: int = 0  # generations above it
+    handles_run_id: str | None = None  # the failed run that it, or one above it, was started for
+    on_failure: str | None = None  # the workflow that is started if it fails
     waiting_for: tuple[str, ...] = ()  # what wakes it while it is SLEEPING, as its ParkRun said
     lease_expires_at: Instant | None = None  # while RUNNING
     cancel_deadline: Instant | None = None  # until when it may clean up; None: nobody has asked it to end

@@ -266,7 +266,8 @@ class Aftermath:
         self._news_arrived(namespace, answer.run_id, answer.seq, answer.status, answer.task_queue, answer.available_at)
 
     def woken(self, runs: Sequence[Told]) -> None:
-        """Others have ended, and these runs were told in the same transaction; or these are new, as children."""
+        """Others have ended, and these runs were told in the same transaction; or these are new, as children
+        or to handle a failure."""
         for run in runs:
             if run.workflow_type:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)

@@ -61,6 +61,15 @@ def check_home(namespace: str | None) -> None:
         check_name(namespace, "namespace")
 
 
+def check_handler(name: object, queue: object) -> None:
+    """The workflow that is started when a run fails, and the queue it waits in."""
+    if name is None:
+        raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
+    check_name(name, "on_failure")
+    if queue is not None:
+        check_name(queue, "on_failure_queue")
+
+
 def check_number(value: object, field: str, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{field} must be a whole number, not {value!r:.60}")
@@ -141,6 +150,8 @@ class StartCheck:
             raise InvalidRequest("run id must be written in lower case")
         if start.external_id is not None:
             check_name(start.external_id, "id")
+        if start.on_failure is not None or start.on_failure_queue is not None:
+            check_handler(start.on_failure, start.on_failure_queue)
         if start.priority:
             check_number(start.priority, "priority", 0, PRIORITY_LIMIT)
         if start.delay:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
 from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens, check_token
+from kagzi.engine.checks import check_handler
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
 from kagzi.store.protocol import Store
 
@@ -108,11 +109,21 @@ class Namespaces:
         return Page(items, token, None)
 
     async def update(
-        self, namespace: str, *, display_name: str | None = None, description: str | None = None
+        self,
+        namespace: str,
+        *,
+        display_name: str | None = None,
+        description: str | None = None,
+        on_failure: str | None = None,
+        on_failure_queue: str | None = None,
     ) -> Namespace:
         check_name(namespace, "namespace")
         _check_about(display_name, description)
-        return _found(await self._store.update_namespace(namespace, display_name, description, None), namespace)
+        if on_failure or on_failure_queue is not None:
+            check_handler(on_failure or None, on_failure_queue)
+        handler = None if on_failure is None else (on_failure, on_failure_queue)
+        changed = await self._store.update_namespace(namespace, display_name, description, None, handler)
+        return _found(changed, namespace)
 
     async def enable(self, namespace: str, enabled: bool) -> Namespace:
         check_name(namespace, "namespace")

@@ -14,7 +14,7 @@ from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
 from kagzi.ports.documents import NamespaceDocument, namespace_document
 
-_DisplayName = Annotated[str, Meta(max_length=255, extra_json_schema=TEXT)]
+_Text = Annotated[str, Meta(max_length=255, extra_json_schema=TEXT)]
 _Description = Annotated[str, Meta(max_length=DESCRIPTION_CHARACTERS, extra_json_schema=TEXT)]
 
 
@@ -45,7 +45,7 @@ async def get_namespace(call: Call[NoQuery, None]) -> NamespaceDocument:
 
 class CreateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     namespace: Name
-    display_name: _DisplayName = ""
+    display_name: _Text = ""
     description: _Description = ""
 
 
@@ -60,13 +60,23 @@ async def create_namespace(call: Call[NoQuery, CreateNamespaceBody]) -> Reply:
 class UpdateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is left out stays."""
 
-    display_name: _DisplayName | None = None
+    display_name: _Text | None = None
     description: _Description | None = None
+    on_failure: Annotated[
+        _Text | None, Meta(description="The workflow that is started when a run of it fails; empty is none.")
+    ] = None
+    on_failure_queue: Annotated[
+        Name | None, Meta(description="With `on_failure`: where that one waits. Else in the queue of the failed run.")
+    ] = None
 
 
 async def update_namespace(call: Call[NoQuery, UpdateNamespaceBody]) -> NamespaceDocument:
     changed = await call.engine.namespaces.update(
-        call.path["namespace"], display_name=call.body.display_name, description=call.body.description
+        call.path["namespace"],
+        display_name=call.body.display_name,
+        description=call.body.description,
+        on_failure=call.body.on_failure,
+        on_failure_queue=call.body.on_failure_queue,
     )
     return namespace_document(changed)
 

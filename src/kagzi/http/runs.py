@@ -223,6 +223,12 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_conflict: Annotated[OnConflict, Meta(description="If there is a run with this id: return it, or fail.")] = (
         OnConflict.RETURN
     )
+    on_failure: Annotated[
+        Name | None, Meta(description="A workflow that is started if the run fails or times out.")
+    ] = None
+    on_failure_queue: Annotated[
+        Name | None, Meta(description="With `on_failure`: where that one waits. Else in the queue of the run.")
+    ] = None
     run_id: Annotated[
         str | None,
         Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
@@ -258,6 +264,8 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             deadline_at=moment_of(body.deadline, "deadline"),
             retry_policy=None if body.retry is None else policy_of(body.retry),
             trace_context=call.trace,
+            on_failure=body.on_failure,
+            on_failure_queue=body.on_failure_queue,
         )
     )
     if started.already_exists and body.on_conflict is OnConflict.FAIL:

@@ -66,12 +66,15 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
     """Everything that is known about a run but its steps. `output` and `error` are null until there are some. `why`
-    says in a sentence why the run is not moving; null once it has finished."""
+    says in a sentence why the run is not moving; null once it has finished. `on_failure` is the workflow that is
+    started if it fails; a run that was started so says which run has failed, `handles_run_id`."""
 
     input: Raw
     output: Raw
     error: FailureDocument | None
     why: str | None = None
+    on_failure: str | None = None
+    handles_run_id: str | None = None
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
@@ -169,12 +172,15 @@ class VersionDocument(Struct, frozen=True, kw_only=True):
 
 
 class NamespaceDocument(Struct, frozen=True, kw_only=True):
-    """A tenant. One that is not `enabled` starts no runs."""
+    """A tenant. One that is not `enabled` starts no runs. `on_failure` is the workflow that is started when a run of it
+    fails; it waits in `on_failure_queue`, else in the queue of that run."""
 
     namespace: str
     display_name: str
     description: str
     enabled: bool
+    on_failure: str | None
+    on_failure_queue: str | None
     created_at: Moment
     updated_at: Moment
 
@@ -266,6 +272,8 @@ def run_document(run: Run, why: str | None = None) -> RunDocument:
         output=payload(run.output),
         error=failure_document(run.error),
         why=why,
+        on_failure=run.on_failure,
+        handles_run_id=run.handles_run_id,
     )
 
 
@@ -336,6 +344,8 @@ def namespace_document(namespace: Namespace) -> NamespaceDocument:
         display_name=namespace.display_name or namespace.namespace,
         description=namespace.description,
         enabled=namespace.enabled,
+        on_failure=namespace.on_failure,
+        on_failure_queue=namespace.on_failure_queue,
         created_at=_moment(namespace.created_at),
         updated_at=_moment(namespace.updated_at),
     )

@@ -36,6 +36,7 @@ import msgspec
 from msgspec import Struct
 
 from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun, with_input
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
@@ -45,7 +46,7 @@ from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
-from kagzi.sdk.payload import Codec
+from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.calls import call_inline, call_step
 from kagzi.sdk.replay.execution import Execution
@@ -69,6 +70,13 @@ OnConflict: TypeAlias = Literal["return", "fail"]
 Call: TypeAlias = Coroutine[object, None, R]
 
 
+class FailureHandler(Struct, frozen=True):
+    """A workflow that is started when a run fails, and where it waits; None: in the queue of that run."""
+
+    name: str
+    queue: str | None = None
+
+
 class WorkflowOptions(Struct, frozen=True, kw_only=True):
     """What `.options(...)` says about one run; None is what the decorator said, or the default."""
 
@@ -83,6 +91,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     namespace: str | None = None
     on_conflict: OnConflict = "return"
+    on_failure: FailureHandler | None = None
 
 
 _NO_OPTIONS: Final = WorkflowOptions()
@@ -206,6 +215,7 @@ class Workflow(Generic[P, R]):
     queue: str | None
     retry: Retry | None
     timeout: Duration | None
+    on_failure: FailureHandler | None
     signature: Signature
 
     def __init__(
@@ -218,6 +228,7 @@ class Workflow(Generic[P, R]):
         queue: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
     ) -> None:
@@ -232,6 +243,7 @@ class Workflow(Generic[P, R]):
         if timeout is not None:
             _check_timeout(timeout, "workflow timeout")
         self.timeout = timeout
+        self.on_failure = None if on_failure is None else _check_handler(on_failure)
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
         self._app = app
@@ -290,11 +302,15 @@ class Workflow(Generic[P, R]):
         deadline: datetime | None = None,
         namespace: str | None = None,
         on_conflict: OnConflict | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
+        on_failure_queue: str | None = None,
     ) -> Workflow[P, R]:
         """The same workflow with settings for the runs started from what this returns.
 
         `id` makes starting idempotent: a second start with the same id returns the run that is there already
-        (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`.
+        (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. `on_failure` is a workflow, or the name
+        of one, that is started with a `FailedRun` if the run fails or times out; it waits in `on_failure_queue`, else
+        in its own queue, else in that of the run.
         """
         changes: dict[str, Any] = {}
         for field, text in (("id", id), ("queue", queue), ("version", version), ("namespace", namespace)):
@@ -315,6 +331,13 @@ class Workflow(Generic[P, R]):
             if on_conflict not in ("return", "fail"):
                 raise InvalidRequest(f'on_conflict must be "return" or "fail", not {on_conflict!r:.100}')
             changes["on_conflict"] = on_conflict
+        if on_failure is not None:
+            changes["on_failure"] = _check_handler(on_failure)
+        if on_failure_queue is not None:
+            handler = changes.get("on_failure") or self._options.on_failure or self.on_failure
+            if handler is None:
+                raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
+            changes["on_failure"] = FailureHandler(handler.name, check_name(on_failure_queue, "on_failure_queue"))
         workflow: Workflow[P, R] = object.__new__(type(self))
         workflow.__dict__.update(self.__dict__)
         workflow._options = msgspec.structs.replace(self._options, **changes)
@@ -327,12 +350,20 @@ class Workflow(Generic[P, R]):
 
     # What the worker calls.
 
-    def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, R]:
-        """The workflow function called with the decoded input."""
+    def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, R]:
+        """The workflow function called with the decoded input. That of a failure handler the engine has made, which has
+        no codec; `failed_input` is what the failed run was given."""
         if self._codec is not None:
             use_payload_codec(execution, self._codec)
-        args, kwargs = self.signature.decode_arguments(input)
+        if failed_input is None:
+            args, kwargs = self.signature.decode_arguments(input)
+        else:
+            args, kwargs = self.signature.with_codec(None).decode_arguments(input)
+            args = tuple([with_input(value, failed_input, self._read_payload) for value in args])
         return self._call(execution, args, kwargs)
+
+    def _read_payload(self, data: bytes) -> Any:
+        return decode(data if self._codec is None else self._codec.decode(data))
 
     def encode_result(self, value: R) -> bytes:
         return self.signature.encode_result(value)
@@ -493,6 +524,7 @@ class Registrar:
         queue: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
     ) -> WorkflowDecorator: ...
     @names_its_options
     def workflow(
@@ -505,6 +537,7 @@ class Registrar:
         queue: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
     ) -> Any:
         """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
 
@@ -512,11 +545,14 @@ class Registrar:
 
         `version` belongs to the name: runs stay on the version they were started with. `queue` is where runs
         wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
-        of its steps that have none, and lets a failed run be tried again.
+        of its steps that have none, and lets a failed run be tried again. `on_failure` is a workflow, or the name of
+        one, that is started with a `FailedRun` if a run fails or times out.
         """
 
         def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
             given = _check_function(fn, "workflow", name)
+            if given == FAILURE_HANDLER:
+                raise InvalidRequest(f"{given} is the name of what @app.on_failure makes; choose another one")
             workflow: Workflow[Any, Any] = Workflow(
                 self,
                 fn,
@@ -525,11 +561,63 @@ class Registrar:
                 queue=queue,
                 retry=retry,
                 timeout=timeout,
+                on_failure=on_failure,
                 codec=self._codec,
                 localns=_local_types(depth),
             )
             what = f"workflow {given!r} with version {version!r}"
             self._register(self._workflows, (given, version), workflow, what)
+            return workflow
+
+        return decorate if fn is None else decorate(fn, 4)
+
+    @overload
+    def on_failure(self, fn: Callable[..., Any], /) -> Workflow[[FailedRun], Any]: ...
+    @overload
+    def on_failure(
+        self,
+        fn: None = None,
+        /,
+        *,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[..., Any]], Workflow[[FailedRun], Any]]: ...
+    @names_its_options
+    def on_failure(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function the workflow that is started with a `FailedRun` whenever a run of the namespace fails or
+        times out, beside the handler that the run may have of its own.
+
+        It counts from when a worker first registers it, also while all workers are away. Its runs wait in `queue`, else
+        in the first queue of the worker that has registered it last.
+        """
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
+            _check_function(fn, "workflow", FAILURE_HANDLER)
+            workflow: Workflow[Any, Any] = Workflow(
+                self,
+                fn,
+                name=FAILURE_HANDLER,
+                version=version,
+                queue=queue,
+                retry=retry,
+                timeout=timeout,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            _check_handler(workflow)
+            what = f"handler of all failures with version {version!r}"
+            self._register(self._workflows, (FAILURE_HANDLER, version), workflow, what)
             return workflow
 
         return decorate if fn is None else decorate(fn, 4)
@@ -627,6 +715,20 @@ def _is_method(fn: Callable[..., Any]) -> bool:
     if not within or within.endswith("<locals>") or inspect.ismethod(fn) or isinstance(fn, staticmethod):
         return False
     return next((parameter.name for parameter in parameters_of(fn)), None) in ("self", "cls")
+
+
+def _check_handler(handler: object) -> FailureHandler:
+    """A name is taken as it is: the workflow may live in another program."""
+    if isinstance(handler, str):
+        return FailureHandler(check_name(handler, "on_failure"))
+    if not isinstance(handler, Workflow):
+        raise InvalidRequest(f"on_failure must be a workflow or the name of one, not {handler!r:.100}")
+    if not handler.signature.takes_only(FailedRun):
+        raise InvalidRequest(
+            f"{handler.name} ({_place(handler.fn)}) cannot handle failures: it must have one parameter, annotated with "
+            f"kagzi.FailedRun, for example `async def {handler.fn.__name__}(failed: kagzi.FailedRun) -> None`"
+        )
+    return FailureHandler(handler.name, handler._options.queue or handler.queue)
 
 
 def _check_retry(retry: object) -> Retry | None:

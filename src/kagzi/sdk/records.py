@@ -64,6 +64,8 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     deadline_at: datetime | None
     worker_id: str | None
     failure: Failure | None
+    on_failure: str | None = None  # the workflow that is started if it fails
+    handles_run_id: str | None = None  # of a failure handler: the run that has failed
 
     @property
     def duration(self) -> timedelta | None:
@@ -136,6 +138,8 @@ def run_record(run: Run, read: Read) -> RunRecord:
         deadline_at=_moment(run.deadline_at),
         worker_id=run.worker_id,
         failure=Failure.decode(run.error) if run.error else None,
+        on_failure=run.on_failure,
+        handles_run_id=run.handles_run_id,
         _input=run.input,
         _output=run.output,
         _read=read,

@@ -80,8 +80,14 @@ class Signature:
             self.resolve()
         return self._context_class
 
-    def with_codec(self, codec: Codec) -> Signature:
-        """The same signature with a layer around its payloads."""
+    def takes_only(self, annotation: Any) -> bool:
+        """Whether the function has one parameter that must be given, and that one has this annotation."""
+        self.resolve()
+        needed = [name for name in self._parameters if name in self._needed]
+        return len(needed) == 1 and needed[0] in self._positional and self._types.get(needed[0]) is annotation
+
+    def with_codec(self, codec: Codec | None) -> Signature:
+        """The same signature with a layer around its payloads, or without one."""
         self.resolve()
         other = copy(self)
         other._codec = codec

@@ -299,9 +299,15 @@ class Store(Protocol):
         ...
 
     async def update_namespace(
-        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+        self,
+        namespace: str,
+        display_name: str | None,
+        description: str | None,
+        enabled: bool | None,
+        handler: tuple[str, str | None] | None = None,
     ) -> Namespace | None:
-        """What is None stays. None if there is none of this name."""
+        """What is None stays. `handler` is the workflow that handles failures and its queue; an empty one is none. None
+        if there is no namespace of this name."""
         ...
 
     async def disabled_namespaces(self) -> list[str]: ...

@@ -162,11 +162,21 @@ class RemoteNamespaces:
         return page_from_wire([namespace_from_wire(namespace) for namespace in answer.namespaces], answer.page)
 
     async def update(
-        self, namespace: str, *, display_name: str | None = None, description: str | None = None
+        self,
+        namespace: str,
+        *,
+        display_name: str | None = None,
+        description: str | None = None,
+        on_failure: str | None = None,
+        on_failure_queue: str | None = None,
     ) -> Namespace:
         request = converted(
             lambda asked: namespace_pb2.UpdateNamespaceRequest(
-                namespace=asked, display_name=display_name, description=description
+                namespace=asked,
+                display_name=display_name,
+                description=description,
+                on_failure=on_failure,
+                on_failure_queue=on_failure_queue,
             ),
             namespace,
         )

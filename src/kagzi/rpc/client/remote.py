@@ -443,6 +443,7 @@ class RemoteWorkers:
     async def _whole_claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim:
         history = [step_from_record(record) for record in claim.history]
         input = claim.input
+        failed_input = claim.failed_input if claim.HasField("failed_input") else None
         token = claim.history_page_token
         while token:
             page = await self._call(
@@ -456,8 +457,10 @@ class RemoteWorkers:
             history += [step_from_record(record) for record in page.history]
             if page.HasField("input"):
                 input = page.input
+            if page.HasField("failed_input"):
+                failed_input = page.failed_input
             token = page.next_page_token
-        return claim_from_wire(claim, namespace, input, history)
+        return claim_from_wire(claim, namespace, input, failed_input, history)
 
     async def _commit_in_parts(self, chunk: Chunk) -> ChunkAnswer:
         """A chunk too large for one message: one part after the other, each only if those before it are durable."""

@@ -17,6 +17,8 @@ def namespace_to_wire(namespace: Namespace) -> pb.Namespace:
         enabled=namespace.enabled,
         created_at=timestamp(namespace.created_at),
         updated_at=timestamp(namespace.updated_at),
+        on_failure=namespace.on_failure,
+        on_failure_queue=namespace.on_failure_queue,
     )
 
 
@@ -28,4 +30,6 @@ def namespace_from_wire(namespace: pb.Namespace) -> Namespace:
         enabled=namespace.enabled,
         created_at=namespace.created_at.ToMicroseconds(),
         updated_at=namespace.updated_at.ToMicroseconds(),
+        on_failure=namespace.on_failure if namespace.HasField("on_failure") else None,
+        on_failure_queue=namespace.on_failure_queue if namespace.HasField("on_failure_queue") else None,
     )

@@ -89,6 +89,8 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         retry_policy=policy,
         lease_length=request.lease_us if request.HasField("lease_us") else None,
         trace_context=well_formed(request.trace_context),
+        on_failure=request.on_failure if request.HasField("on_failure") else None,
+        on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
     )
 
 
@@ -109,6 +111,8 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         lease_us=start.lease_length,
         exact_retry_policy=start.retry_policy,
         trace_context=start.trace_context,
+        on_failure=start.on_failure,
+        on_failure_queue=start.on_failure_queue,
     )
 
 
@@ -213,6 +217,8 @@ def run_to_wire(run: Run) -> pb.Workflow:
         available_at_us=run.available_at,
         deadline_at_us=run.deadline_at,
         waiting_for=run.waiting_for,
+        handles_run_id=run.handles_run_id,
+        on_failure=run.on_failure,
         cancel_deadline_us=run.cancel_deadline,
         lease_expires_at_us=run.lease_expires_at,
     )
@@ -245,6 +251,8 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         output=workflow.output.data if workflow.HasField("output") else None,
         error=error_from_wire(workflow.error, exact=bool(workflow.exact_status)),
         waiting_for=tuple(workflow.waiting_for),
+        handles_run_id=workflow.handles_run_id if workflow.HasField("handles_run_id") else None,
+        on_failure=workflow.on_failure if workflow.HasField("on_failure") else None,
         lease_expires_at=workflow.lease_expires_at_us if workflow.HasField("lease_expires_at_us") else None,
         cancel_deadline=workflow.cancel_deadline_us if workflow.HasField("cancel_deadline_us") else None,
     )

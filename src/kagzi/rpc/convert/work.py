@@ -244,10 +244,13 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         origin_run_id=claim.origin_run_id,
         trace_context=claim.trace_context,
         scheduled_for_us=claim.scheduled_for,
+        handles_run_id=claim.handles_run_id,
     )
 
 
-def claim_from_wire(claim: pb.Claim, namespace: str, input: bytes, history: list[Step]) -> Claim:
+def claim_from_wire(
+    claim: pb.Claim, namespace: str, input: bytes, failed_input: bytes | None, history: list[Step]
+) -> Claim:
     return Claim(
         namespace=namespace,
         run_id=claim.run_id,
@@ -269,6 +272,8 @@ def claim_from_wire(claim: pb.Claim, namespace: str, input: bytes, history: list
         origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
         trace_context=claim.trace_context if claim.HasField("trace_context") else None,
         scheduled_for=claim.scheduled_for_us if claim.HasField("scheduled_for_us") else None,
+        handles_run_id=claim.handles_run_id if claim.HasField("handles_run_id") else None,
+        failed_input=failed_input,
     )
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kagzi import tracing
 from kagzi.api.engine import Engine
@@ -31,6 +32,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
 from kagzi.clock import Clock
 from kagzi.core.duration import format_span
+from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
@@ -71,8 +73,8 @@ class Definition(Protocol):
     @property
     def retry(self) -> Retry | None: ...
 
-    def begin(self, input: bytes, execution: Execution) -> Coroutine[Any, Any, Any]:
-        """The workflow function called with the decoded input."""
+    def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, Any]:
+        """The workflow function called with the decoded input; `failed_input` is what came with the claim."""
         ...
 
     def encode_result(self, value: Any) -> bytes: ...
@@ -132,7 +134,13 @@ class Worker:
         self._attempt: Callable[[Worker, Claim, Bounds, Span], Attempt] = Attempt
         self._registry = registry
         self._namespace = namespace
-        self._types = registry.workflow_types()
+        # The handler of all failures waits in one queue, wherever it is started from.
+        self._types = tuple(
+            [
+                replace(each, queue=settings.queues[0]) if each.name == FAILURE_HANDLER and each.queue is None else each
+                for each in registry.workflow_types()
+            ]
+        )
         self._make_heart = heart
         self._heart: Heart | None = None
         self._held: dict[str, Attempt] = {}
@@ -473,7 +481,7 @@ class Worker:
             scheduled_for=claim.scheduled_for,
         )
         try:
-            coroutine = definition.begin(claim.input, execution)
+            coroutine = definition.begin(claim.input, execution, claim.failed_input)
         except Exception as error:
             attempt.fail(Failure.from_exception(error))
             return

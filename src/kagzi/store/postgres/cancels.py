@@ -25,6 +25,7 @@ _FIND_REPEATED_RUN = STATEMENTS["find_repeated_run"]
 _KEEP_OF_RUN = STATEMENTS["keep_of_run"]
 _REPEAT_RUN = STATEMENTS["repeat_run"]
 _COPY_INPUT = STATEMENTS["copy_input"]
+_COPY_FAILED_INPUT = STATEMENTS["copy_failed_input"]
 _COPY_STEPS = STATEMENTS["copy_steps"]
 _COPY_SIGNALS = STATEMENTS["copy_signals"]
 _FIND_REPEAT = STATEMENTS["find_repeat"]
@@ -95,6 +96,7 @@ async def _repeat(connection: Connection, request: RepeatRun, now: Instant | Non
                 return id_taken(run_id, row["workflow_type"])
         else:
             await connection.execute(_COPY_INPUT, namespace, source, run_id)
+            await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
             if keep > 0:
                 await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
             if request.keep_steps:

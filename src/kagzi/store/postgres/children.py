@@ -229,6 +229,8 @@ def _spawn_columns(spawns: Sequence[Spawn]) -> tuple[list[object], ...]:
             spawn.child.start_at,
             spawn.child.policy.value,
             spawn.child.depth,
+            spawn.child.on_failure,
+            spawn.child.on_failure_queue,
         )
         for namespace, parent, spawn in spawns
     ]

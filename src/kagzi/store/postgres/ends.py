@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.postgres.children import columns_of, tell_parents
+from kagzi.store.postgres.handlers import start_handlers
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
 from kagzi.store.protocol import Changed, RunKey, Told
@@ -25,9 +26,9 @@ _END_RUNS = STATEMENTS["end_runs"]
 
 
 async def ended(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:
-    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told. Their
-    families are locked: see `lock_families` and `lock_parents`."""
-    return await tell_parents(connection, runs)
+    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told, and the
+    handlers that were started. Their families are locked: see `lock_families` and `lock_parents`."""
+    return [*await tell_parents(connection, runs), *await start_handlers(connection, runs)]
 
 
 async def end_runs(

@@ -43,4 +43,5 @@ async def read_lease(
         inbox_seq=row["inbox_seq"],
         retry_policy=row["retry_policy"],
         history=tuple(histories[run_id]),
+        failed_input=row["failed_input"],
     )

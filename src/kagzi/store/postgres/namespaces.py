@@ -42,9 +42,11 @@ async def update_namespace(
     display_name: str | None,
     description: str | None,
     enabled: bool | None,
+    handler: tuple[str, str | None] | None,
     now: Instant | None,
 ) -> Namespace | None:
-    row = await connection.fetchrow(_UPDATE_NAMESPACE, now, name, display_name, description, enabled)
+    said = (display_name, description, enabled, *(handler or (None, None)))
+    row = await connection.fetchrow(_UPDATE_NAMESPACE, now, name, *said)
     return None if row is None else namespace_of(row)
 
 
@@ -60,4 +62,6 @@ def namespace_of(row: asyncpg.Record) -> Namespace:
         enabled=row["enabled"],
         created_at=row["created_at"],
         updated_at=row["updated_at"],
+        on_failure=row["on_failure"],
+        on_failure_queue=row["on_failure_queue"],
     )

@@ -15,6 +15,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
 from kagzi.store import counting, searching
+from kagzi.store.postgres.handlers import read_failed_inputs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 from kagzi.store.protocol import FoundRuns, Horizon, Queue
@@ -73,14 +74,23 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     if apart:
         found = await connection.fetch(_READ_INPUTS, poll.namespace, apart)
         inputs = {str(row["run_id"]): row["data"] for row in found}
+    handling = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["handles_run_id"] is not None]
+    failed = await read_failed_inputs(connection, poll.namespace, handling) if handling else {}
     claims = [
-        claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []))
+        claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []), failed.get(run_id))
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
     return Polled(now=time, claims=tuple(claims))
 
 
-def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | None, history: list[Step]) -> Claim:
+def claim_of(
+    row: asyncpg.Record,
+    run_id: str,
+    poll: Poll,
+    kept_apart: bytes | None,
+    history: list[Step],
+    failed_input: bytes | None,
+) -> Claim:
     return Claim(
         namespace=poll.namespace,
         run_id=run_id,
@@ -105,6 +115,7 @@ def claim_of(row: asyncpg.Record, run_id: str, poll: Poll, kept_apart: bytes | N
         family=row["family"],
         depth=row["depth"],
         handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
+        failed_input=failed_input,
     )
 
 
@@ -219,6 +230,8 @@ def run_of(row: asyncpg.Record) -> Run:
         input=row["input"],
         output=row["output"],
         error=row["error"],
+        handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
+        on_failure=row["on_failure"],
         waiting_for=read_waits(row["waiting_for"], status),
         lease_expires_at=row["lease_expires_at"] if status is RunStatus.RUNNING else None,
         cancel_deadline=None if status.finished else row["cancel_deadline"],

@@ -147,6 +147,8 @@ CREATE TABLE kagzi.namespaces (
     retention_days integer NOT NULL DEFAULT 30,
     created_at bigint NOT NULL DEFAULT kagzi.clock(),
     updated_at bigint NOT NULL DEFAULT kagzi.clock(),
+    on_failure text,
+    on_failure_queue text,
     CONSTRAINT namespaces_pkey PRIMARY KEY (namespace),
     CONSTRAINT namespaces_retention_days_check CHECK (retention_days >= 0)
 );
@@ -344,6 +346,8 @@ CREATE TABLE kagzi.workflow_runs (
     parent_policy text,
     has_children boolean,
     depth smallint,
+    on_failure text,
+    on_failure_queue text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
@@ -362,6 +366,7 @@ CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline
 CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_fire ON kagzi.workflow_runs USING btree (available_at) WHERE (status = 'SCHEDULED'::text);
 CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, scheduled_for) WHERE (scheduled_for IS NOT NULL);
+CREATE INDEX workflow_runs_handlers ON kagzi.workflow_runs USING btree (namespace, handles_run_id) WHERE (handles_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));

@@ -162,6 +162,8 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         lease and lease.worker_id,
         start.trace_context,
         lease and lease.poll,
+        start.on_failure,
+        start.on_failure_queue,
     )
 
 
@@ -187,6 +189,8 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional(_alike([lease and lease.worker_id for lease in leases])),
         optional([start.trace_context for start in starts]),
         optional([lease and lease.poll for lease in leases]),
+        optional([start.on_failure for start in starts]),
+        optional([start.on_failure_queue for start in starts]),
     )
 
 

@@ -61,6 +61,7 @@ def repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> 
     made = execute(connection, "repeat_run", (*source, request.run_id, now, keep)).rowcount
     if made:
         execute(connection, "copy_input", (*source, request.run_id))
+        execute(connection, "copy_failed_input", (*source, request.run_id))
         if keep > 0:
             execute(connection, "copy_steps", (*source, request.run_id, keep))
         if request.keep_steps:

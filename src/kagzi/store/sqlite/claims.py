@@ -80,6 +80,7 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             family=bool(row[18]),
             depth=row[19],
             handles_run_id=row[20],
+            failed_input=row[21],
         )
         for row in rows
     }

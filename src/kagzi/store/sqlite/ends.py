@@ -13,13 +13,15 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.protocol import RunKey, Told
 from kagzi.store.sqlite.children import tell_parent
+from kagzi.store.sqlite.handlers import start_handlers
 from kagzi.store.sqlite.statements import execute
 
 
 def ended(connection: sqlite3.Connection, runs: Sequence[RunKey], now: Instant) -> list[Told]:
-    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told."""
+    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told, and the
+    handlers that were started."""
     told = [tell_parent(connection, run, now) for run in runs]
-    return [run for run in told if run is not None]
+    return [*(run for run in told if run is not None), *start_handlers(connection, runs, now)]
 
 
 def end_run(connection: sqlite3.Connection, run: RunKey, status: RunStatus, error: bytes, now: Instant) -> list[Told]:

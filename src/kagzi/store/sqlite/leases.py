@@ -35,4 +35,5 @@ def read_lease(
         inbox_seq=row[6],
         retry_policy=row[7],
         history=read_history(connection, namespace, [run_id]).get(run_id, ()),
+        failed_input=row[8],
     )

@@ -31,9 +31,10 @@ def update_namespace(
     display_name: str | None,
     description: str | None,
     enabled: bool | None,
+    handler: tuple[str, str | None] | None,
     now: Instant,
 ) -> Namespace | None:
-    values = (name, display_name, description, enabled, now)
+    values = (name, display_name, description, enabled, now, *(handler or (None, None)))
     return _first(execute(connection, "update_namespace", values).fetchall())
 
 
@@ -53,4 +54,6 @@ def _namespace_of(row: tuple[Any, ...]) -> Namespace:
         enabled=bool(row[3]),
         created_at=row[4],
         updated_at=row[5],
+        on_failure=row[6],
+        on_failure_queue=row[7],
     )

@@ -63,6 +63,8 @@ def run_of(row: tuple[Any, ...]) -> Run:
         parent_step_id=row[24],
         parent_policy=None if row[25] is None else ParentPolicy(row[25]),
         depth=row[26],
+        handles_run_id=row[27],
+        on_failure=row[28],
     )
 
 

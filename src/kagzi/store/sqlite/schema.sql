@@ -54,7 +54,7 @@ CREATE TABLE namespaces (
     retention_days INTEGER NOT NULL DEFAULT 30 CHECK (retention_days >= 0),
     created_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000),
     updated_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000)
-) STRICT;
+, on_failure TEXT, on_failure_queue TEXT) STRICT;
 
 CREATE TABLE run_values (
     run_id    TEXT NOT NULL,
@@ -238,7 +238,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -263,6 +263,7 @@ CREATE UNIQUE INDEX workflow_runs_external_id ON workflow_runs (namespace, exter
 CREATE INDEX workflow_runs_fire ON workflow_runs (available_at) WHERE status = 'SCHEDULED';
 CREATE UNIQUE INDEX workflow_runs_firing ON workflow_runs (namespace, schedule_group_id, scheduled_for)
     WHERE scheduled_for IS NOT NULL;
+CREATE INDEX workflow_runs_handlers ON workflow_runs (namespace, handles_run_id) WHERE handles_run_id IS NOT NULL;
 CREATE INDEX workflow_runs_leased ON workflow_runs (worker_id)
     WHERE status = 'RUNNING';
 CREATE INDEX workflow_runs_scheduled ON workflow_runs (namespace, schedule_group_id, run_id)

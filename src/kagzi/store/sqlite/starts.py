@@ -93,6 +93,8 @@ def new_run_row(
         start.retry_policy,
         lease_length,
         start.trace_context,
+        start.on_failure,
+        start.on_failure_queue,
     )
 
 

@@ -237,12 +237,17 @@ class SqliteStore:
         return await self._database.read(lambda connection: namespaces.list_namespaces(connection, after, limit))
 
     async def update_namespace(
-        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+        self,
+        namespace: str,
+        display_name: str | None,
+        description: str | None,
+        enabled: bool | None,
+        handler: tuple[str, str | None] | None = None,
     ) -> Namespace | None:
         now = self._now
         return await self._database.write(
             lambda connection: namespaces.update_namespace(
-                connection, namespace, display_name, description, enabled, now()
+                connection, namespace, display_name, description, enabled, handler, now()
             )
         )
 

@@ -26,6 +26,7 @@ _NOUNS = (
     "chunks",
     "claims",
     "duties",
+    "handlers",
     "keys",
     "listing",
     "namespaces",
@@ -65,6 +66,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
     TestRetention,
     TestStepTimeouts,
 )
+from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
@@ -107,7 +109,9 @@ __all__ = [
     "TestDefaultVersions",
     "TestExternalIds",
     "TestFacts",
+    "TestFailureHandlers",
     "TestFiring",
+    "TestHandlersOfNamespaces",
     "TestHeartbeats",
     "TestHeartbeatsTogether",
     "TestHorizon",

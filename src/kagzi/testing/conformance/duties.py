@@ -384,8 +384,8 @@ class TestRetention:
             await bench.store.deregister(worker_id)
         bench.clock.advance(30 * DAY)
 
-        # Three workers with two events each.
-        assert [await bench.store.prune_workers(4) for _ in range(4)] == [4, 4, 1, 0]
+        # Three workers with two events each, and the type that they have offered.
+        assert [await bench.store.prune_workers(4) for _ in range(4)] == [4, 4, 2, 0]
         assert await bench.store.list_workers(NAMESPACE) == []
 
 

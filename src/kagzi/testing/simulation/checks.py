@@ -52,6 +52,7 @@ from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.store.protocol import Applied
 from kagzi.store.sqlite.store import SqliteStore
+from kagzi.testing.simulation.handlers import handlers_problem
 from kagzi.testing.simulation.signals import SignalRow, inbox_problem, waits_for
 from kagzi.testing.simulation.values import ValueRow, values_problem
 from kagzi.testing.simulation.workload import ATTEMPTS
@@ -110,6 +111,8 @@ class RunRow(Struct):
     task_queue: str
     input: bytes | None
     waiting_for: str | None
+    on_failure: str | None
+    handles_run_id: str | None
     signals: dict[str, SignalRow] = {}
     values: dict[str, ValueRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}
@@ -198,6 +201,8 @@ class Checker:
                     before[run_id] = old
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
+            if (problem := handlers_problem(before, [self.runs[run_id] for run_id, _ in touched])) is not None:
+                raise Violation(f"{method} has {problem}")
         if method == "apply":
             self._check_answers(args[0], answer.answers)
         elif method == "claim":
@@ -309,7 +314,13 @@ class Checker:
 
     def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         repeats = method == "apply" and any(isinstance(w, RepeatRun) and w.run_id == run.run_id for w in args[0])
-        if method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats):
+        if run.handles_run_id is not None:
+            self._world.operation(f"handler by {method}")
+            if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):
+                raise self._wrong(run.run_id, f"handles a failure and came into the world as {run.status} by {method}")
+        elif (
+            method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats)
+        ):
             raise self._wrong(run.run_id, f"came into the world as {run.status} by {method}")
         if run.attempts or run.crashes or run.executions != (run.status is RunStatus.RUNNING):
             raise self._wrong(run.run_id, "was born with counters that are not 0")

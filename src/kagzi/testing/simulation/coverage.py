@@ -32,6 +32,9 @@ _OPERATIONS = (
     "declined completion",
     "declined park",
     "run given up after crashes",
+    "handler by apply",
+    "handler by recover_runs",
+    "handler by time_out_runs",
 )
 _TRANSACTIONS = (
     "apply",

@@ -36,8 +36,22 @@ def judge_endings(world: World) -> None:
         run = run_at_once(world.store.get_run(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
+        if run.handles_run_id is not None:
+            _judge_handler(world, run)
+            continue
         # A run whose start was not acknowledged is known by its input, and is one of those that were left alone.
         _judge(world, run, row, by_run.get(run.run_id) or by_input[run.workflow_type, run.input])
+
+
+def _judge_handler(world: World, run: Run) -> None:
+    """It was told of the run that has failed. One that is found dead too often fails as well, and calls nobody."""
+    failed = world.checker.runs[run.handles_run_id or ""]
+    if run.status is RunStatus.COMPLETED:
+        told = workload.handler.signature.decode_result(run.output or b"null")
+        if told != [failed.run_id, failed.status.value]:
+            raise Violation(f"handler {run.run_id} was told of {told}, not of {failed.run_id}")
+    elif run.status is not RunStatus.FAILED:
+        raise Violation(f"handler {run.run_id} is {run.status}")
 
 
 def input_of(order: Order) -> tuple[str, bytes]:

@@ -305,9 +305,16 @@ class StorePort:
         return found
 
     async def update_namespace(
-        self, namespace: str, display_name: str | None, description: str | None, enabled: bool | None
+        self,
+        namespace: str,
+        display_name: str | None,
+        description: str | None,
+        enabled: bool | None,
+        handler: tuple[str, str | None] | None = None,
     ) -> Namespace | None:
-        changed: Namespace | None = await self._ask("update_namespace", namespace, display_name, description, enabled)
+        changed: Namespace | None = await self._ask(
+            "update_namespace", namespace, display_name, description, enabled, handler
+        )
         return changed
 
     async def disabled_namespaces(self) -> list[str]:

@@ -19,6 +19,7 @@ from kagzi.sdk.worker.heartbeat import Held, Pace, beat
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.testing.faulty import FaultyEngine
 from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.handlers import HANDLER
 from kagzi.testing.simulation.network import Link, StorePort
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
@@ -172,7 +173,12 @@ class Node:
     async def _place(self, app: Kagzi, order: Order) -> None:
         await asyncio.sleep(max(0.0, order.at - self.process.loop.time()))
         workflow = getattr(workload, order.workflow).options(
-            id=order.id, delay=order.delay, timeout=order.timeout, priority=order.priority, queue=order.queue
+            id=order.id,
+            delay=order.delay,
+            timeout=order.timeout,
+            priority=order.priority,
+            queue=order.queue,
+            on_failure=HANDLER if order.handled else None,
         )
         workflow._app = app
         handle = await self._start_run(order, workflow)

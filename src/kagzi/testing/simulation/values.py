@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from kagzi.core.failed_run import FAILED_INPUT
 from kagzi.core.instant import Instant
 from kagzi.testing.simulation.programs import Node
 
@@ -49,6 +50,8 @@ def values_problem(old: RunRow | None, new: RunRow, method: str, now: Instant) -
         if kept is None or kept.seq < row.seq or (kept.seq == row.seq and kept.value != row.value):
             return f"said {row}, and now {kept}"
     fresh = [row for name, row in new.values.items() if row != before.get(name)]
+    if old is None and new.handles_run_id is not None and [row.name for row in fresh] == [FAILED_INPUT]:
+        return None
     if fresh and (method != "apply" or old is None or old.token is None or old.token != new.token):
         return f"said {fresh} by {method}, under no lease"
     if any(row.seq >> 32 != new.executions or row.at != now for row in fresh):

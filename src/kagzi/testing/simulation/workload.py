@@ -15,8 +15,10 @@ from zlib import crc32
 import msgspec
 
 from kagzi.app import Kagzi
+from kagzi.core.failed_run import FailedRun
 from kagzi.core.instant import SECOND, from_datetime
 from kagzi.core.retry import Retry
+from kagzi.core.run import RunStatus
 from kagzi.errors import StepTimeout
 from kagzi.sdk import context as kagzi
 from kagzi.sdk.groups import race
@@ -181,6 +183,15 @@ async def stubborn(node: Any, refusals: int) -> Any:
     await gatekeeper(refusals, position())
     await interpreter.run(["step", 0, 0])
     return [value, interpreter.checksum()]
+
+
+@app.workflow
+async def handler(failed: FailedRun) -> list[str]:
+    """Is told of runs that have failed, and fails for some of them, too: nobody is told of that."""
+    await kagzi.sleep(0.05)
+    if failed.crashes % 2 and failed.status is RunStatus.FAILED:
+        raise Broken("on purpose, in the handler")
+    return [failed.run_id, failed.status.value]
 
 
 def position() -> int:

@@ -24,6 +24,7 @@ from kagzi.testing.clock import VirtualClock
 from kagzi.testing.simulation.checks import Checker, Violation, WatchedStore
 from kagzi.testing.simulation.endings import input_of, judge_endings
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
+from kagzi.testing.simulation.handlers import draw_handlers
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
@@ -69,6 +70,7 @@ class World:
         draw_endings(Random(f"kagzi endings {seed}"), self.orders)
         draw_signals(Random(f"kagzi signals {seed}"), self.orders)
         draw_values(seed, Random(f"kagzi values {seed}"), self.orders)
+        draw_handlers(seed, self.orders)
         self._by_input = {input_of(order): order for order in self.orders}
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))

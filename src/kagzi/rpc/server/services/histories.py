@@ -25,9 +25,12 @@ def claims_to_wire(claims: Iterable[Claim], kept: KeptClaims) -> list[pb.Claim]:
     for claim in claims:
         message = claim_to_wire(claim)
         room -= 300
-        if len(claim.input) <= room:
+        weight = len(claim.input) + len(claim.failed_input or b"")
+        if weight <= room:
             message.input = claim.input
-            room -= len(claim.input)
+            if claim.failed_input is not None:
+                message.failed_input = claim.failed_input
+            room -= weight
             count, room = _fill(message.history, claim.history, 0, room)
             if count < len(claim.history):
                 message.history_page_token = str(count)
@@ -46,6 +49,9 @@ def history_page(claim: Claim | LeaseState, page_token: str) -> pb.GetHistoryRes
     if page_token == _INPUT:
         response.input = claim.input
         room -= len(claim.input)
+        if claim.failed_input is not None:
+            response.failed_input = claim.failed_input
+            room -= len(claim.failed_input)
     elif page_token.isascii() and page_token.isdigit() and len(page_token) < 10:
         begin = int(page_token)
     else:

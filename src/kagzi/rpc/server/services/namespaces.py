@@ -35,6 +35,8 @@ class NamespaceService:
             request.namespace,
             display_name=request.display_name if request.HasField("display_name") else None,
             description=request.description if request.HasField("description") else None,
+            on_failure=request.on_failure if request.HasField("on_failure") else None,
+            on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
         )
         return pb.UpdateNamespaceResponse(namespace=namespace_to_wire(changed))
 

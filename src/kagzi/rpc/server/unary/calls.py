@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.operations import Chunk, ChunkAnswer, HandBackRun, Operation
-from kagzi.api.workers import LeaseState, Poll, Polled
+from kagzi.api.workers import Claim, LeaseState, Poll, Polled
 from kagzi.core.duration import LONGEST
+from kagzi.core.failed_run import whole_document
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.core.retry import Retry
@@ -72,7 +73,7 @@ class UnaryCalls:
             return pb.PollTaskResponse(
                 run_id=handle,
                 workflow_type=claim.workflow_type,
-                input=payload_from_bytes(claim.input),
+                input=payload_from_bytes(_whole_input(claim)),
             )
         return pb.PollTaskResponse()
 
@@ -222,3 +223,7 @@ def _span(duration: Duration) -> Span:
     if not 0 <= span <= LONGEST:
         raise InvalidRequest("duration must be between 0 and 1000 years")
     return span
+
+
+def _whole_input(claim: Claim) -> bytes:
+    return claim.input if claim.failed_input is None else whole_document(claim.input, claim.failed_input)

@@ -53,10 +53,11 @@ WITH instant AS MATERIALIZED (
            NULL::bigint AS lease_length
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], $9::uuid[],
                 $10::text[], $11::text[], $12::text[], $13::text[], $14::integer[], $15::bytea[], $16::bytea[],
-                $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::integer[])
+                $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::integer[],
+                $24::text[], $25::text[])
         AS n (namespace, parent_run_id, parent_step_id, attempt, started_at, input_hash, step_input, run_id,
               external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context, timeout,
-              deadline_at, delay, start_at, parent_policy, depth)
+              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue)
     CROSS JOIN instant AS i
 ), placed AS (
     INSERT INTO kagzi.step_runs (
@@ -67,8 +68,12 @@ WITH instant AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING namespace, run_id AS parent_run_id, child_run_id AS run_id
 ), made AS (
-    INSERT INTO kagzi.workflow_runs ({{run_columns}}, parent_run_id, parent_step_id, parent_policy, depth)
-    SELECT {{run_values}}, parent_run_id, parent_step_id, parent_policy, depth
+    INSERT INTO kagzi.workflow_runs (
+        {{run_columns}}, parent_run_id, parent_step_id, parent_policy, depth, handles_run_id)
+    SELECT {{run_values}}, parent_run_id, parent_step_id, parent_policy, depth,
+           -- What is below a failure handler handles the same failure, and calls no other.
+           (SELECT p.handles_run_id FROM kagzi.workflow_runs AS p
+            WHERE p.namespace = asked.namespace AND p.run_id = asked.parent_run_id)
     FROM asked
     WHERE ((namespace, run_id) IN (SELECT p.namespace, p.run_id FROM placed AS p)) IS TRUE
     ORDER BY namespace, external_id, run_id

@@ -8,8 +8,11 @@ WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid AND 
 -- name: read_lease
 -- A run by the token of its latest lease.
 SELECT coalesce($4::bigint, kagzi.clock()) AS now, r.worker_id, r.status, r.poll IS NULL AS confirmed,
-       coalesce(r.input, i.data) AS input, r.lease_length, r.attempts, r.inbox_seq, r.retry_policy
+       coalesce(r.input, i.data) AS input, r.lease_length, r.attempts, r.inbox_seq, r.retry_policy,
+       v.value AS failed_input
 FROM kagzi.workflow_runs AS r
+LEFT JOIN kagzi.run_values AS v
+    ON v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input' AND r.handles_run_id IS NOT NULL
 LEFT JOIN kagzi.workflow_payloads AS i
     ON i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input' AND r.input IS NULL
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid;
