@@ -20,6 +20,7 @@ CHANGES = (
     "Update",
     "Delete",
     "Trigger",
+    "Backfill",
     "Pause",
     "Resume",
     "Set",
@@ -58,8 +59,10 @@ def test_every_change_is_audited(path: str) -> None:
 
 @pytest.mark.parametrize("path", METHODS)
 def test_every_request_says_where_or_needs_a_key_for_all(path: str) -> None:
-    # What has no namespace cannot be confined to one. Which version a server is concerns none of them.
-    assert METHODS[path].has_namespace or ACTIONS[path].everywhere or METHODS[path].rpc == "GetServerInfo"
+    # What has no namespace cannot be confined to one. Which version a server is, and which times an expression means,
+    # concerns none of them.
+    anywhere = METHODS[path].rpc in ("GetServerInfo", "PreviewWorkflowSchedule")
+    assert METHODS[path].has_namespace or ACTIONS[path].everywhere or anywhere
 
 
 def test_workers_do_not_touch_what_they_do_not_hold() -> None:
@@ -74,7 +77,7 @@ def expected_roles(service: str, rpc: str) -> set[Role]:
     """As docs/security.md says it, by what a call is about."""
     if service == "WorkerService":
         return {Role.ADMIN, Role.WORKER}
-    if rpc.startswith(("Get", "List", "Wait", "HealthCheck")):
+    if rpc.startswith(("Get", "List", "Wait", "Preview", "HealthCheck")):
         return set(Role)
     if rpc.startswith(("Start", "Signal")):
         return {Role.ADMIN, Role.CLIENT, Role.WORKER}
@@ -87,7 +90,7 @@ def expected_roles(service: str, rpc: str) -> set[Role]:
 def test_roles_may_do_what_they_are_for_and_no_more(path: str) -> None:
     method, rule = METHODS[path], ACTIONS[path]
     assert rule.roles == expected_roles(method.service, method.rpc)
-    assert rule.starts is method.rpc.startswith(("Start", "Retry", "Trigger"))
+    assert rule.starts is method.rpc.startswith(("Start", "Retry", "Trigger", "Backfill"))
     # Whoever sees one namespace neither makes, lists nor switches any.
     assert rule.everywhere is (
         method.service == "NamespaceService" and method.rpc not in ("GetNamespace", "UpdateNamespace")
@@ -124,6 +127,17 @@ TWINS = {
     "POST /api/v1/runs/{run_id}/signals": "SignalWorkflow",
     "GET /api/v1/runs/{run_id}/signals": "ListSignals",
     "GET /api/v1/runs/{run_id}/values": "GetWorkflowValues",
+    "GET /api/v1/schedules": "ListWorkflowSchedules",
+    "POST /api/v1/schedules": "CreateWorkflowSchedule",
+    "GET /api/v1/schedules/{schedule_id}": "GetWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}": "UpdateWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/pause": "PauseWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/resume": "ResumeWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/trigger": "TriggerWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/backfill": "BackfillWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/delete": "DeleteWorkflowSchedule",
+    "GET /api/v1/schedules/{schedule_id}/runs": "ListScheduleRuns",
+    "GET /api/v1/schedule-preview": "PreviewWorkflowSchedule",
     "GET /metrics": "ListNamespaces",  # labels name every namespace
 }
 
