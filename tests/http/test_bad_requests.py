@@ -355,6 +355,8 @@ def test_there_are_parameters_of_a_few_words() -> None:
     assert {(path, field) for _, path, field, _ in enum_parameters()} == {
         ("/api/v1/runs", "status"),
         ("/api/v1/runs", "on_conflict"),
+        ("/api/v1/schedules", "overlap"),
+        ("/api/v1/schedules/{schedule_id}", "overlap"),
         ("/api/v1/workers", "status"),
     }
 

@@ -54,7 +54,7 @@ async def guarded(engine: LocalEngine) -> AsyncIterator[Guarded]:
 
 
 def call_of(route: Any, namespace: str | None = None) -> tuple[str, str, dict[str, Any]]:
-    path = route.path.format(run_id=UNKNOWN, worker_id=UNKNOWN, namespace=namespace or "a")
+    path = route.path.format(run_id=UNKNOWN, worker_id=UNKNOWN, schedule_id=UNKNOWN, namespace=namespace or "a")
     more: dict[str, Any] = {}
     if "namespace" in route.query.__struct_fields__ and namespace is not None:
         more["params"] = {"namespace": namespace}
@@ -101,17 +101,27 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
         for client, ready in ((a, 1), (b, 0)):
             (queue,) = [each for each in (await client.get("/api/v1/queues"))["queues"] if each["queue"] == "default"]
             assert (queue["pending"], queue["ready"]) == (1, ready)
+        schedule = await a.post("/api/v1/schedules", {"workflow": "w", "cron": "@yearly", "name": "mine"}, status=201)
+        assert (await b.get("/api/v1/schedules"))["schedules"] == []
+        assert (await b.problem("GET", "/api/v1/schedules/mine"))[0] == 404
         for route in ROUTES:
-            if "{run_id}" in route.path or "{worker_id}" in route.path:
+            if any(f"{{{named}}}" in route.path for named in ("run_id", "worker_id", "schedule_id")):
                 # A foreign id answers exactly like an unknown one.
                 answers = []
-                for run_id, worker_id in ((run["run_id"], WORKER), (UNKNOWN, UNKNOWN)):
-                    body = {"name": "go"} if route.path.endswith("/signals") else {}
+                for run_id, worker_id, schedule_id in (
+                    (run["run_id"], WORKER, schedule["schedule_id"]),
+                    (UNKNOWN, UNKNOWN, UNKNOWN),
+                ):
+                    body: dict[str, str] = {"name": "go"} if route.path.endswith("/signals") else {}
+                    if route.path.endswith("/backfill"):
+                        body = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
                     more = {} if route.body is None else {"json": body}
-                    path = route.path.format(run_id=run_id, worker_id=worker_id)
+                    path = route.path.format(run_id=run_id, worker_id=worker_id, schedule_id=schedule_id)
                     status, problem = await b.problem(route.method, path, **more)
                     del problem["request_id"]
-                    answers.append((status, str(problem).replace(run_id, "ID").replace(worker_id, "ID")))
+                    for id in (run_id, worker_id, schedule_id):
+                        problem = {name: str(value).replace(id, "ID") for name, value in problem.items()}
+                    answers.append((status, problem))
                 assert answers[0] == answers[1]
                 assert answers[0][0] == 404
             if not route.public:
@@ -121,6 +131,7 @@ async def test_namespaces_are_fully_apart(guarded: Guarded) -> None:
                     assert (status, problem["code"]) == (403, "PERMISSION_DENIED"), route.action
         assert (await a.get(f"/api/v1/runs/{run['run_id']}"))["status"] == "PENDING"
         assert (await a.get(f"/api/v1/workers/{WORKER}"))["status"] == "ONLINE"
+        assert (await a.get("/api/v1/schedules/mine"))["enabled"]
         # The same id in another namespace is another run.
         other = await b.post("/api/v1/runs", {"workflow": "other", "id": "mine"}, status=201)
         assert other["run_id"] != run["run_id"]
