@@ -46,6 +46,7 @@ from kagzi.errors import (
     WorkflowFailed,
     WorkflowTimedOut,
 )
+from kagzi.sdk.children import ChildRun
 from kagzi.sdk.context import (
     Context,
     RunInfo,
@@ -72,6 +73,7 @@ from kagzi.version import __version__
 
 __all__ = [
     "Cancellation",
+    "ChildRun",
     "Codec",
     "Conflict",
     "Context",

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kagzi import tracing
 from kagzi.api.engine import Engine
-from kagzi.api.operations import SendSignal, Started, StartRun
+from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun
 from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
 from kagzi.api.workflows import RunFilter
@@ -32,21 +32,24 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, LONGEST_LEASE, S
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
+from kagzi.core.signal import MADE_KEY
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
-from kagzi.errors import Conflict, InvalidRequest
-from kagzi.ids import IdSource, RandomIds
+from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.ids import IdSource, RandomIds, derived_run_id
 from kagzi.process import fewer_collections, new_event_loop
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.moments import instant_of
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
-from kagzi.sdk.schedules import Home, Schedules, instant_of
+from kagzi.sdk.schedules import Home, Schedules
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
+from kagzi.sdk.worker.bodies import current_step
 from kagzi.sdk.worker.ctrl_c import ctrl_c_calls
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.threads import DaemonExecutor
@@ -268,6 +271,27 @@ class Kagzi(Registrar):
             end=end,
         )
 
+    async def cancel_child(self, run_id: str) -> bool:
+        request = CancelRun(namespace=current_step.get().namespace, run_id=run_id)
+        try:
+            return (await self.engine.workflows.cancel(request)).effective
+        except NotFound:  # it has finished so long ago that it was deleted, or could not be started
+            return False
+
+    async def signal_child(self, run_id: str, name: str, value: str) -> None:
+        step = current_step.get()
+        data = value.encode()
+        await self.engine.workflows.signal(
+            SendSignal(
+                namespace=step.namespace,
+                run_id=run_id,
+                name=name,
+                value=data if self._codec is None else self._codec.encode(data),
+                # The same in every attempt of this step, so that a repeat is no second signal.
+                key=MADE_KEY + derived_run_id(0, step.run_id, step.step_id),
+            )
+        )
+
     async def _find_same(self, engine: Engine, start: StartRun, codec: Codec) -> str | None:
         """The run that has this start's id, if it differs only in the bytes the codec made of the same input."""
         if start.external_id is None:
@@ -342,10 +366,12 @@ class Kagzi(Registrar):
         status: RunStatus | str | None = None,
         workflow: str | None = None,
         queue: str | None = None,
+        parent: str | None = None,
         page_size: int = DEFAULT_PAGE_SIZE,
         page_token: str | None = None,
     ) -> Page[RunRecord]:
-        """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours.
+        """One page of runs, newest first; `page.next` and `page.prev` are the tokens of its neighbours. `parent`: the
+        run id of the one that has started them.
 
         A filter looks at 20,000 runs at a time: a page may be short, or empty, and still have a neighbour."""
         try:
@@ -353,7 +379,9 @@ class Kagzi(Registrar):
         except ValueError:
             names = ", ".join(RunStatus)
             raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
-        filter = RunFilter(namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue)
+        filter = RunFilter(
+            namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue, parent_run_id=parent
+        )
         page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
         records = tuple([run_record(run, self._read_payload) for run in page.items])
         return Page(records, page.next, page.prev, page.searched_until)

@@ -82,9 +82,6 @@ if hasattr(os, "register_at_fork"):
 _VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}
 
 
-_VARIANT = {f"{digit:x}": f"{0b1000 | digit & 0b11:x}" for digit in range(16)}
-
-
 def derived_run_id(at: Instant, *parts: str) -> str:
     """Returns the id of a run that follows from what is recorded: the same whenever it is made of the same. A UUIDv7 of
     that moment, so that it sorts among the others."""

@@ -18,6 +18,7 @@ from examples import (
     idempotent_start,
     long_sleep,
     nightly_report,
+    order_with_children,
     retries_and_errors,
     saga,
 )
@@ -61,6 +62,10 @@ async def test_retries_and_errors() -> None:
     story = await retries_and_errors.main()
     assert story[:3] == ["worked at attempt 3", "declined: over the limit", "gave up on the stuck step"]
     assert story[3].endswith("CardDeclined")
+
+
+async def test_an_order_with_children() -> None:
+    assert await order_with_children.main() == ["label-book", "refunded piano", "label-pen"]
 
 
 def test_long_sleep_takes_a_month_of_virtual_time() -> None:

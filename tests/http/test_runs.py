@@ -116,6 +116,7 @@ async def test_the_documents_are_those_of_the_command_line(client: Client, engin
         "signals": [],
         "values": {},
         "progress": None,
+        "children": [],
     }
     listed = (await client.get("/api/v1/runs"))["runs"]
     assert listed == [output.run_summary(run)]

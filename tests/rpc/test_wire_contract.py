@@ -215,8 +215,8 @@ OURS: dict[str, str] = {
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
-        "54 deadline_at_us ?int64, 56 handles_run_id ?string, 59 waiting_for *string, 60 on_failure ?string, "
-        "67 cancel_deadline_us ?int64, "
+        "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 59 waiting_for *string, "
+        "60 on_failure ?string, 67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
@@ -225,7 +225,7 @@ OURS: dict[str, str] = {
         "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
-    "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus",
+    "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string",
     "CancelWorkflowRequest": "50 grace_us ?int64",
     "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",
@@ -276,12 +276,13 @@ OURS: dict[str, str] = {
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
-        "19 trace_context ?string, 21 handles_run_id ?string, 22 failed_input ?bytes, 28 scheduled_for_us ?int64"
+        "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, 26 depth int32, "
+        "28 scheduled_for_us ?int64"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
         "6 started_at_us int64, 7 finished_at_us ?int64, 8 retry_at_us ?int64, 9 timeout_at_us ?int64, "
-        "10 input_hash int64, 11 output ?bytes, 12 error ?bytes, 13 input ?bytes"
+        "10 input_hash int64, 11 output ?bytes, 12 error ?bytes, 13 input ?bytes, 14 child_run_id ?string"
     ),
     "GetHistoryRequest": "1 namespace string, 2 run_id string, 3 token string, 4 page_token string",
     "GetHistoryResponse": ("1 history *StepRecord, 2 next_page_token string, 3 input ?bytes, 4 failed_input ?bytes"),
@@ -304,8 +305,10 @@ OURS: dict[str, str] = {
     "RunNews": "1 run_id string, 2 inbox_seq int64, 3 cancelled bool",
     "WaitNewsRequest": "1 namespace string, 2 worker_id string, 3 wait_us int64",
     "WaitNewsResponse": "1 news *RunNews",
-    "ReadInboxRequest": "1 namespace string, 2 run_id string, 3 token string, 4 names *string",
-    "ReadInboxResponse": "1 inbox_seq int64, 2 cancel_requested bool, 3 signals *Signal",
+    "ReadInboxRequest": (
+        "1 namespace string, 2 run_id string, 3 token string, 4 names *string, 5 children bool, 6 reconcile bool"
+    ),
+    "ReadInboxResponse": "1 inbox_seq int64, 2 cancel_requested bool, 3 signals *Signal, 4 outcomes *StepRecord",
     "SignalWorkflowRequest": (
         "1 namespace string, 2 run_id string, 3 external_id string, 4 name string, 5 value Payload, 6 key string"
     ),
@@ -563,7 +566,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         "StartWorkflowResponse",
         {"status": "exact_status", "born": FROM_THE_CALL, "started_at": FROM_THE_CALL, "end": "workflow"},
     ),
-    (Run, "Workflow", {"status": "exact_status"}),
+    (Run, "Workflow", {"status": "exact_status", "depth": None}),  # which nobody but workers asks for
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),
     (Step, "StepRecord", {}),
     (StepOperation, "StepRecord", {}),
@@ -582,9 +585,10 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (ParkRun, "ParkRun", {}),
     (HandBackRun, "HandBackRun", {}),
     (RetryRun, "RetryRun", {}),
-    (CompleteRun, "CompleteRun", {}),
-    (FailRun, "FailRun", {}),
-    (EndCancelledRun, "EndCancelledRun", {}),
+    # Who says it in protobuf leaves it to the server to look for a family.
+    (CompleteRun, "CompleteRun", {"family": None}),
+    (FailRun, "FailRun", {"family": None}),
+    (EndCancelledRun, "EndCancelledRun", {"family": None}),
     (CancelRun, "CancelWorkflowRequest", {}),
     (TerminateRun, "TerminateWorkflowRequest", {}),
     # The queue and the due time are for whoever wakes the workers, at the other end.

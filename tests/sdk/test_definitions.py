@@ -131,7 +131,7 @@ def test_workflows_compose_inside_and_explain_themselves_outside() -> None:
     execution = Execution()
 
     async def main() -> Any:
-        with pytest.raises(NonDeterminismError, match="in a step"):
+        with pytest.raises(NonDeterminismError, match=r"write `await flow\.spawn\(\.\.\.\)` for a child run"):
             await flow.start(1)
         return await flow(3), await explicit(4)
 
@@ -151,12 +151,14 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         ({"delay": "1m"}, "kagzi.sleep"),
         ({"start_at": MOMENT}, "kagzi.sleep_until"),
         ({"retry": Retry(attempts=3)}, "retry="),
-        ({"queue": "other"}, "start a run of its own in a step"),
-        ({"id": "a"}, "start a run of its own in a step"),
-        ({"version": "9"}, "start a run of its own in a step"),
-        ({"priority": 5}, "start a run of its own in a step"),
-        ({"namespace": "other"}, "start a run of its own in a step"),
-        ({"on_conflict": "fail"}, "start a run of its own in a step"),
+        ({"queue": "other"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"id": "a"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"version": "9"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"priority": 5}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"namespace": "other"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"key": "a"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"on_parent_end": "abandon"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
+        ({"on_conflict": "fail"}, "make it a run of its own, with `await inner.run(...)` or `.spawn(...)`"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

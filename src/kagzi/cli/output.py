@@ -136,6 +136,7 @@ def run_details(
     signals: Sequence[Signal],
     why: str | None = None,
     values: Sequence[RunValue] = (),
+    children: Sequence[Run] = (),
 ) -> dict[str, object]:
     progress = documents.progress_document(values)
     return _plain(documents.run_document(run, why)) | {
@@ -143,6 +144,7 @@ def run_details(
         "signals": [_plain(documents.signal_document(signal)) for signal in signals],
         "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
         "progress": None if progress is None else _plain(progress),
+        "children": [run_summary(child) for child in children],
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import click
 import msgspec
@@ -30,7 +30,8 @@ from kagzi.core.step import Step
 from kagzi.ports.documents import progress_document
 from kagzi.settings import Loaded
 
-_Shown: TypeAlias = tuple[Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], str | None]
+_Shown: TypeAlias = tuple[Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], Page[Run], str | None]
+_CHILDREN: Final = 50  # so many are shown
 
 
 @click.group(short_help="List, show, watch, end and repeat runs.")
@@ -50,6 +51,7 @@ def runs() -> None:
 )
 @click.option("-w", "--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("-q", "--queue", metavar="NAME", help="Only runs of this queue.")
+@click.option("--parent", metavar="RUN", help="Only runs that this one has started.")
 @pages
 @where
 @as_json
@@ -58,6 +60,7 @@ def list_runs(
     status: str | None,
     workflow: str | None,
     queue: str | None,
+    parent: str | None,
     limit: int,
     page: str | None,
     url: str | None,
@@ -74,6 +77,7 @@ def list_runs(
         status=None if status is None else RunStatus(status.upper()),
         workflow_type=workflow,
         task_queue=queue,
+        parent_run_id=parent,
     )
     found = run(_list(loaded, wanted, limit, page))
     summaries = [output.run_summary(item) for item in found.items]
@@ -117,7 +121,7 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run: why it is not moving, input, result, error, steps and values.
+    """Show a run: why it is not moving, input, result, error, steps, values and children.
 
     Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
@@ -125,9 +129,9 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps, signals, values, why = run(_show(loaded, run_id))
+    found, steps, signals, values, children, why = run(_show(loaded, run_id))
     if json:
-        output.document(output.run_details(found, steps, signals, why, values))
+        output.document(output.run_details(found, steps, signals, why, values, children.items))
         return
     facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
     if why is not None:
@@ -146,6 +150,8 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     if signals:
         _print_signals(signals)
     _print_values([each for each in values if not each.name.startswith(OURS)])
+    if children.items:
+        _print_children(children)
     if failure is not None and places(failure):
         output.text(report(failure))
 
@@ -156,7 +162,9 @@ async def _show(loaded: Loaded, text: str) -> _Shown:
         workflows, run = engine.workflows, (found.namespace, found.run_id)
         steps = await workflows.steps(*run)
         why = await explain(workflows, engine.admin, found, SystemClock().now(), steps=steps)
-        return found, steps, await workflows.signals(*run), await workflows.values(*run), why
+        of_it = RunFilter(namespace=found.namespace, parent_run_id=found.run_id)
+        children = await workflows.list(of_it, page_size=_CHILDREN)
+        return found, steps, await workflows.signals(*run), await workflows.values(*run), children, why
 
 
 def _print_steps(steps: Sequence[Step]) -> None:
@@ -203,6 +211,26 @@ def _print_values(values: Sequence[RunValue]) -> None:
     output.table(
         ("value", "is", "since"), [(each.name, _brief(each.value), str(output.moment(each.at))) for each in values]
     )
+
+
+def _print_children(children: Page[Run]) -> None:
+    if sys.stdout.isatty():
+        click.echo()
+    output.table(
+        ("child", "id", "workflow", "status", "created"),
+        [
+            (
+                child.run_id,
+                child.external_id or "-",
+                child.workflow_type,
+                child.status.value,
+                output.when(child.created_at),
+            )
+            for child in children.items
+        ],
+    )
+    if children.next is not None:
+        output.text(f"These are the {_CHILDREN} newest; `kagzi runs list --parent RUN` lists them all.")
 
 
 def _taken(signal: Signal) -> str:

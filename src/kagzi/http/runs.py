@@ -74,6 +74,7 @@ class RunsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     queue: Annotated[Name | None, Meta(description="Only runs of this queue.")] = None
     created_after: When | None = None
     created_before: When | None = None
+    parent: Annotated[Name | None, Meta(description="Only runs that the run of this id has started.")] = None
     id: Annotated[Name | None, Meta(description="Only the run that was started with this id. Alone.")] = None
     limit: PageSize = DEFAULT_PAGE_SIZE
     page: Token | None = None
@@ -99,6 +100,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         task_queue=query.queue,
         created_after=moment_of(query.created_after, "created_after"),
         created_before=moment_of(query.created_before, "created_before"),
+        parent_run_id=query.parent,
     )
     if query.id is not None:
         if filter != RunFilter(namespace=call.namespace) or query.page is not None:

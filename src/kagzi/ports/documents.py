@@ -43,7 +43,7 @@ class FailureDocument(Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """A run without its payloads. `id` is the one its caller gave it."""
+    """A run without its payloads. `id` is the one its caller gave it, `parent_run_id` the run that has started it."""
 
     run_id: str
     id: str | None
@@ -62,6 +62,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     finished_at: Moment | None
     deadline_at: Moment | None
     worker_id: str | None
+    parent_run_id: str | None = None
 
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
@@ -79,7 +80,8 @@ class RunDocument(RunSummary, frozen=True, kw_only=True):
 
 class StepDocument(Struct, frozen=True, kw_only=True):
     """One attempt of one step, or one timer that has fired. `scope` is the task or group that called it, empty for the
-    workflow function itself. `input` and `output` are null unless asked for."""
+    workflow function itself. `input` and `output` are null unless asked for. `child_run_id` is the run that it has
+    started."""
 
     step_id: str
     name: str
@@ -93,6 +95,7 @@ class StepDocument(Struct, frozen=True, kw_only=True):
     input: Raw
     output: Raw
     error: FailureDocument | None
+    child_run_id: str | None = None
 
 
 class SignalDocument(Struct, frozen=True, kw_only=True):
@@ -296,6 +299,7 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "finished_at": moment(run.finished_at),
         "deadline_at": moment(run.deadline_at),
         "worker_id": run.worker_id,
+        "parent_run_id": run.parent_run_id,
     }
 
 
@@ -313,6 +317,7 @@ def step_document(step: Step, *, payloads: bool = True) -> StepDocument:
         input=payload(step.input) if payloads else NOTHING,
         output=payload(step.output) if payloads else NOTHING,
         error=failure_document(step.error),
+        child_run_id=step.child_run_id,
     )
 
 

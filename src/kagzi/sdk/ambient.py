@@ -35,6 +35,10 @@ class CallCodec(Protocol):
 
     def decode_result(self, data: bytes) -> Any: ...
 
+    def encode_input_strictly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, int]:
+        """The arguments as bytes that can be decoded, and a hash to compare them by."""
+        ...
+
 
 def current(what: str = "a durable call") -> Execution | None:
     """The execution whose workflow calls `what`; None outside of workflows. Refuses threads beside a workflow."""

@@ -46,6 +46,7 @@ from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
+from kagzi.sdk.children import ChildRun, run_child, spawn_child
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.calls import call_inline, call_step
@@ -65,6 +66,7 @@ STEP_TIMEOUT: Final[Span] = 600 * SECOND
 DEFAULT_VERSION: Final = "1"
 
 OnConflict: TypeAlias = Literal["return", "fail"]
+OnParentEnd: TypeAlias = Literal["cancel", "abandon", "terminate"]
 
 # What a call of a step gives to await. Not Coroutine[Any, Any, R]: mypy would then infer Any for asyncio.gather.
 Call: TypeAlias = Coroutine[object, None, R]
@@ -92,6 +94,8 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     on_conflict: OnConflict = "return"
     on_failure: FailureHandler | None = None
+    key: str | None = None
+    on_parent_end: OnParentEnd | None = None
 
 
 _NO_OPTIONS: Final = WorkflowOptions()
@@ -252,14 +256,47 @@ class Workflow(Generic[P, R]):
 
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start a run. It is durable when this returns; wrong arguments raise before anything is written."""
-        self._refuse_inside("start")
+        self._refuse_inside()
+        self._refuse_child_options()
         return await self._app.start_run(self, self._options, args, kwargs)
 
-    async def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Start a run and wait for its result."""
-        self._refuse_inside("run")
+    def run(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Start a run and wait for its result.
+
+        In another workflow it is a child of that run, spawned once whatever crashes; while this waits, the parent is
+        parked. If the wait is cancelled, the child is cancelled, too, and has ended when this raises, if it does within
+        its grace.
+        """
+        execution = current(f"{self.name}.run()")
+        if execution is not None:
+            return cast("Call[R]", run_child(self, execution, args, kwargs))
+        match called_from():
+            case "async def workflow":
+                return await_function(self.fn, self._with_context(args), kwargs)
+            case "def workflow":
+                return cast("Call[R]", result_of(self.name, self.fn, self._with_context(args), kwargs))
+            case _:
+                return self._start_and_wait(args, kwargs)
+
+    async def _start_and_wait(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        self._refuse_child_options()
         handle = await self._app.start_run(self, self._options, args, kwargs, awaited=True)
         return await handle.result()
+
+    def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Call[ChildRun[R]]:
+        """In a workflow: start a child run and go on. `child = await render.spawn(page)`, then `await child.result()`.
+
+        It is spawned once, whatever crashes. What is wrong with it, an id that is taken for example, is told by
+        `result()`. When this workflow ends, however it does, the child is cancelled, unless `on_parent_end` says
+        "abandon" or "terminate".
+        """
+        execution = current(f"{self.name}.spawn()")
+        if execution is None:
+            raise InvalidRequest(
+                f"{self.name}.spawn() is for workflows, whose child it becomes; outside of one, start a run with "
+                f"`await {self.name}.start(...)`"
+            )
+        return cast("Call[ChildRun[R]]", spawn_child(self, execution, args, kwargs))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Inside a workflow: do what this one does, as part of the same run."""
@@ -268,11 +305,10 @@ class Workflow(Generic[P, R]):
             kind = called_from()
             if kind in ("async def workflow", "def workflow"):
                 self._refuse_run_options(self.queue)
-                if (context := self.signature.context_class) is not None:
-                    args = (context("", self.name), *args)  # type: ignore[assignment]
+                given = self._with_context(args)
                 if kind == "async def workflow":
-                    return await_function(self.fn, args, kwargs)
-                return cast("Call[R]", result_of(self.name, self.fn, args, kwargs))
+                    return await_function(self.fn, given, kwargs)
+                return cast("Call[R]", result_of(self.name, self.fn, given, kwargs))
             raise InvalidRequest(
                 f"{self.name} is a workflow: outside of one, start a run with `await {self.name}.start(...)` "
                 f"or `await {self.name}.run(...)`; `{self.name}.fn` is the plain function"
@@ -304,6 +340,8 @@ class Workflow(Generic[P, R]):
         on_conflict: OnConflict | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         on_failure_queue: str | None = None,
+        key: str | None = None,
+        on_parent_end: OnParentEnd | None = None,
     ) -> Workflow[P, R]:
         """The same workflow with settings for the runs started from what this returns.
 
@@ -311,9 +349,14 @@ class Workflow(Generic[P, R]):
         (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. `on_failure` is a workflow, or the name
         of one, that is started with a `FailedRun` if the run fails or times out; it waits in `on_failure_queue`, else
         in its own queue, else in that of the run.
+
+        Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
+        (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
+        becomes of it when its parent ends, "cancel" (default), "abandon" or "terminate".
         """
         changes: dict[str, Any] = {}
-        for field, text in (("id", id), ("queue", queue), ("version", version), ("namespace", namespace)):
+        texts = (("id", id), ("queue", queue), ("version", version), ("namespace", namespace), ("key", key))
+        for field, text in texts:
             if text is not None:
                 changes[field] = check_name(text, field)
         if priority is not None:
@@ -338,6 +381,12 @@ class Workflow(Generic[P, R]):
             if handler is None:
                 raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
             changes["on_failure"] = FailureHandler(handler.name, check_name(on_failure_queue, "on_failure_queue"))
+        if on_parent_end is not None:
+            if on_parent_end not in ("cancel", "abandon", "terminate"):
+                raise InvalidRequest(
+                    f'on_parent_end must be "cancel", "abandon" or "terminate", not {on_parent_end!r:.100}'
+                )
+            changes["on_parent_end"] = on_parent_end
         workflow: Workflow[P, R] = object.__new__(type(self))
         workflow.__dict__.update(self.__dict__)
         workflow._options = msgspec.structs.replace(self._options, **changes)
@@ -379,11 +428,25 @@ class Workflow(Generic[P, R]):
             return run_in_thread(plain, args, kwargs, _threads)
         return self._fn(*args, **kwargs)
 
-    def _refuse_inside(self, method: str) -> None:
-        if current(f"{self.name}.{method}()") is not None:
+    def _with_context(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments for a call without any run."""
+        context = self.signature.context_class
+        return args if context is None else (context("", self.name), *args)
+
+    def _refuse_inside(self) -> None:
+        if current(f"{self.name}.start()") is not None:
             raise NonDeterminismError(
-                f"{self.name}.{method}() was called in a workflow, where it would happen again at every "
-                f"replay; call it in a step, or call {self.name}(...) to make it part of this run"
+                f"{self.name}.start() was called in a workflow, where it would happen again at every replay; write "
+                f"`await {self.name}.spawn(...)` for a child run, `await {self.name}.run(...)` to wait for it, or "
+                f"call {self.name}(...) to make it part of this run"
+            )
+
+    def _refuse_child_options(self) -> None:
+        options = self._options
+        if options.key is not None or options.on_parent_end is not None:
+            raise InvalidRequest(
+                f"{self.name} has key= or on_parent_end=, which are for children: runs that another workflow starts "
+                f"by `run` or `spawn`"
             )
 
     def _refuse_run_options(self, queue: str | None) -> None:
@@ -403,7 +466,7 @@ class Workflow(Generic[P, R]):
         if given:
             listed = ", ".join(f"{name}={value!r:.100}" for name, value in given.items())
             instead = [_INLINE_INSTEAD[name] for name in given if name in _INLINE_INSTEAD]
-            instead += [f"start a run of its own in a step, with `await {self.name}.start(...)`"]
+            instead += [f"make it a run of its own, with `await {self.name}.run(...)` or `.spawn(...)`"]
             raise InvalidRequest(
                 f"{self.name} has {listed}, which a call inside another workflow cannot keep: there it is part of that "
                 f"run (at {place_of_call()}). You can {', or '.join(instead)}, or do without them: {self.name}.fn(...)"
@@ -457,6 +520,16 @@ class Registrar:
     ) -> Handle[R]:
         """Insert a run of this workflow; encoding the arguments fails before anything is written. A caller who waits
         for the result next says so (`awaited`)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def cancel_child(self, run_id: str) -> bool:
+        """In a step of its parent: ask a run to end; False if it had finished before."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def signal_child(self, run_id: str, name: str, value: str) -> None:
+        """In a step of its parent: tell a run something, with a value in JSON."""
         raise NotImplementedError
 
     @overload

@@ -26,7 +26,7 @@ from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk import plainly
-from kagzi.sdk.definitions import Call, Step
+from kagzi.sdk.definitions import Call, Step, Workflow
 from kagzi.sdk.replay.calls import unstarted_wait
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.scope import Scope
@@ -302,10 +302,16 @@ def _item_branches(
                 scope = where.child(f"{name}[{keys[number]}]")
             else:
                 assert group is not None
-                # A step is named in the group itself; anything else may call several, so it has a scope of its own.
-                scope = group if isinstance(fn, Step) else group.child(getattr(fn, "__name__", "call"))
+                # A step or a child is named in the group itself; anything else may call several, so it has a scope of
+                # its own.
+                scope = group if _is_one_call(fn) else group.child(getattr(fn, "__name__", "call"))
         branches.append(_Branch(_calling(fn, item), scope))
     return branches
+
+
+def _is_one_call(fn: Any) -> bool:
+    """Whether a call of this is a step or a child run: `charge`, `render.run`."""
+    return isinstance(fn, Step) or isinstance(getattr(fn, "__self__", None), Workflow)
 
 
 def _keys(items: list[Any], key: Callable[[Any], str]) -> list[str]:

@@ -9,13 +9,11 @@ from typing import Any, Final, Generic, TypeVar, overload
 from kagzi.api.engine import Engine
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
-from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
-from kagzi.core.report import places
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress
-from kagzi.errors import NotFound, Unavailable, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
+from kagzi.errors import NotFound, Unavailable
 from kagzi.ids import IdSource
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import (
@@ -27,6 +25,7 @@ from kagzi.sdk.records import (
     signal_record,
     step_record,
 )
+from kagzi.sdk.run_errors import ended_otherwise
 from kagzi.sdk.signal_values import check_key, encode_signal, value_codec
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.values import check_value_name
@@ -38,12 +37,6 @@ D = TypeVar("D")
 _MISSING: Final[Any] = object()
 
 _WAIT = 3600 * SECOND  # an engine may answer earlier; then we ask again
-
-_ENDS: dict[RunStatus, type[WorkflowFailed]] = {
-    RunStatus.FAILED: WorkflowFailed,
-    RunStatus.CANCELLED: WorkflowCancelled,
-    RunStatus.TIMED_OUT: WorkflowTimedOut,
-}
 
 
 class Handle(Generic[R]):
@@ -246,22 +239,8 @@ class Handle(Generic[R]):
     def _outcome(self, run: Run) -> R:
         if run.status is RunStatus.COMPLETED:
             return self._decode(run.output or b"null")
-        raise self._ended_otherwise(run)
-
-    def _ended_otherwise(self, run: Run) -> WorkflowFailed:
-        failure = Failure.decode(run.error) if run.error else None
-        what = run.status.value.lower().replace("_", " ")
-        detail = f": {failure}" if failure is not None else ""
-        message = f"{run.workflow_type} {run.run_id} {what}{detail}"
-        if self.already_exists:
-            message += _found(run)
-        error = _ENDS[run.status](message, run_id=run.run_id, failure=failure)
-        if failure is not None:
-            error.__cause__ = failure.to_exception()
-            # What is raised here has passed through frames of ours alone. Those of the user are with the stored error.
-            if where := places(failure):
-                error.add_note(where)
-        return error
+        found = _found(run) if self.already_exists else ""
+        raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found)
 
 
 def _found(run: Run) -> str:

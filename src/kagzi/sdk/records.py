@@ -44,7 +44,11 @@ class _Record(Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(_Record, frozen=True, kw_only=True):
-    """Everything that is known about a run at one moment. `id` is the one it was started with, `run_id` Kagzi's own."""
+    """Everything that is known about a run at one moment. `id` is the one it was started with, `run_id` Kagzi's own.
+
+    Of a child, `parent_run_id` is the run that has started it, and `on_parent_end` what becomes of it when that ends;
+    "none" of a run that a step has started, which is on its own.
+    """
 
     namespace: str
     run_id: str
@@ -66,6 +70,8 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     failure: Failure | None
     on_failure: str | None = None  # the workflow that is started if it fails
     handles_run_id: str | None = None  # of a failure handler: the run that has failed
+    parent_run_id: str | None = None
+    on_parent_end: str | None = None
 
     @property
     def duration(self) -> timedelta | None:
@@ -77,7 +83,7 @@ class StepRecord(_Record, frozen=True, kw_only=True):
     """One attempt of one step, or one sleep that has ended.
 
     `completed_seq` numbers what the workflow has seen; a failed attempt that is tried again has none. `scope` is the
-    task or group that called it: `book` of `book/charge`.
+    task or group that called it: `book` of `book/charge`. `child_run_id` is the run that it has started.
     """
 
     step_id: str
@@ -91,6 +97,7 @@ class StepRecord(_Record, frozen=True, kw_only=True):
     finished_at: datetime | None
     retry_at: datetime | None
     failure: Failure | None
+    child_run_id: str | None = None
 
     @property
     def duration(self) -> timedelta | None:
@@ -140,6 +147,8 @@ def run_record(run: Run, read: Read) -> RunRecord:
         failure=Failure.decode(run.error) if run.error else None,
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
+        parent_run_id=run.parent_run_id,
+        on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
         _input=run.input,
         _output=run.output,
         _read=read,
@@ -159,6 +168,7 @@ def step_record(step: Step, read: Read) -> StepRecord:
         finished_at=_moment(step.finished_at),
         retry_at=_moment(step.retry_at),
         failure=Failure.decode(step.error) if step.error else None,
+        child_run_id=step.child_run_id,
         _input=step.input,
         _output=step.output,
         _read=read,

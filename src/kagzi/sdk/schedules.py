@@ -12,7 +12,7 @@ from msgspec import Struct
 from kagzi.api.schedules import CreateSchedule, ScheduleService, UpdateSchedule
 from kagzi.core.cron import check_zone, parse_times, upcoming
 from kagzi.core.duration import Duration, format_span, parse_duration
-from kagzi.core.instant import Instant, Span, from_datetime, to_datetime
+from kagzi.core.instant import Instant, Span, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
@@ -29,6 +29,7 @@ from kagzi.core.schedule import (
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.moments import instant_of
 from kagzi.sdk.records import Read, RunRecord, run_record
 
 DEFAULT_QUEUE = "default"
@@ -338,15 +339,3 @@ def jitter_of(value: Duration) -> Span:
     if span > LONGEST_JITTER:
         raise InvalidRequest(f"jitter must be at most 24 hours, not {value!r:.60}")
     return -(-span // 1000) * 1000  # to the millisecond, as the wire has it
-
-
-def instant_of(moment: Any, field: str) -> Instant:
-    """Returns the instant of a datetime with a time zone."""
-    try:
-        instant = from_datetime(moment)
-        to_datetime(instant)
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InvalidRequest(f"{field} must be a datetime with a time zone: {error}") from None
-    if instant < 0:
-        raise InvalidRequest(f"{field} must not lie before 1970, as {moment} does")
-    return instant

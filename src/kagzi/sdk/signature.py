@@ -103,6 +103,11 @@ class Signature:
             self._refuse_changed_arguments(args, kwargs, *self._decode_written(data))
         return data if self._codec is None else self._codec.encode(data)
 
+    def encode_input_strictly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
+        """`encode_arguments`, with a hash of the JSON as `encode_input` gives it."""
+        data = self.encode_arguments(args, kwargs)
+        return data, crc32(data if self._codec is None else self._codec.decode(data)) or 1
+
     def _write_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         try:
             if not kwargs and self._low <= len(args) <= self._high:

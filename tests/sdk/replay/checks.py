@@ -10,7 +10,7 @@ from typing import Any
 from kagzi.api.operations import SetValue
 from kagzi.core.step import StepKind
 from tests.sdk.replay.host import Host, ObservedExecution, Rows, demand, describe, said, store
-from tests.sdk.replay.programs import Node, random_program, run
+from tests.sdk.replay.programs import Node, random_family, random_program, run
 
 
 class Point:
@@ -41,6 +41,11 @@ def check_cancelled(seed: int, *, lives: int = 2) -> tuple[Any, ...]:
         cleanup = random_program(chance.randrange(1 << 16))
         program = ("cancellable", program, cleanup, chance.choice(("raise", "swallow", "fail")))
     return check_program(program, seed, lives=lives, cancel_after=chance.choice((0, 1, 2, 3, 5, 8, 13)))
+
+
+def check_family(seed: int, *, lives: int = 2) -> tuple[Any, ...]:
+    """The same for a run with children."""
+    return check_program(random_family(seed), seed, lives=lives)
 
 
 def check_program(

@@ -16,16 +16,18 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 from zlib import crc32
 
-from kagzi.api.operations import Operation, SetValue, StepOperation
+from msgspec import structs
+
+from kagzi.api.operations import ChildStart, Operation, SetValue, SpawnChild, StepOperation, TakeOutcome
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
-from kagzi.sdk.replay.calls import call_step
+from kagzi.sdk.replay.calls import call_step, child_call
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowTask
 from kagzi.sdk.replay.outcome import Outcome
-from kagzi.sdk.replay.waits import StepCall, Wait
+from kagzi.sdk.replay.waits import ChildWait, StepCall, Wait
 
 START = 1_700_000_000 * SECOND
 
@@ -41,6 +43,9 @@ class JsonCodec:
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = json.loads(data)
         return tuple(args), kwargs
+
+    def encode_input_strictly(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, int]:
+        return self.settle_input(args, kwargs)[:2]
 
     def encode_result(self, value: Any) -> bytes:
         return json.dumps(value).encode()
@@ -168,6 +173,11 @@ class Host:
             demand(operation.finished_at >= self.last_time, f"time falls with event {operation}")
             self.last_time = operation.finished_at
             self.execution.mark(self.last_seq)
+        if isinstance(operation, SpawnChild):
+            demand((operation.step_id, 1) not in self.rows, f"{operation} was spawned before")
+        if isinstance(operation, TakeOutcome):
+            row = self.rows.get((operation.step_id, 1))
+            demand(row is not None and row.status is not StepStatus.RUNNING, f"{operation} takes what has not come")
         self.pending += (*self.unhurried, operation)
         self.unhurried.clear()
 
@@ -288,6 +298,9 @@ class Host:
             choices.append(lambda: self.acknowledge(execution))
         elif self.pending:
             choices.append(self.send)
+        choices += [lambda row=row: self.end_child(execution, row) for row in self.children(StepStatus.RUNNING)]
+        if execution.awaits_children and (ended := self.untold(execution)):
+            choices.append(lambda: execution.receive((), ended))
         due = execution.next_due()
         if due is not None and (due <= self.passed() or not choices or chance.random() < 0.5):
             choices += [lambda: self.pass_time(execution, due)] * 2
@@ -305,6 +318,37 @@ class Host:
             )
         if self.on_event is not None and execution.outcome is None:
             self.on_event(self, execution)
+
+    def children(self, *statuses: StepStatus) -> list[Step]:
+        """Spawned runs whose outcome the workflow has not got."""
+        rows = [row for row in self.rows.values() if row.child_run_id is not None and row.completed_seq is None]
+        return [row for row in rows if row.status in statuses]
+
+    def untold(self, execution: Execution) -> list[Step]:
+        ended = self.children(StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED)
+        return [row for row in ended if row.step_id in execution.children.awaited]
+
+    def end_child(self, execution: Execution, row: Step) -> None:
+        """A child ends, and its end is written beside its spawn; the run may hear of it only later."""
+        ended = self.write_end(row)
+        if self.random.random() < 0.7:
+            execution.receive((), [ended])
+
+    def write_end(self, row: Step) -> Step:
+        self.clock += self.random.randrange(1, 400_000)
+        status = self.random.choice(
+            (StepStatus.COMPLETED, StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED)
+        )
+        error = Failure.of(LookupError, f"lost {self.random.randrange(100)}").encode()
+        ended = structs.replace(
+            row,
+            status=status,
+            finished_at=self.clock,
+            output=b"%d" % self.random.randrange(100) if status is StepStatus.COMPLETED else None,
+            error=None if status is StepStatus.COMPLETED else error,
+        )
+        self.rows[row.step_id, row.attempt] = ended
+        return ended
 
     def end_body(self, execution: Execution, call: StepCall) -> None:
         self.clock += self.random.randrange(1, 400_000)
@@ -330,6 +374,8 @@ class Host:
     def run_body(self, call: StepCall) -> Any:
         if isinstance(call.fn, Body):
             return call.fn.run(call.attempt, self.random)
+        if call.name.endswith(".cancel"):
+            return self.random.random() < 0.5
         return call.fn(*call.args, **call.kwargs)
 
     def show(self, execution: Execution) -> None:
@@ -357,11 +403,16 @@ class Host:
         if not execution.idle or self.random.random() < 0.5:
             return False
         due = execution.next_due()
-        demand(due is not None, "an idle run waits for nothing")
-        assert due is not None
         self.commit_all()
         self.parks += 1
-        self.clock = max(self.clock, due) + self.random.randrange(0, 1000)
+        waits_for = execution.waiting_for()
+        running = [row for row in self.children(StepStatus.RUNNING) if f"c:{row.child_run_id}" in waits_for]
+        if running and (due is None or self.random.random() < 0.5):
+            self.write_end(self.random.choice(running))
+        elif not (execution.awaits_children and self.untold(execution)):
+            demand(due is not None, "an idle run waits for nothing")
+            assert due is not None
+            self.clock = max(self.clock, due) + self.random.randrange(0, 1000)
         return True
 
     def commit_all(self) -> None:
@@ -380,6 +431,11 @@ def store(rows: Rows, operations: list[Operation]) -> None:
             continue
         key = (op.step_id, op.attempt)
         old = rows.get(key)
+        if isinstance(op, TakeOutcome):
+            demand(old is not None and old.completed_seq is None, f"{key} was taken twice, or is not there")
+            assert old is not None
+            rows[key] = structs.replace(old, completed_seq=op.completed_seq, finished_at=op.finished_at)
+            continue
         if old is not None and op.status is StepStatus.RUNNING:
             continue
         demand(old is None or old.completed_seq is None, f"{key} was recorded twice")
@@ -395,6 +451,7 @@ def store(rows: Rows, operations: list[Operation]) -> None:
             input_hash=op.input_hash,
             output=op.output,
             error=op.error,
+            child_run_id=op.child.run_id if isinstance(op, SpawnChild) else None,
         )
 
 
@@ -421,6 +478,12 @@ def current() -> ObservedExecution:
 def step(name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Coroutine[Any, Any, Any]:
     """Call a step from a workflow under test."""
     return call_step(current(), name=name, fn=fn, codec=CODEC, policy=retry, timeout=None, args=args, kwargs={})
+
+
+def child(name: str, *args: Any) -> ChildWait:
+    """A child of the workflow under test, not spawned yet."""
+    start = ChildStart(run_id="", workflow_type=name, task_queue="default", version="1")
+    return child_call(current(), name=name, workflow=name, codec=CODEC, args=args, kwargs={}, start=start)
 
 
 def describe(outcome: Outcome) -> tuple[Any, ...]:

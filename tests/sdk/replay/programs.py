@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 import kagzi
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
-from tests.sdk.replay.host import Body, current, step
+from kagzi.sdk import children
+from kagzi.sdk.replay.calls import outcome_of
+from tests.sdk.replay.host import Body, child, current, step
 
 Choose: TypeAlias = Callable[[int], int]  # a number from 0 up to, not including, the argument
 Node: TypeAlias = tuple[Any, ...]
@@ -49,6 +51,18 @@ class Returns(Body):
         return (value, (value, value), {1: value}, [value])[self.shape]
 
 
+class Cancels:
+    """In place of an app, for children that are cancelled with their wait."""
+
+    _codec = None
+
+    async def cancel_child(self, run_id: str) -> bool:
+        raise NotImplementedError("the host answers")
+
+
+CANCELS: Any = Cancels()
+
+
 # Making programs.
 
 
@@ -70,6 +84,29 @@ def make_program(choose: Choose, depth: int) -> Node:
 def random_sequence(seed: int) -> Node:
     """A program that does one thing at a time."""
     return make_sequence(random.Random(f"sequence {seed}").randrange, depth=3)
+
+
+def random_family(seed: int) -> Node:
+    """A program that spawns children, beside whatever else it does."""
+    chance = random.Random(f"family {seed}")
+    choose = chance.randrange
+    nodes: list[Node] = [_child(choose) for _ in range(1 + choose(4))]
+    if choose(2):
+        nodes.insert(choose(len(nodes) + 1), make_program(choose, depth=1 + choose(2)))
+    guarded = [node if choose(4) == 1 else ("try", node, ("observe",), None) for node in nodes]
+    kind = choose(6)
+    if kind == 0:
+        return ("timeout", _delay(choose), ("gather", tuple(nodes), True), choose(2) == 1)
+    if kind == 1:
+        return ("first", tuple(nodes), choose(2) == 1)
+    if kind == 2:
+        return ("map", tuple(guarded), 1 + choose(3), choose(2) == 1)
+    return ("gather", tuple(guarded), True) if kind == 3 else ("seq", tuple(guarded))
+
+
+def _child(choose: Choose) -> Node:
+    mode = ("run", "spawn", "leave", "late", "twice", "timeout")[choose(6)]
+    return ("child", NAMES[choose(len(NAMES))], mode, _delay(choose))
 
 
 def make_sequence(choose: Choose, depth: int) -> Node:
@@ -187,6 +224,39 @@ class Interpreter:
             self.note("raised", name, repr(error), hasattr(error, "extra"))
             raise
         self.note("returned", name, repr(value))
+        return value
+
+    async def do_child(self, name: str, mode: str, delay: float) -> Any:
+        self.note("child", name, mode)
+        wait = child(name, mode)
+        if mode == "run":
+            try:
+                value = await children._run(current(), CANCELS, wait)
+            except BaseException as error:
+                self.note("child raised", repr(error))
+                raise
+            self.note("child returned", wait.start.run_id, repr(value))
+            return value
+        await children._spawn(current(), CANCELS, wait)
+        self.note("spawned", wait.start.run_id)
+        if mode == "leave":
+            return None
+        if mode == "late":
+            await asyncio.sleep(delay)
+        try:
+            if mode == "timeout":
+                async with asyncio.timeout(delay):
+                    return await outcome_of(current(), wait)
+            value = await outcome_of(current(), wait)
+            if mode == "twice":
+                value = [value, await outcome_of(current(), wait)]
+        except TimeoutError:
+            self.note("child is late")
+            return None
+        except BaseException as error:
+            self.note("child raised", repr(error))
+            raise
+        self.note("child returned", wait.start.run_id, repr(value))
         return value
 
     async def do_sleep(self, delay: float, named: bool) -> None:

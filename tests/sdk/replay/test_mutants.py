@@ -16,17 +16,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kagzi.api.operations import CancelStep, CompleteStep
+from kagzi.api.operations import CancelStep, CompleteStep, TakeOutcome
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step, StepKind
+from kagzi.sdk.replay import children as family
 from kagzi.sdk.replay import execution as kernel
+from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.journal import Journal
 from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
 from kagzi.sdk.replay.steps import Steps
-from kagzi.sdk.replay.waits import StepCall
+from kagzi.sdk.replay.waits import ChildWait, StepCall
 from tests.sdk.replay import checks
 from tests.sdk.replay.host import Host, JsonCodec
 from tests.sdk.replay.test_random_programs import VOLUME
@@ -419,6 +422,67 @@ def gates_count_values(patch: Patch) -> None:
     patch.setattr(Execution, "set_value", counted)
 
 
+# 16
+
+
+def children_are_named_by_chance(patch: Patch) -> None:
+    chance = random.Random(1)
+    patch.setattr(family, "derived_run_id", lambda *_: f"child-{chance.random()}")
+
+
+def children_are_spawned_again(patch: Patch) -> None:
+    spawn = Children.spawn
+
+    def again(self: Children, wait: ChildWait, now: int) -> None:
+        self._recorded = {}
+        spawn(self, wait, now)
+
+    patch.setattr(Children, "spawn", again)
+
+
+def outcomes_are_not_recorded(patch: Patch) -> None:
+    submit = Journal.submit
+    patch.setattr(
+        Journal, "submit", lambda self, operation: isinstance(operation, TakeOutcome) or submit(self, operation)
+    )
+
+
+def outcomes_keep_the_time_of_the_childs_end(patch: Patch) -> None:
+    take, submit = Children.take, Journal.submit
+
+    def early(self: Children, row: Step) -> Step:
+        patch.setattr(
+            Journal, "submit", lambda *given: submit(given[0], replace(given[1], finished_at=row.finished_at))
+        )
+        event = take(self, row)
+        patch.setattr(Journal, "submit", submit)
+        return event
+
+    patch.setattr(Children, "take", early)
+
+
+def several_outcomes_are_one_drain(patch: Patch) -> None:
+    take_outcome, drain = Execution._take_outcome, WorkflowLoop.drain
+
+    def together(self: Execution, row: Step) -> None:
+        patch.setattr(WorkflowLoop, "drain", lambda _: None)
+        take_outcome(self, row)
+        patch.setattr(WorkflowLoop, "drain", drain)
+        if (other := self.children.next()) is not None:
+            together(self, other)
+        else:
+            drain(self.loop)
+
+    patch.setattr(Execution, "_take_outcome", together)
+
+
+FAMILY_MUTANTS: list[Callable[[Patch], None]] = [
+    children_are_named_by_chance,
+    children_are_spawned_again,
+    outcomes_are_not_recorded,
+    outcomes_keep_the_time_of_the_childs_end,
+    several_outcomes_are_one_drain,
+]
 CANCEL_MUTANTS: list[Callable[[Patch], None]] = [
     cancellations_are_not_recorded,
     cancellations_are_delivered_again,
@@ -485,6 +549,18 @@ def test_a_broken_rule_of_cancelling_is_noticed(mutant: Callable[[Patch], None],
     for seed in VOLUME:
         try:
             checks.check_cancelled(seed, lives=2)
+        except Exception:
+            return
+    pytest.fail("nothing was noticed")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mutant", FAMILY_MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_of_children_is_noticed(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    mutant(monkeypatch)
+    for seed in VOLUME:
+        try:
+            checks.check_family(seed)
         except Exception:
             return
     pytest.fail("nothing was noticed")

@@ -396,10 +396,12 @@ class RemoteWorkers:
         token: str,
         names: Sequence[str],
         *,
-        children: bool = False,  # noqa: ARG002 (no server is asked for it yet)
-        reconcile: bool = False,  # noqa: ARG002
+        children: bool = False,
+        reconcile: bool = False,
     ) -> Inbox:
-        request = worker_pb2.ReadInboxRequest(namespace=namespace, run_id=run_id, token=token, names=names)
+        request = worker_pb2.ReadInboxRequest(
+            namespace=namespace, run_id=run_id, token=token, names=names, children=children, reconcile=reconcile
+        )
         return signals.inbox_from_wire(
             await self._call("ReadInbox", request, worker_pb2.ReadInboxResponse, READ_SECONDS)
         )

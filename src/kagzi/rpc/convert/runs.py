@@ -7,6 +7,7 @@ from typing import Final
 from kagzi._proto.v1 import common_pb2, workflow_pb2
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
@@ -211,6 +212,9 @@ def run_to_wire(run: Run) -> pb.Workflow:
         finished_at=timestamp(run.finished_at),
         wake_up_at=timestamp(run.available_at) if run.status is RunStatus.SLEEPING else None,
         worker_id=run.worker_id,
+        parent_run_id=run.parent_run_id,
+        parent_step_id=run.parent_step_id,
+        parent_policy=run.parent_policy,
         exact_status=_EXACT[run.status],
         executions=run.executions,
         crashes=run.crashes,
@@ -250,6 +254,9 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         input=workflow.input.data,
         output=workflow.output.data if workflow.HasField("output") else None,
         error=error_from_wire(workflow.error, exact=bool(workflow.exact_status)),
+        parent_run_id=workflow.parent_run_id or None,
+        parent_step_id=workflow.parent_step_id or None,
+        parent_policy=_policy_of(workflow.parent_policy),
         waiting_for=tuple(workflow.waiting_for),
         handles_run_id=workflow.handles_run_id if workflow.HasField("handles_run_id") else None,
         on_failure=workflow.on_failure if workflow.HasField("on_failure") else None,
@@ -274,6 +281,7 @@ def filter_from_wire(request: pb.ListWorkflowsRequest) -> RunFilter:
         task_queue=request.task_queue if request.HasField("task_queue") else None,
         created_after=optional_instant(request, "created_after"),
         created_before=optional_instant(request, "created_before"),
+        parent_run_id=request.parent_run_id if request.HasField("parent_run_id") else None,
     )
 
 
@@ -288,6 +296,7 @@ def filter_to_wire(
         task_queue=filter.task_queue,
         created_after=timestamp(filter.created_after),
         created_before=timestamp(filter.created_before),
+        parent_run_id=filter.parent_run_id,
         page=page_request(page_size, page_token, total=total),
     )
 
@@ -298,6 +307,11 @@ def either_status(exact: int, known: int) -> RunStatus:
     if status is None:
         raise unknown_value(f"status {exact or known} of a run")
     return status
+
+
+def _policy_of(policy: str) -> ParentPolicy | None:
+    """The policy of a child; None for a run without a parent, and for one that a newer server has."""
+    return ParentPolicy(policy) if policy in list(ParentPolicy) else None
 
 
 def _optional(workflow: pb.Workflow, field: str) -> int | None:

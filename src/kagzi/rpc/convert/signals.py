@@ -8,6 +8,7 @@ from kagzi.api.workers import Inbox, RunNews
 from kagzi.core.signal import Signal
 from kagzi.rpc.convert.common import NULL, payload_from_bytes, payload_to_bytes
 from kagzi.rpc.convert.runs import either_status, exact_status, namespace_of
+from kagzi.rpc.convert.work import step_from_record, step_to_record
 
 pb = workflow_pb2
 
@@ -80,6 +81,7 @@ def inbox_to_wire(inbox: Inbox) -> worker_pb2.ReadInboxResponse:
         inbox_seq=inbox.inbox_seq,
         cancel_requested=inbox.cancel_requested,
         signals=[signal_to_wire(signal) for signal in inbox.signals],
+        outcomes=[step_to_record(step) for step in inbox.outcomes],
     )
 
 
@@ -88,6 +90,7 @@ def inbox_from_wire(inbox: worker_pb2.ReadInboxResponse) -> Inbox:
         inbox_seq=inbox.inbox_seq,
         cancel_requested=inbox.cancel_requested,
         signals=tuple(signal_from_wire(signal) for signal in inbox.signals),
+        outcomes=tuple(step_from_record(record) for record in inbox.outcomes),
     )
 
 

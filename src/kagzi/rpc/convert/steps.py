@@ -70,6 +70,7 @@ def step_to_wire(step: Step, namespace: str, run_id: str, step_id: str | None = 
         completed_seq=step.completed_seq,
         retry_at_us=step.retry_at,
         input_hash=step.input_hash,
+        child_run_id=step.child_run_id,
     )
 
 
@@ -88,4 +89,5 @@ def step_from_wire(step: pb.Step) -> Step:
         output=payload_to_bytes(step.output) if has("output") else None,
         error=error_from_wire(step.error, exact=bool(step.exact_status)),
         input=payload_to_bytes(step.input) if has("input") else None,
+        child_run_id=step.child_run_id or None,
     )

@@ -244,7 +244,9 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         origin_run_id=claim.origin_run_id,
         trace_context=claim.trace_context,
         scheduled_for_us=claim.scheduled_for,
+        family=claim.family,
         handles_run_id=claim.handles_run_id,
+        depth=claim.depth,
     )
 
 
@@ -272,8 +274,10 @@ def claim_from_wire(
         origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
         trace_context=claim.trace_context if claim.HasField("trace_context") else None,
         scheduled_for=claim.scheduled_for_us if claim.HasField("scheduled_for_us") else None,
+        family=claim.family,
         handles_run_id=claim.handles_run_id if claim.HasField("handles_run_id") else None,
         failed_input=failed_input,
+        depth=claim.depth,
     )
 
 
@@ -290,6 +294,7 @@ def step_to_record(step: Step) -> pb.StepRecord:
         input_hash=step.input_hash,
         output=step.output,
         error=step.error,
+        child_run_id=step.child_run_id,
     )
 
 
@@ -307,6 +312,7 @@ def step_from_record(record: pb.StepRecord) -> Step:
         input_hash=record.input_hash,
         output=record.output if has("output") else None,
         error=record.error if has("error") else None,
+        child_run_id=record.child_run_id or None,
     )
 
 

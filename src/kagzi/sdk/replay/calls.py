@@ -7,14 +7,29 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
-from typing import Any
+from types import CodeType
+from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from kagzi.api.operations import ChildStart
 from kagzi.core.instant import Span
 from kagzi.core.retry import Retry
 from kagzi.core.step import escape
+from kagzi.errors import PayloadTooLarge
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.replay.execution import Execution
-from kagzi.sdk.replay.waits import SignalWait, StepCall, Wait
+from kagzi.sdk.replay.waits import ChildWait, SignalWait, StepCall, Wait
+
+C = TypeVar("C", bound=Callable[..., Any])
+_OF_ONE_WAIT: set[CodeType] = set()
+
+
+def of_one_wait(function: C) -> C:
+    """Marks a coroutine function whose calls stand for the wait that is its argument `wait`: until it begins, the wait
+    may be given another identity (`kagzi.parallel`)."""
+    _OF_ONE_WAIT.add(function.__code__)
+    return function
 
 
 def call_step(
@@ -74,6 +89,77 @@ def wait_signal(execution: Execution, name: str, decode: Callable[[bytes], Any])
     return awaiting(execution, SignalWait(step_id=step_id, name=name, decode=decode, since=loop.now))
 
 
+def child_call(
+    execution: Execution,
+    *,
+    name: str,
+    workflow: str,
+    codec: CallCodec,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    start: ChildStart,
+) -> ChildWait:
+    """Fixes the identity of a child run that is to be spawned. `name` is escaped already."""
+    loop = execution.loop
+    if loop.evicting:
+        loop.refuse()
+    unawaited = loop.unawaited
+    if unawaited.dropped:
+        unawaited.refuse_dropped()
+    try:
+        data, input_hash = codec.encode_input_strictly(args, kwargs)
+        depth = execution.children.child_depth(workflow)
+        if len(data) > execution.payload_limit:
+            raise PayloadTooLarge(
+                f"the input of {workflow} is {len(data):,} bytes; at most {execution.payload_limit:,} are stored. Keep "
+                f"large data elsewhere and pass a reference to it"
+            )
+    except Exception:
+        unawaited.excuse()
+        raise
+    return ChildWait(
+        step_id=loop.current_scope().identity(name),
+        name=name,
+        workflow=workflow,
+        start=replace(start, depth=depth),
+        input=data,
+        input_hash=input_hash,
+        decode=codec.decode_result,
+    )
+
+
+def spawn(execution: Execution, wait: ChildWait) -> None:
+    """Starts a child: its call is being awaited."""
+    loop = execution.loop
+    loop.unawaited.strike(wait)
+    if loop.evicting:
+        loop.refuse()
+    else:
+        execution.children.spawn(wait, loop.now)
+
+
+async def outcome_of(execution: Execution, wait: ChildWait) -> Any:
+    """Waits for a child that was spawned and returns what it has returned."""
+    if wait.outcome is not None:
+        return wait.result()
+    loop = execution.loop
+    future = loop.create_future()
+    wait.waiters.append(future)
+    if len(wait.waiters) == 1:
+        execution.request(wait)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.cancelled() and not loop.evicting and future in wait.waiters:
+            wait.waiters.remove(future)
+            if not wait.waiters:
+                execution.withdraw(wait)
+        raise
+    finally:
+        del execution, loop, future, wait  # as in `awaiting`
+
+
+@of_one_wait
 async def awaiting(execution: Execution, wait: Wait) -> Any:
     """Asks for what a call is about and waits until it has happened."""
     loop = execution.loop
@@ -94,7 +180,7 @@ async def awaiting(execution: Execution, wait: Wait) -> Any:
 
 def unstarted_wait(call: Any) -> Wait | None:
     """Returns the wait of a call that was made and is not awaited yet; None for anything else."""
-    if not iscoroutine(call) or call.cr_code is not awaiting.__code__ or call.cr_frame is None:
+    if not iscoroutine(call) or call.cr_code not in _OF_ONE_WAIT or call.cr_frame is None:
         return None
     wait: Wait | None = call.cr_frame.f_locals["wait"] if getcoroutinestate(call) == CORO_CREATED else None
     return wait

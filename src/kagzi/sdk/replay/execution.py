@@ -30,6 +30,9 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 15. What a run says about itself (`set_value`) is no event, and nothing waits for it. It becomes durable with or after
     the events before it; so what was said before the last recorded event is stored, and what was said since is said
     again on replay.
+16. Starting a child is no event: its id follows from the run, the step and the time of the last event, so it is the
+    same child whenever it is started. It is submitted in order. Its outcome is an event when the workflow gets it,
+    delivered among signals and timers by when the child ended.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -47,12 +50,13 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from kagzi.api.operations import TakeSignal
-from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, PayloadTooLarge
 from kagzi.sdk.replay import outcome
+from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.inbox import SignalInbox
 from kagzi.sdk.replay.journal import Journal
@@ -87,6 +91,9 @@ class Execution:
         namespace: str = "default",
         queue: str = "default",
         scheduled_for: Instant | None = None,
+        attempts: int = 0,
+        depth: int = 0,
+        trace_context: str | None = None,
     ) -> None:
         self.run_id = run_id
         self.queue = queue
@@ -99,7 +106,7 @@ class Execution:
         self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
         self.default_retry = default_retry
-        self._payload_limit = payload_limit
+        self.payload_limit = payload_limit
         self._strict = strict
         # Salted and spread, so that tasks of different runs do not collide in asyncio's process-wide set.
         self.loop = WorkflowLoop(self, salt=crc32(self.seed.encode()) << 24, now=started_at)  # type: ignore[abstract]
@@ -107,6 +114,10 @@ class Execution:
         self._journal = Journal(effects, self.loop, recorded.ticks)
         self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit)
         self._inbox: SignalInbox | None = None
+        self._children: Children | None = None
+        self._attempts = attempts  # of the run, that were set aside
+        self._depth = depth
+        self.trace_context = trace_context  # of the run, which its children have, too
         self.may_await_news = False  # something from outside may be what the workflow waits for
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
         self._main: WorkflowTask | None = None
@@ -154,6 +165,8 @@ class Execution:
             self._tell_replaced()
         for wait in self._waiting.values():
             wait.go_live(self)
+        if self._children is not None:
+            self._children.go_live()
 
     def _set_off(self) -> None:
         """Run the workflow function until it waits for the first time."""
@@ -221,10 +234,13 @@ class Execution:
             self._fire(passed)
         self._settle()
 
-    def receive(self, signals: Iterable[Signal]) -> None:
-        """Signals have arrived that were not taken yet, in their order. Those that came before are passed over."""
+    def receive(self, signals: Iterable[Signal], outcomes: Iterable[Step] = ()) -> None:
+        """Signals and outcomes of children have arrived that were not taken yet, signals in their order. Those that
+        came before are passed over."""
         if not self.loop.evicting:
             self.inbox.receive(signals)
+            if self._children is not None:
+                self._children.receive(outcomes)
             self._settle()
 
     def durable(self, operations: int, *, start: bool = True) -> None:
@@ -245,6 +261,29 @@ class Execution:
             self._inbox = SignalInbox()
             self.may_await_news = True
         return self._inbox
+
+    @property
+    def children(self) -> Children:
+        """The runs that this one has spawned. Most have none."""
+        if self._children is None:
+            children = Children(self._journal, self._recorded.children, self.run_id, self._attempts, self._depth)
+            children.live = self.steps.live
+            self._children = children
+            self.may_await_news = True
+        return self._children
+
+    @property
+    def has_spawned(self) -> bool:
+        return self._children is not None and self._children.spawned
+
+    @property
+    def awaits_children(self) -> bool:
+        return self._children is not None and bool(self._children.awaited)
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Returns what may wake the run beside time, as `ParkRun` says it."""
+        signals = () if self._inbox is None else self._inbox.waiting_for()
+        return signals if self._children is None else self._children.waiting_for() + signals
 
     @property
     def events(self) -> int:
@@ -400,12 +439,34 @@ class Execution:
             self._journal.note_failure(event.completed_seq or 0)
         wait.deliver(event, self)
 
-    def _take(self, wait: SignalWait, signal: Signal) -> None:
-        """Delivers a signal that has arrived; before that, timers that were due before it came."""
-        passed = min(self._effects.passed(), signal.sent_at - 1)
+    def _take_next(self) -> bool:
+        """Delivers what has arrived and is waited for, the first that came about; whether there was something. Before
+        that, timers that were due before it came."""
+        signal = None if self._inbox is None else self._inbox.next()
+        outcome = None if self._children is None else self._children.next()
+        came_at = min(
+            NEVER if signal is None else signal[1].sent_at,
+            NEVER if outcome is None else outcome.finished_at or 0,
+        )
+        if signal is None and outcome is None:
+            return False
+        passed = min(self._effects.passed(), came_at - 1)
         if self.loop.first_due(passed) is not None:
             self._fire(passed)
-            return
+        elif signal is not None and signal[1].sent_at == came_at:
+            self._take(*signal)
+        else:
+            assert outcome is not None
+            self._take_outcome(outcome)
+        return True
+
+    def _take_outcome(self, row: Step) -> None:
+        self._journal.next_event()
+        wait = self._waiting.pop(row.step_id)
+        wait.deliver(self.children.take(row), self)
+        self.loop.drain()
+
+    def _take(self, wait: SignalWait, signal: Signal) -> None:
         now = self._journal.next_event()
         self.inbox.take(signal)
         taken = TakeSignal(
@@ -474,9 +535,7 @@ class Execution:
                     self._waiting.pop(call.step_id, None)
                     steps.record_failure(call, failure)
                     self.loop.drain()
-            elif (inbox := self._inbox) is not None and (arrived := inbox.next()) is not None:
-                self._take(*arrived)
-            else:
+            elif not self.may_await_news or not self._take_next():
                 steps.start_due()
                 return
         self._finish(main)
@@ -491,10 +550,10 @@ class Execution:
             try:
                 self.loop.refuse_mistakes()
                 output = self._encode_result(main.result())
-                if len(output) > self._payload_limit:
+                if len(output) > self.payload_limit:
                     raise PayloadTooLarge(
                         f"the result of {self.workflow} is {len(output):,} bytes; "
-                        f"at most {self._payload_limit:,} are stored. Return a reference to large data"
+                        f"at most {self.payload_limit:,} are stored. Return a reference to large data"
                     )
                 self.outcome = Outcome(output)
             except Exception as problem:

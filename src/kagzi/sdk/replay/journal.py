@@ -34,6 +34,11 @@ class Journal:
             loop.now = now
         return loop.now
 
+    @property
+    def now(self) -> Instant:
+        """The time of the last event."""
+        return self._loop.now
+
     def submit(self, operation: Operation) -> None:
         self.submitted += 1
         self._effects.submit(operation)

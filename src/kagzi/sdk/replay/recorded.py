@@ -12,7 +12,7 @@ class Recorded:
     """Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that
     is called later than recorded gets its result when it is called."""
 
-    __slots__ = ("_beside", "attempts", "early", "events", "ticks")
+    __slots__ = ("_beside", "attempts", "children", "early", "events", "ticks")
 
     def __init__(self, history: Iterable[Step]) -> None:
         self.events: deque[Step] = deque()  # to be delivered, in their order
@@ -20,12 +20,15 @@ class Recorded:
         self._beside: dict[str, tuple[str, ...]] = {}  # which steps it had called instead by then
         self.attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
         self.ticks: dict[str, int] = {}  # ticks and cancellations, with their attempt
+        self.children: dict[str, Step] = {}  # steps that have spawned a run, ended or not
         for step in history:
+            if step.child_run_id is not None:
+                self.children[step.step_id] = step
             if step.completed_seq is not None:
                 self.events.append(step)
                 if step.kind is StepKind.SLEEP or step.kind is StepKind.CANCEL or step.step_id == BEGIN:
                     self.ticks[step.step_id] = max(step.attempt, self.ticks.get(step.step_id, 0))
-            elif step.status is StepStatus.FAILED:
+            elif step.status is StepStatus.FAILED and step.child_run_id is None:
                 last = self.attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
                     self.attempts[step.step_id] = step

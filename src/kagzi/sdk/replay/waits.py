@@ -1,5 +1,5 @@
 """What a workflow can wait for, from the call to its recorded end: steps, which have a body, and what comes from
-outside, which has none.
+outside, signals and outcomes of children, which have none.
 
 A wait has the identity of its row, which is fixed when it is called. The execution keeps it in a table while its
 workflow waits, asks for what it waits for (`request`), gives it what happened (`deliver`: an event that is recorded, or
@@ -12,14 +12,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from kagzi.api.operations import StepOperation
+from kagzi.api.operations import ChildStart, StepOperation
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
 from kagzi.sdk.ambient import CallCodec
+from kagzi.sdk.run_errors import child_error
 
 if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
@@ -135,3 +136,51 @@ class SignalWait(Wait, eq=False, kw_only=True):
 
     def withdraw(self, execution: Execution) -> None:
         execution.inbox.remove_wait(self)
+
+
+class ChildWait(Wait, eq=False, kw_only=True):
+    """A child run: what it is started with, and waits for its outcome, of which there may be several at once."""
+
+    workflow: str
+    start: ChildStart  # without an id until it is spawned
+    input: bytes
+    decode: Callable[[bytes], Any]
+    waiters: list[asyncio.Future[Any]] = field(default_factory=list)
+    outcome: Event | None = None  # once the workflow has seen it
+
+    @property
+    def awaited(self) -> bool:
+        return any(not future.done() for future in self.waiters)
+
+    def request(self, execution: Execution) -> None:
+        execution.children.add_wait(self)
+
+    def deliver(self, event: Event, execution: Execution) -> None:
+        execution.children.seen(self)
+        self.outcome = event
+        for future in self._take_waiters():
+            try:
+                future.set_result(self.result())
+            except Exception as error:
+                # Each has an exception of its own, whose traceback refers to this frame.
+                future.set_exception(error)
+
+    def withdraw(self, execution: Execution) -> None:
+        execution.children.remove_wait(self)
+
+    def result(self) -> Any:
+        """Returns what the child has returned; raises if it ended otherwise."""
+        event = self.outcome
+        assert event is not None
+        if event.status is StepStatus.COMPLETED:
+            return self.decode(event.output or b"null")
+        raise child_error(event.status, event.error, self.workflow, self.start.run_id)
+
+    def fail(self, error: Exception) -> None:
+        for future in self._take_waiters():
+            future.set_exception(error)
+
+    def _take_waiters(self) -> list[asyncio.Future[Any]]:
+        waiters = [future for future in self.waiters if not future.done()]
+        self.waiters.clear()
+        return waiters

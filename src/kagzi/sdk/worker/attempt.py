@@ -91,6 +91,11 @@ class Attempt:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: Instant = 0
         self._news = News(worker, claim, self._arrived, self.abandon)
+        self._lingers_since: Instant = (
+            0  # waits for children in memory, for the first time after `_lingers_after` events
+        )
+        self._lingers_after = -1
+        self._reconciled = False
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution, beside `submit`.
@@ -193,7 +198,7 @@ class Attempt:
 
     def fail(self, failure: Failure) -> None:
         """The workflow could not even be called."""
-        self._end(FailRun(error=failure.encode()))
+        self._end(FailRun(error=failure.encode(), family=self._has_family()))
 
     def broke(self, error: Exception) -> None:
         """Driving the run has failed, and not its workflow. It ends with the reason: otherwise nobody would go on with
@@ -244,27 +249,30 @@ class Attempt:
         """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
         if not execution.may_await_news and not self._news.unknown:
             return False
-        return execution.outcome is None and self._news.read(execution.inbox.unserved_names())
+        return execution.outcome is None and self._news.read(
+            execution.inbox.unserved_names(), children=execution.awaits_children
+        )
 
     def _looks_first(self, execution: Execution) -> bool:
-        """Begins to look for signals that came before a timer that is due now, and of which word may still be on its
-        way here: the wait they are for must not time out. Whether that is under way."""
+        """Begins to look for signals and outcomes that came before a timer that is due now, and of which word may still
+        be on its way here: the wait they are for must not time out. Whether that is under way."""
         if not execution.may_await_news or execution.outcome is not None:
             return False
         due, passed = execution.loop.next_due(), self.passed()
         if due is None or not self._looked_at < due <= passed:
             return False
         names = execution.inbox.unserved_names()
-        if not names:
+        children = execution.awaits_children
+        if not names and not children:
             return False
         self._looked_at = passed
-        return self._news.read(names, afresh=True)
+        return self._news.read(names, afresh=True, children=children)
 
     def _arrived(self, inbox: Inbox) -> None:
         if self.execution is None or self._last is not None:
             return
         try:
-            self.execution.receive(inbox.signals)
+            self.execution.receive(inbox.signals, inbox.outcomes)
             if inbox.cancel_requested and not self.cancelling and not self._worker.slots.is_lent(self):
                 self.cancel()
             else:
@@ -329,13 +337,13 @@ class Attempt:
         outcome = execution.outcome
         assert outcome is not None
         if outcome.cancelled:
-            return EndCancelledRun(error=cancelled(), family=self.claim.family)
+            return EndCancelledRun(error=cancelled(), family=self._has_family())
         if outcome.failure is None:
             assert outcome.output is not None
             return CompleteRun(
                 output=outcome.output,
                 unless_cancelled=not execution.cancel_recorded,
-                family=self.claim.family,
+                family=self.claim.family or execution.has_spawned,
             )
         error = outcome.failure.encode()
         policy = self._worker.run_retry(self.claim)
@@ -343,8 +351,14 @@ class Attempt:
         if policy is not None and not execution.cancelled:  # what was told to end is not tried again
             delay = next_attempt(policy, outcome.failure, self.claim.attempts + 1, self.jitter())
         if delay is None:
-            return FailRun(error=error)
+            return FailRun(error=error, family=self._has_family())
         return RetryRun(available_at=self.now() + delay, keep_seq=outcome.keep_seq, error=error)
+
+    def _has_family(self) -> bool | None:
+        """Whether the run has children, or a parent that is told of its end; None if that is not known here."""
+        if self.claim.family:
+            return True
+        return None if self.execution is None else self.execution.has_spawned
 
     def _tell_late(self, execution: Execution) -> None:
         """The workflow function has returned, and somebody was promised before that it will be told to end. It is told
@@ -357,13 +371,31 @@ class Attempt:
         if due is not None and due - self.passed() <= SHORT_WAIT and self._worker.slots.lend(self):
             self._set_timer(due, self._due)
             return
+        if execution.awaits_children and self._waits_for_children(execution, due):
+            return
         if due is None:
             # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
             due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)
-        waiting_for = execution.inbox.waiting_for() if execution.may_await_news else ()
+        waiting_for = execution.waiting_for() if execution.may_await_news else ()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
         self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))
+
+    def _waits_for_children(self, execution: Execution, due: Instant | None) -> bool:
+        """Children often end soon: waits for them in memory, with the slot lent, until nothing has happened for a
+        while. So a run of many children is replayed once for each silent second, and not once for each child."""
+        if not self._reconciled and self.claim.executions > 1 and not self.has_progressed():
+            # It was parked, and nothing that it waits for has come: look whether somebody forgot to tell it.
+            self._reconciled = True
+            if self._news.read((), children=True, reconcile=True):
+                return True
+        if self._lingers_after != execution.events:
+            self._lingers_after, self._lingers_since = execution.events, self.passed()
+        until = self._lingers_since + SHORT_WAIT
+        if until <= self.passed() or not self._worker.slots.lend(self):
+            return False
+        self._set_timer(until if due is None else min(until, due), self._due)
+        return True
 
     def _watch_timers(self, execution: Execution) -> None:
         """Timers fire beside running bodies too: a timeout around a step, a sleep beside one, a retry."""
@@ -483,7 +515,7 @@ class Attempt:
             if self._values is not None:
                 self._values.forget()
             self._outbox.clear()
-            self._end(FailRun(error=Failure.from_exception(error).encode()))
+            self._end(FailRun(error=Failure.from_exception(error).encode(), family=True))
 
     def _repeat(self) -> None:
         if not self.gone:

@@ -35,6 +35,7 @@ class News:
         self._arrived = arrived
         self._lost = lost
         self._looked: dict[str, int] = {}  # by name of a signal: up to which number none is left to be read
+        self._looked_for_children = claim.inbox_seq  # the same for outcomes, of which a claim brings all
         self.unknown = False  # something has arrived, and its number is not known
 
     def hear(self, seq: int) -> bool:
@@ -47,32 +48,41 @@ class News:
         self.seq = seq
         return True
 
-    def read(self, names: Sequence[str], *, afresh: bool = False) -> bool:
-        """Reads the signals of these names that have arrived and were not read yet; `afresh` also if nobody has said
-        that there are any. Returns whether it is under way: `arrived` is called when it has ended."""
+    def read(
+        self, names: Sequence[str], *, afresh: bool = False, children: bool = False, reconcile: bool = False
+    ) -> bool:
+        """Reads the signals of these names that have arrived and were not read yet, and outcomes of children if the
+        workflow waits for any; `afresh` also if nobody has said that there are any. Returns whether it is under way:
+        `arrived` is called when it has ended. `reconcile`: look for children that have ended without a word, too."""
         if self.reading:
             return True
-        wanted = [name for name in names if afresh or self.unknown or self._looked.get(name, 0) < self.seq]
-        if not wanted and not self.unknown:
+        afresh = afresh or self.unknown
+        wanted = [name for name in names if afresh or self._looked.get(name, 0) < self.seq]
+        children = children and (afresh or reconcile or self._looked_for_children < self.seq)
+        if not wanted and not children and not self.unknown:
             return False
         self.reading, self.unknown = True, False
-        task = self._worker.loop.create_task(self._read(wanted), name="kagzi-read-inbox")
-        task.add_done_callback(lambda done: self._ended(done, wanted))
+        reading = self._read(wanted, children, reconcile)
+        task = self._worker.loop.create_task(reading, name="kagzi-read-inbox")
+        task.add_done_callback(lambda done: self._ended(done, wanted, children))
         return True
 
-    async def _read(self, names: Sequence[str]) -> Inbox | None:
+    async def _read(self, names: Sequence[str], children: bool, reconcile: bool) -> Inbox | None:
         """Returns what has arrived; None if the run is not held any more. Repeated until the engine answers."""
         claim = self._claim
         while True:
             try:
-                return await self._worker.read_inbox(claim.namespace, claim.run_id, claim.token, names)
+                read = self._worker.read_inbox
+                if not children:
+                    return await read(claim.namespace, claim.run_id, claim.token, names)
+                return await read(claim.namespace, claim.run_id, claim.token, names, children=True, reconcile=reconcile)
             except LeaseLost:
                 return None
             except KagziError as error:
                 logger.debug("reading the inbox of run %s failed: %s", claim.run_id, error)
                 await asyncio.sleep(_AGAIN_SECONDS)
 
-    def _ended(self, task: asyncio.Task[Inbox | None], names: Sequence[str]) -> None:
+    def _ended(self, task: asyncio.Task[Inbox | None], names: Sequence[str], children: bool) -> None:
         self.reading = False
         if task.cancelled():
             return
@@ -83,4 +93,6 @@ class News:
         self.seq = max(self.seq, inbox.inbox_seq)
         if len(inbox.signals) < INBOX_READ:
             self._looked.update(dict.fromkeys(names, inbox.inbox_seq))
+        if children:
+            self._looked_for_children = inbox.inbox_seq
         self._arrived(inbox)

@@ -479,6 +479,9 @@ class Worker:
             namespace=claim.namespace,
             queue=claim.task_queue,
             scheduled_for=claim.scheduled_for,
+            attempts=claim.attempts,
+            depth=claim.depth,
+            trace_context=claim.trace_context,
         )
         try:
             coroutine = definition.begin(claim.input, execution, claim.failed_input)

@@ -29,7 +29,7 @@ _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = (
     *("batches", "packed-chunks", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata"),
-    *("inbox", "signals", "handlers", "values", "versions", "schedules"),
+    *("inbox", "signals", "handlers", "values", "versions", "schedules", "children"),
 )
 # As with runs: a token is a position, and bound to its listing.
 

@@ -118,7 +118,14 @@ class WorkerService(UnaryCalls):
 
     async def ReadInbox(self, request: pb.ReadInboxRequest, call: Call) -> pb.ReadInboxResponse:  # noqa: ARG002
         namespace = namespace_of(request.namespace)
-        inbox = await self._workers.read_inbox(namespace, request.run_id, request.token, tuple(request.names))
+        inbox = await self._workers.read_inbox(
+            namespace,
+            request.run_id,
+            request.token,
+            tuple(request.names),
+            children=request.children,
+            reconcile=request.reconcile,
+        )
         return signals.inbox_to_wire(inbox)
 
     async def CommitBatch(self, request: pb.CommitBatchRequest, call: Call) -> pb.CommitBatchResponse:  # noqa: ARG002

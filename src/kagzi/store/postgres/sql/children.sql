@@ -45,7 +45,7 @@ FOR NO KEY UPDATE OF r SKIP LOCKED;
 -- name: spawn_children
 -- Insert children and the steps that show them, under the lock of their parents. A step that is there stays, and its child
 -- is not inserted: then this spawn came twice, or a retry has kept the child. What is `placed` and not `made` has an id
--- that is taken. Sorted by external id, as all starts are.
+-- that is taken, of two in one batch by the first. Sorted by external id, as all starts are.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), asked AS MATERIALIZED (
@@ -55,9 +55,10 @@ WITH instant AS MATERIALIZED (
                 $10::text[], $11::text[], $12::text[], $13::text[], $14::integer[], $15::bytea[], $16::bytea[],
                 $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::integer[],
                 $24::text[], $25::text[])
+        WITH ORDINALITY
         AS n (namespace, parent_run_id, parent_step_id, attempt, started_at, input_hash, step_input, run_id,
               external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context, timeout,
-              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue)
+              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue, place)
     CROSS JOIN instant AS i
 ), placed AS (
     INSERT INTO kagzi.step_runs (
@@ -76,7 +77,7 @@ WITH instant AS MATERIALIZED (
             WHERE p.namespace = asked.namespace AND p.run_id = asked.parent_run_id)
     FROM asked
     WHERE ((namespace, run_id) IN (SELECT p.namespace, p.run_id FROM placed AS p)) IS TRUE
-    ORDER BY namespace, external_id, run_id
+    ORDER BY namespace, external_id, place
     ON CONFLICT DO NOTHING
     RETURNING run_id
 ), marked AS (
