@@ -212,7 +212,8 @@ class Prober:
     async def _judge(self, rpc: str, data: bytes, code: grpc.StatusCode, text: str) -> grpc.StatusCode:
         self.seen[code] += 1
         about = (rpc, code, text[:500], data[:300])
-        assert code in CODES, about
+        # On a stream the name of a method may be spoilt, too.
+        assert code in CODES or (rpc == "Exchange" and code is grpc.StatusCode.UNIMPLEMENTED), about
         assert not LEAKS.search(text), about
         after = await self.dump()
         if after != self.before:
@@ -372,7 +373,9 @@ async def test_packed_chunks_that_were_tampered_with(prober: Prober) -> None:
         (result,) = (await prober.client.workers.CommitBatch(sent, timeout=SECONDS)).results
         after = await prober.dump()
         if result.HasField("error"):
-            assert result.error.code == common_pb2.ERROR_CODE_INVALID_ARGUMENT, (result, packed)
+            # An operation that it does not know may be one of a newer worker.
+            unknown = result.error.exact_code == "VERSION_MISMATCH"
+            assert unknown or result.error.code == common_pb2.ERROR_CODE_INVALID_ARGUMENT, (result, packed)
             assert not LEAKS.search(result.error.message), result
             assert after == prober.before, (result, packed)
         answers[worker_pb2.ChunkAnswer.Name(result.answer)] += 1
