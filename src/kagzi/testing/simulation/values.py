@@ -52,7 +52,8 @@ def values_problem(old: RunRow | None, new: RunRow, method: str, now: Instant) -
     fresh = [row for name, row in new.values.items() if row != before.get(name)]
     if old is None and new.handles_run_id is not None and [row.name for row in fresh] == [FAILED_INPUT]:
         return None
-    if fresh and (method != "apply" or old is None or old.token is None or old.token != new.token):
+    # Without a token afterwards: the run was terminated by a later write of the same batch.
+    if fresh and (method != "apply" or old is None or old.token is None or new.token not in (old.token, None)):
         return f"said {fresh} by {method}, under no lease"
     if any(row.seq >> 32 != new.executions or row.at != now for row in fresh):
         return f"said {fresh} in execution {new.executions} at {now}"
