@@ -51,7 +51,7 @@ async def main(order: Order) -> None:
     await checkout.start("order")  # error: wrong type
     await checkout.start()  # error: missing argument
     await checkout.start(order, id="x")  # error: options come before
-    await checkout.options(key="x").start(order)  # error: not an option of a workflow
+    await checkout.options(colour="x").start(order)  # error: not an option of a workflow
     await checkout.options(on_conflict="explode").start(order)  # error: not a choice
     await with_context.start(1, order)  # error: the context is not passed
     handle = await checkout.start(order)

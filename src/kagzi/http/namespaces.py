@@ -10,7 +10,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS
 from kagzi.http.call import Call, NoQuery, Reply
 from kagzi.http.fields import TEXT, Name
-from kagzi.http.problems import naming
+from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.runs import PageSize, Token
 from kagzi.ports.documents import NamespaceDocument, namespace_document
 
@@ -71,6 +71,7 @@ class UpdateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 async def update_namespace(call: Call[NoQuery, UpdateNamespaceBody]) -> NamespaceDocument:
+    check_handler_queue(call.body.on_failure, call.body.on_failure_queue)
     changed = await call.engine.namespaces.update(
         call.path["namespace"],
         display_name=call.body.display_name,

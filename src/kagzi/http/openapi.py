@@ -160,6 +160,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route, components: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     properties: dict[str, dict[str, Any]] = components[route.query.__name__]["properties"]
+    needed = components[route.query.__name__].get("required", ())
     parameters = []
     for name, schema in properties.items():
         # Nobody sends null in a query.
@@ -174,6 +175,7 @@ def _query_parameters(route: Route, components: dict[str, dict[str, Any]]) -> li
         description = rest.pop("description", None)
         parameters.append(
             {"name": name, "in": "query", "schema": rest}
+            | ({"required": True} if name in needed else {})
             | ({} if description is None else {"description": description})
         )
     return parameters

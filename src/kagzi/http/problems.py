@@ -87,6 +87,12 @@ class BadField(InvalidRequest):
         self.field = field
 
 
+def check_handler_queue(name: str | None, queue: str | None) -> None:
+    """Refuses the queue of a failure handler without the handler."""
+    if queue is not None and not name:
+        raise BadField("on_failure_queue", "on_failure_queue is the queue of on_failure, which is not given")
+
+
 @contextmanager
 def naming(field: str) -> Iterator[None]:
     """What is refused inside was in this part of the request."""

@@ -32,7 +32,7 @@ from kagzi.errors import Conflict, NotFound
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Timeout, When, whole
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
-from kagzi.http.problems import BadField, naming
+from kagzi.http.problems import BadField, check_handler_queue, naming
 from kagzi.http.reading import read_json
 from kagzi.ports.documents import (
     Moment,
@@ -250,6 +250,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
     # With an id in the body that one decides; it is the same promise.
     key = call.headers.get("idempotency-key")
     external_id = body.id if body.id is not None or key is None else _idempotency_key(key)
+    check_handler_queue(body.on_failure, body.on_failure_queue)
     started = await call.engine.workflows.start(
         StartRun(
             namespace=call.namespace,

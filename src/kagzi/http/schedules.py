@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.core.cron import EXPRESSION_CHARACTERS
+from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
-from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap
+from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap, check_jitter
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Timeout, When, whole
 from kagzi.http.problems import naming
@@ -52,6 +53,8 @@ _Priority = Annotated[float, whole("A level is worth a minute of waiting.", 0, P
 _Input = Annotated[
     Raw, Meta(description="The arguments: an array by position, an object by name, anything else as the only one.")
 ]
+
+_STAYS: Final = Raw(b"")
 
 
 class SchedulesQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +103,11 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = None
 
 
+def _jitter_of(value: float | str) -> Span:
+    with naming("jitter"):
+        return check_jitter(length_of(value, "jitter"))
+
+
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
     body = call.body
     made = await call.engine.schedules.create(
@@ -116,7 +124,7 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             input=read_json(body.input, "input"),
             max_catchup=int(body.catchup),
             overlap=body.overlap,
-            jitter=0 if body.jitter is None else length_of(body.jitter, "jitter"),
+            jitter=0 if body.jitter is None else _jitter_of(body.jitter),
             priority=int(body.priority),
             timeout=timeout_of(body.timeout),
             retry_policy=None if body.retry is None else policy_of(body.retry),
@@ -148,7 +156,7 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     workflow: Name | None = None
     cron: _Expression | None = None
     tz: _Zone | None = None
-    input: _Input | None = None
+    input: _Input = msgspec.field(default_factory=lambda: _STAYS)  # a Raw cannot be one of several types
     queue: Name | None = None
     version: (
         Annotated[
@@ -176,10 +184,10 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
             version=body.version,
             cron_expr=body.cron,
             timezone=body.tz,
-            input=None if body.input is None else read_json(body.input, "input"),
+            input=None if bytes(body.input) in (b"", b"null") else read_json(body.input, "input"),
             max_catchup=None if body.catchup is None else int(body.catchup),
             overlap=body.overlap,
-            jitter=None if body.jitter is None else length_of(body.jitter, "jitter"),
+            jitter=None if body.jitter is None else _jitter_of(body.jitter),
             priority=None if body.priority is None else int(body.priority),
             timeout=timeout_of(body.timeout),
             retry_policy=None if body.retry is None else policy_of(body.retry),

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import Name
+from kagzi.http.problems import naming
 from kagzi.ports.documents import VersionDocument, version_document
 
 
@@ -39,7 +40,8 @@ class DefaultVersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def set_default_version(call: Call[Namespaced, DefaultVersionBody]) -> VersionList:
     body = call.body
-    await call.engine.versions.set_default(call.namespace, body.workflow, body.version, force=body.force)
+    with naming("version"):
+        await call.engine.versions.set_default(call.namespace, body.workflow, body.version, force=body.force)
     return await _listed(call.engine.versions.list(call.namespace, body.workflow))
 
 
