@@ -10,8 +10,12 @@ import pytest
 
 from kagzi.cli.doctor import examine
 from kagzi.core.health import HealthStatus
+from kagzi.core.instant import SECOND
+from kagzi.core.run import RunStatus
+from kagzi.core.schedule import Overlap
 from kagzi.errors import InvalidRequest
 from kagzi.settings import Loaded, Settings
+from kagzi.store.postgres import schedules
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.pooled import PooledConnection
 from kagzi.store.postgres.store import PostgresStore
@@ -19,6 +23,7 @@ from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import *  # noqa: F403
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import NAMESPACE
+from kagzi.testing.conformance.schedules import fire, made, runs, until
 from kagzi.testing.pgbouncer import MISSING, PgBouncer, find_pgbouncer
 from kagzi.testing.postgres import PostgresServer
 
@@ -77,6 +82,40 @@ async def test_what_fails_is_undone_and_the_connection_goes_on(postgres_database
     assert not connection.is_in_transaction()
     assert await connection.fetchval("SELECT count(*) FROM seen") == 0
     await connection.close()
+
+
+async def test_there_is_no_transaction_within_another(postgres_database: str) -> None:
+    connection = await Connector(f"{postgres_database}?pgbouncer=true").connect()
+    async with connection.transaction():
+        with pytest.raises(AssertionError, match="no transaction within another"):
+            connection.transaction()
+        assert connection.is_in_transaction()
+    await connection.close()
+
+
+async def test_a_firing_that_fails_has_not_cancelled_the_run_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the firing is repeated, finds its own run live, and cancels that."""
+    found = await made(bench, overlap=Overlap.CANCEL_PREVIOUS)
+    until(bench, found.next_fire_at)
+    await fire(bench)
+    (first,) = await runs(bench, found)
+    bench.clock.advance(60 * SECOND)
+    move = schedules._move
+
+    async def broken(*args: object) -> None:
+        raise InvalidRequest("planted")
+
+    monkeypatch.setattr(schedules, "_move", broken)
+    with pytest.raises(InvalidRequest, match="planted"):
+        await fire(bench)
+    assert (await bench.run(first.run_id)).status is RunStatus.PENDING
+    assert [run.run_id for run in await runs(bench, found)] == [first.run_id]
+    monkeypatch.setattr(schedules, "_move", move)
+    (second,) = (await fire(bench)).runs
+    assert (await bench.run(first.run_id)).status is RunStatus.CANCELLED
+    assert (await bench.run(second.run_id)).status is RunStatus.PENDING
 
 
 @pytest.mark.parametrize("option", ["true", "false", "auto"])

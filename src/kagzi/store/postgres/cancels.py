@@ -38,7 +38,9 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
     for request in requests:
         match request:
             case CancelRun() | TerminateRun():
-                applied.answers.append(await _cancel(connection, request, applied.woken, now))
+                async with connection.transaction():
+                    answer = await cancel(connection, request, applied.woken, now)
+                applied.answers.append(answer)
             case RepeatRun():
                 applied.answers.append(await _repeat(connection, request, now))
             case _:
@@ -46,24 +48,23 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
     return applied
 
 
-async def _cancel(
+async def cancel(
     connection: Connection, request: CancelRun | TerminateRun, woken: list[Told], now: Instant | None
 ) -> Answer:
-    """Answers a request to end a run; `woken` gets those who were told that it has ended."""
+    """Answers a request to end a run, in the caller's transaction; `woken` gets those who were told that it has ended."""
     namespace, run_id = request.namespace, request.run_id
-    async with connection.transaction():
-        await lock_families(connection, [(namespace, run_id)])
-        if isinstance(request, CancelRun):
-            row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
-            if row is not None and row["status"] == RunStatus.CANCELLED:
-                woken += await ended(connection, [(namespace, run_id)])
-        else:
-            error = terminated(request.reason)
-            done = await end_runs(connection, [(namespace, run_id)], RunStatus.CANCELLED, error, now)
-            woken += done.woken
-            row = None
-        if row is None:
-            row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
+    await lock_families(connection, [(namespace, run_id)])
+    row = None
+    if isinstance(request, CancelRun):
+        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
+        if row is not None and row["status"] == RunStatus.CANCELLED:
+            woken += await ended(connection, [(namespace, run_id)])
+    else:
+        error = terminated(request.reason)
+        done = await end_runs(connection, [(namespace, run_id)], RunStatus.CANCELLED, error, now)
+        woken += done.woken
+    if row is None:
+        row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
     if row is None:
         return NotFound(f"there is no run {run_id} in namespace {namespace}")
     status = RunStatus(row["status"])

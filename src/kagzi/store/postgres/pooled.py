@@ -34,7 +34,9 @@ class PooledConnection(_Connection):
         self._begin = "; ".join([_BEGIN, *(f"SET LOCAL {name} TO '{value}'" for name, value in settings.items())])
 
     def transaction(self, **_: Any) -> Any:
-        """A transaction; there is none within another."""
+        """A transaction; there is none within another, whose end would be that of both."""
+        if self.is_in_transaction():
+            raise AssertionError("there is no transaction within another")
         return _Transaction(self.command, self._begin, self.terminate)
 
     async def command(self, text: str) -> None:

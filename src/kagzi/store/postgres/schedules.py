@@ -12,7 +12,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
 from kagzi.errors import Conflict, InvalidRequest
-from kagzi.store.postgres.cancels import apply_requests
+from kagzi.store.postgres.cancels import cancel
 from kagzi.store.postgres.runs import get_runs
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
@@ -248,15 +248,13 @@ async def _cancel_live(
     keys = [_key(each) for each in plans if each.firing is not None and each.firing.cancel_live]
     if not keys:
         return []
-    live = await connection.fetch(_FIND_LIVE_FIRINGS, *_columns(keys))
-    requests = [CancelRun(namespace=row["namespace"], run_id=str(row["run_id"])) for row in live]
-    applied = await apply_requests(connection, requests, at)
-    woken += applied.woken
-    return [
-        (request.namespace, answer)
-        for request, answer in zip(requests, applied.answers, strict=True)
-        if isinstance(answer, CancelAnswer)
-    ]
+    told: list[tuple[str, CancelAnswer]] = []
+    for row in await connection.fetch(_FIND_LIVE_FIRINGS, *_columns(keys)):
+        request = CancelRun(namespace=row["namespace"], run_id=str(row["run_id"]))
+        answer = await cancel(connection, request, woken, at)
+        if isinstance(answer, CancelAnswer):
+            told.append((request.namespace, answer))
+    return told
 
 
 async def _insert(connection: Connection, runs: Sequence[Planned], at: Instant) -> dict[str, Recovered]:
