@@ -19,7 +19,7 @@ from kagzi.ids import derived_run_id
 from kagzi.sdk import children
 from kagzi.sdk.replay import children as family
 from kagzi.sdk.replay.calls import outcome_of
-from tests.sdk.replay.host import START, Host, child, current
+from tests.sdk.replay.host import START, Host, child, current, step
 from tests.sdk.replay.programs import CANCELS
 
 
@@ -246,3 +246,24 @@ def test_a_child_that_changed_code_starts_before_the_last_event_is_spawned_after
     new = True
     host.begin()
     assert [type(operation) for operation in host.pending] == [SpawnChild]
+
+
+def test_a_body_that_is_asked_for_behind_a_spawn_waits_for_it_after_a_replay_too() -> None:
+    async def program() -> Any:
+        await step("pay", lambda: 1)
+        await children._spawn(current(), CANCELS, child("render"))
+        await step("tell", lambda: 1)
+
+    host = Host(program)
+    execution = host.begin()
+    (call,) = host.bodies
+    execution.step_returned(call, 1)
+    host.store([operation for operation in host.pending if not isinstance(operation, SpawnChild)])
+    host.evict(execution)
+    host.started.clear()
+    again = host.begin()
+    assert [type(operation) for operation in host.pending] == [SpawnChild]
+    assert host.started == []
+    host.send()
+    host.acknowledge(again)
+    assert host.started == [("tell", 1)]

@@ -163,10 +163,10 @@ class Execution:
         self.steps.live = True
         if self._recorded.early:
             self._tell_replaced()
+        if self._children is not None:
+            self._children.go_live()  # first: bodies wait until these exist
         for wait in self._waiting.values():
             wait.go_live(self)
-        if self._children is not None:
-            self._children.go_live()
 
     def _set_off(self) -> None:
         """Run the workflow function until it waits for the first time."""

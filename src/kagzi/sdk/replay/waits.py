@@ -99,6 +99,7 @@ class StepCall(Wait, eq=False, kw_only=True):
                 steps.wanted.append(self)
 
     def go_live(self, execution: Execution) -> None:
+        self.gate = execution.steps.journal.submitted  # children that were spawned during replay are submitted by now
         execution.steps.resume(self)
 
     def deliver(self, event: Event, execution: Execution) -> None:  # noqa: ARG002
