@@ -408,6 +408,17 @@ class TestChildren:
         assert step.status is StepStatus.FAILED
         assert child.run_id in Failure.decode(step.error or b"").message
 
+    async def test_a_finished_run_is_not_told_of_children_that_are_gone(self, bench: Bench) -> None:
+        """Whoever asks has lost its lease."""
+        parent, child = await parent_and_child(bench)
+        await bench.done(child, CompleteRun(output=b"7", family=False))
+        bench.clock.advance(31 * 86_400 * SECOND)
+        await bench.store.prune_runs(100, None)
+        await bench.done(parent, CompleteRun(output=b"1"))
+        asked = (parent.namespace, parent.run_id, parent.token, (), 100, True, True)
+        assert await bench.store.read_inbox(*asked) is None
+        assert (await step_of(bench, parent.run_id)).status is StepStatus.RUNNING
+
     async def test_children_are_listed(self, bench: Bench) -> None:
         parent = await bench.started_claim()
         children = [spawn(bench, f"pay#{number}") for number in range(2, 5)]

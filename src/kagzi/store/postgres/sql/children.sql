@@ -45,7 +45,8 @@ FOR NO KEY UPDATE OF r SKIP LOCKED;
 -- name: spawn_children
 -- Insert children and the steps that show them, under the lock of their parents. A step that is there stays, and its child
 -- is not inserted: then this spawn came twice, or a retry has kept the child. What is `placed` and not `made` has an id
--- that is taken, of two in one batch by the first. Sorted by external id, as all starts are.
+-- that is taken, of two in one batch by the first. Sorted by external id as all starts are, byte by byte: those are sorted
+-- outside of the database, which may have another order of letters.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), asked AS MATERIALIZED (
@@ -77,7 +78,7 @@ WITH instant AS MATERIALIZED (
             WHERE p.namespace = asked.namespace AND p.run_id = asked.parent_run_id)
     FROM asked
     WHERE ((namespace, run_id) IN (SELECT p.namespace, p.run_id FROM placed AS p)) IS TRUE
-    ORDER BY namespace, external_id, place
+    ORDER BY namespace COLLATE "C", external_id COLLATE "C", place
     ON CONFLICT DO NOTHING
     RETURNING run_id
 ), marked AS (
@@ -169,12 +170,13 @@ WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.child_run_id IS NOT N
 ORDER BY s.finished_at, s.step_id;
 
 -- name: find_untold
--- Children of a run that have ended, or are gone, although its step shows them as RUNNING.
+-- Children of a live run that have ended, or are gone, although its step shows them as RUNNING.
 SELECT s.step_id, s.child_run_id, c.run_id IS NULL AS gone, coalesce($3::bigint, kagzi.clock()) AS now
-FROM kagzi.step_runs AS s
+FROM kagzi.workflow_runs AS p
+JOIN kagzi.step_runs AS s ON s.namespace = p.namespace AND s.run_id = p.run_id
 LEFT JOIN kagzi.workflow_runs AS c ON c.namespace = s.namespace AND c.run_id = s.child_run_id
-WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.status = 'RUNNING' AND s.child_run_id IS NOT NULL
-  AND s.generation = 0 AND (c.run_id IS NULL OR c.finished_at IS NOT NULL);
+WHERE p.namespace = $1::text AND p.run_id = $2::uuid AND p.finished_at IS NULL AND s.status = 'RUNNING'
+  AND s.child_run_id IS NOT NULL AND s.generation = 0 AND (c.run_id IS NULL OR c.finished_at IS NOT NULL);
 
 -- name: forget_cascades
 -- Ends that nobody is left to be told of. Never held while runs are locked.

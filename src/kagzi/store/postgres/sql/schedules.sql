@@ -150,7 +150,7 @@ JOIN kagzi.workflow_runs AS r ON r.namespace = k.namespace AND r.schedule_group_
 ORDER BY r.namespace, r.run_id;
 
 -- name: insert_firings
--- Runs by templates. None where the instant has one, or somebody has taken the id. In the order of ids, as all starts.
+-- Runs by templates. None where the instant has one, or somebody has taken the id. In the order of ids, byte by byte, as all starts.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, created_at,
     available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for)
@@ -163,7 +163,7 @@ FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bi
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)
 JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.schedule_id
 JOIN kagzi.schedules AS s ON s.namespace = k.namespace AND s.schedule_id = k.schedule_id
-ORDER BY k.namespace, k.external_id, k.run_id
+ORDER BY k.namespace COLLATE "C", k.external_id COLLATE "C", k.run_id
 ON CONFLICT DO NOTHING
 RETURNING namespace, run_id, task_queue, status, available_at;
 

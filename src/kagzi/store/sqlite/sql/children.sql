@@ -69,12 +69,13 @@ WHERE namespace = ?1 AND run_id = ?2 AND child_run_id IS NOT NULL AND completed_
 ORDER BY finished_at, step_id;
 
 -- name: find_untold
--- Children of a run that have ended, or are gone, although its step shows them as RUNNING.
+-- Children of a live run that have ended, or are gone, although its step shows them as RUNNING.
 SELECT s.step_id, s.attempt, s.child_run_id, c.run_id IS NULL
-FROM step_runs AS s
+FROM workflow_runs AS p
+JOIN step_runs AS s ON s.namespace = p.namespace AND s.run_id = p.run_id
 LEFT JOIN workflow_runs AS c ON c.namespace = s.namespace AND c.run_id = s.child_run_id
-WHERE s.namespace = ?1 AND s.run_id = ?2 AND s.status = 'RUNNING' AND s.child_run_id IS NOT NULL AND s.generation = 0
-  AND (c.run_id IS NULL OR c.finished_at IS NOT NULL);
+WHERE p.namespace = ?1 AND p.run_id = ?2 AND p.finished_at IS NULL AND s.status = 'RUNNING'
+  AND s.child_run_id IS NOT NULL AND s.generation = 0 AND (c.run_id IS NULL OR c.finished_at IS NOT NULL);
 
 -- name: forget_cascades
 -- Ends that nobody is left to be told of.
