@@ -51,7 +51,7 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
 async def cancel(
     connection: Connection, request: CancelRun | TerminateRun, woken: list[Told], now: Instant | None
 ) -> Answer:
-    """Answers a request to end a run, in the caller's transaction; `woken` gets those who were told that it has ended."""
+    """Answers a request to end a run, in the transaction of the caller; `woken` gets those who were told of its end."""
     namespace, run_id = request.namespace, request.run_id
     await lock_families(connection, [(namespace, run_id)])
     row = None
