@@ -141,6 +141,15 @@ def test_wrong_requests_say_what_is_wrong_and_make_nothing(stage: Stage) -> None
             await create("a", office.report, "x", cron="@daily", jitter="2d")
         with pytest.raises(InvalidRequest, match="id is for one run"):
             await create("a", office.report.options(id="x"), "x", cron="@daily")
+        plain = office.report.options
+        for workflow, complaint in (
+            (plain(key="x"), "key is for children"),
+            (plain(on_parent_end="abandon"), "on_parent_end is for children"),
+            (plain(on_conflict="fail"), "on_conflict is for a start with an id"),
+            (plain(on_failure="notify"), "cannot give its runs an on_failure of their own yet.*@app.on_failure"),
+        ):
+            with pytest.raises(InvalidRequest, match=complaint):
+                await create("a", workflow, "x", cron="@daily")
         with pytest.raises(InvalidRequest, match="a schedule starts a workflow"):
             await create("a", "report", "x", cron="@daily")  # type: ignore[arg-type]
         assert (await app.schedules.list()).items == ()
@@ -148,7 +157,7 @@ def test_wrong_requests_say_what_is_wrong_and_make_nothing(stage: Stage) -> None
         made = await create("a", office.report, "x", cron="@daily")
         with pytest.raises(Conflict, match="there is a schedule named 'a' already"):
             await create("a", office.report, "x", cron="@daily")
-        with pytest.raises(InvalidRequest, match="cron_expr: Bad hour '25'"):
+        with pytest.raises(InvalidRequest, match="cron: Bad hour '25'"):
             await made.update(cron="0 25 * * *")
         with pytest.raises(InvalidRequest, match="use backfill or trigger"):
             await made.update(next_fire_at=datetime(2020, 1, 1, tzinfo=UTC))

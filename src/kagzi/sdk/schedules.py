@@ -33,8 +33,9 @@ from kagzi.sdk.moments import instant_of
 from kagzi.sdk.records import Read, RunRecord, run_record
 
 DEFAULT_QUEUE = "default"
-# Options of a run that a schedule cannot give to each of many.
+# Options of a run that a schedule cannot give to each of many, and those that are for children.
 _OF_ONE_RUN = ("id", "delay", "start_at", "deadline")
+_OF_CHILDREN = ("key", "on_parent_end")
 
 
 class ScheduleRecord(Struct, frozen=True, kw_only=True):
@@ -135,8 +136,8 @@ class ScheduleHandle:
             changes["jitter"] = jitter_of(jitter)
         if next_fire_at is not None:
             changes["next_fire_at"] = instant_of(next_fire_at, "next_fire_at")
-        if cron is not None and tz is not None:
-            parse_times(cron, check_zone(tz), "cron")
+        if cron is not None:
+            parse_times(cron, "UTC" if tz is None else check_zone(tz), "cron")
         update = UpdateSchedule(namespace=self.namespace, schedule_id=self.id, cron_expr=cron, timezone=tz, **changes)
         return self._record(await self._service.update(update))
 
@@ -323,6 +324,16 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
     for field in _OF_ONE_RUN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for one run, and a schedule starts many; leave it out of .options(...)")
+    for field in _OF_CHILDREN:
+        if getattr(options, field) is not None:
+            raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")
+    if options.on_conflict != "return":
+        raise InvalidRequest("on_conflict is for a start with an id; leave it out of .options(...)")
+    if options.on_failure is not None:
+        raise InvalidRequest(
+            "a schedule cannot give its runs an on_failure of their own yet; leave it out of .options(...), and handle "
+            "them with @app.on_failure, which every run of the namespace calls"
+        )
     timeout = options.timeout if options.timeout is not None else workflow.timeout
     return {
         "workflow_type": workflow.name,
