@@ -183,7 +183,8 @@ async def test_what_cannot_handle_failures_is_refused_at_once(home: str) -> None
         (lambda: right.options(on_failure=wrong), "cannot handle failures"),
         (lambda: right.options(on_failure_queue="ops"), "on_failure_queue is the queue of on_failure"),
         (lambda: right.options(on_failure="x", on_failure_queue=""), "on_failure_queue must not be empty"),
-        (lambda: whole(nothing), "cannot handle failures"),
+        (lambda: whole(nothing), "^nothing .* cannot handle failures"),
+        (lambda: app.on_failure("ops"), r"takes no name, and its queue is given as @app.on_failure\(queue='ops'\)"),  # type: ignore[call-overload]
         (lambda: app.workflow(name=FAILURE_HANDLER)(nothing), "is the name of what @app.on_failure makes"),
     ]
     for make, complaint in refused:
@@ -191,5 +192,5 @@ async def test_what_cannot_handle_failures_is_refused_at_once(home: str) -> None
             make()
     assert decorated(right).on_failure.name == "right"
     whole(right.fn)
-    with pytest.raises(InvalidRequest, match="there is a handler of all failures with version '1' already"):
+    with pytest.raises(InvalidRequest, match="of all failures with version '1' already .* needs another version"):
         whole(right.fn)

@@ -676,6 +676,11 @@ class Registrar:
         """
 
         def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
+            if isinstance(fn, str):
+                raise InvalidRequest(
+                    f"@app.on_failure({fn!r}) is no function; it takes no name, and its queue is given as "
+                    f"@app.on_failure(queue={fn!r})"
+                )
             _check_function(fn, "workflow", FAILURE_HANDLER)
             workflow: Workflow[Any, Any] = Workflow(
                 self,
@@ -690,16 +695,16 @@ class Registrar:
             )
             _check_handler(workflow)
             what = f"handler of all failures with version {version!r}"
-            self._register(self._workflows, (FAILURE_HANDLER, version), workflow, what)
+            self._register(self._workflows, (FAILURE_HANDLER, version), workflow, what, "version")
             return workflow
 
         return decorate if fn is None else decorate(fn, 4)
 
-    def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str) -> None:
+    def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str, other: str = "name") -> None:
         known = registry.get(key)
         if known is not None:
             raise InvalidRequest(
-                f"there is a {what} already ({_place(known.fn)}); {_place(definition.fn)} needs another name"
+                f"there is a {what} already ({_place(known.fn)}); {_place(definition.fn)} needs another {other}"
             )
         registry[key] = definition
 
@@ -797,8 +802,9 @@ def _check_handler(handler: object) -> FailureHandler:
     if not isinstance(handler, Workflow):
         raise InvalidRequest(f"on_failure must be a workflow or the name of one, not {handler!r:.100}")
     if not handler.signature.takes_only(FailedRun):
+        shown = handler.fn.__name__ if handler.name == FAILURE_HANDLER else handler.name
         raise InvalidRequest(
-            f"{handler.name} ({_place(handler.fn)}) cannot handle failures: it must have one parameter, annotated with "
+            f"{shown} ({_place(handler.fn)}) cannot handle failures: it must have one parameter, annotated with "
             f"kagzi.FailedRun, for example `async def {handler.fn.__name__}(failed: kagzi.FailedRun) -> None`"
         )
     return FailureHandler(handler.name, handler._options.queue or handler.queue)
