@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kagzi import Kagzi
+from kagzi import Kagzi, NotFound
 from kagzi.api.workflows import RunFilter
 from kagzi.cli.options import settings_of
 from kagzi.cli.runs import _list
@@ -35,3 +35,25 @@ async def test_a_filter_looks_as_far_as_it_takes(tmp_path: Path, monkeypatch: py
     only = await _list(loaded, RunFilter(workflow_type="rare"), 1, None)
     assert len(only.items) == 1
     assert only.next is not None
+
+
+async def test_children_are_found_by_either_id_of_their_parent(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    app = Kagzi(url)
+
+    @app.workflow
+    async def leaf() -> None: ...
+
+    @app.workflow
+    async def tree() -> None:
+        await leaf.run()
+
+    async with app, app.worker():
+        run = await tree.options(id="tree-1").start()
+        await run.result(timeout=20)
+    loaded = settings_of(url=url)
+    for parent in (run.id, "tree-1", run.id[:-1]):
+        page = await _list(loaded, RunFilter(parent_run_id=parent), 10, None)
+        assert [child.workflow_type for child in page.items] == ["leaf"]
+    with pytest.raises(NotFound, match="there is no run 'tree-2'"):
+        await _list(loaded, RunFilter(parent_run_id="tree-2"), 10, None)

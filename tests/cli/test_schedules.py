@@ -45,6 +45,12 @@ def test_a_schedule_from_beginning_to_end(shell: Shell) -> None:
     assert "schedule nightly fires next at" in made.err
     taken = shell("schedules", "create", "nightly", "checkout", "@daily")
     assert taken.code == 5, taken
+    for wrong, told in (
+        (("create", "other", "checkout", "0 2 * *"), "the expression: '0 2 * *' has 4 fields"),
+        (("update", "nightly", "--cron", "@nightly"), "--cron: '@nightly' is not known"),
+    ):
+        refused = shell("schedules", *wrong)
+        assert (refused.code, told in refused.err) == (2, True), refused
 
     (listed,) = shell("schedules", "list", "--json").json["schedules"]
     assert (listed["schedule_id"], listed["cron"], listed["input"]) == (schedule_id, "0 2 * * *", ["42", 1])

@@ -350,3 +350,23 @@ async def test_gzip(quick: Client, memory: LocalEngine) -> None:
     response = await quick.send("POST", "/api/v1/runs", content=data, headers=headers)
     assert response.status_code == 201
     assert len((await memory.workflows.get("default", response.json()["run_id"])).input) > 100_000
+
+
+async def test_children_are_found_by_either_id_of_their_parent(client: Client, url: str) -> None:
+    app = make_app(url)
+
+    @app.workflow(name="leaf")
+    async def leaf() -> None: ...
+
+    @app.workflow(name="tree")
+    async def tree() -> None:
+        await leaf.run()
+
+    async with app, app.worker():
+        run = await tree.options(id="tree-1").start()
+        await run.result(timeout=20)
+        for parent in (run.id, "tree-1"):
+            (child,) = (await client.get("/api/v1/runs", parent=parent))["runs"]
+            assert (child["workflow"], child["parent_run_id"]) == ("leaf", run.id)
+        for nobody in (UNKNOWN, "tree-2"):
+            assert (await client.get("/api/v1/runs", parent=nobody))["runs"] == []

@@ -52,7 +52,7 @@ async def test_preview(client: Client) -> None:
 
 async def test_bad_input_is_told_with_its_field(client: Client) -> None:
     for body, told in (
-        ({"workflow": "w", "cron": "61 * * * *"}, "Bad minute '61'"),
+        ({"workflow": "w", "cron": "61 * * * *"}, "cron: Bad minute '61'"),
         ({"workflow": "w", "cron": "@daily", "tz": "Mars/Olympus"}, "time zone"),
         ({"workflow": "w", "cron": "@daily", "catchup": 10_001}, "catchup"),
         ({"workflow": "w", "cron": "@daily", "overlap": "never"}, "overlap"),
@@ -62,3 +62,13 @@ async def test_bad_input_is_told_with_its_field(client: Client) -> None:
         assert status == 400
         assert told in problem["detail"], problem
     assert (await client.get(ROUTE))["schedules"] == []
+
+
+async def test_the_field_of_a_wrong_time_has_the_name_it_was_sent_by(client: Client) -> None:
+    await client.post(ROUTE, {"workflow": "w", "name": "nightly", "cron": "@daily"}, status=201)
+    for field, value in (("cron", "@nightly"), ("tz", "Mars/Olympus")):
+        body = {"workflow": "w", "cron": "@daily", field: value}
+        assert (await client.problem("POST", ROUTE, json=body))[1]["field"] == field
+        assert (await client.problem("POST", f"{ROUTE}/nightly", json={field: value}))[1]["field"] == field
+        query = "&".join(f"{name}={body[name]}" for name in ("cron", "tz") if name in body)
+        assert (await client.problem("GET", f"/api/v1/schedule-preview?{query}"))[1]["field"] == field

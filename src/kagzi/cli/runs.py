@@ -21,6 +21,7 @@ from kagzi.clock import SystemClock
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
+from kagzi.core.limits import is_run_id
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
 from kagzi.core.run import Run, RunStatus
@@ -108,6 +109,10 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
     """Returns a page of runs. The first one is full if there are as many runs, however far a filter has to look; others
     are taken as they come, since their tokens do not tell which way they lead."""
     async with engine_of(loaded) as engine:
+        parent = wanted.parent_run_id
+        if parent is not None and not is_run_id(parent):  # one that was deleted may still have children
+            parent_run = await find_run(engine, wanted.namespace, parent)
+            wanted = msgspec.structs.replace(wanted, parent_run_id=parent_run.run_id)
         found = first = await engine.workflows.list(wanted, page_size=limit, page_token=page)
         items = found.items
         while page is None and found.searched_until is not None and found.next is not None and len(items) < limit:

@@ -15,6 +15,7 @@ from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
+from kagzi.core.cron import parse_times
 from kagzi.core.instant import Instant, Span, from_datetime
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import PRIORITY_LIMIT
@@ -98,6 +99,7 @@ def create(
     \b
     kagzi schedules create nightly cleanup "0 2 * * *" --tz Europe/Berlin --input '["logs"]'
     """
+    parse_times(expression, field="the expression")
     loaded = _settings(url, namespace)
     wanted = CreateSchedule(
         namespace=loaded.settings.namespace,
@@ -151,6 +153,8 @@ def update(
     json: bool,
 ) -> None:
     """Change a schedule: what is not given stays. Its next firing is computed anew."""
+    if cron is not None:
+        parse_times(cron, field="--cron")
     loaded = _settings(url, namespace)
     wanted = UpdateSchedule(
         namespace=loaded.settings.namespace,

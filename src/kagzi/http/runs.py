@@ -93,6 +93,11 @@ class RunPage(Struct, frozen=True, kw_only=True):
 
 async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
     query = call.query
+    nothing = RunPage(runs=(), next=None, prev=None)
+    try:
+        parent = None if query.parent is None else await run_id_of(call, query.parent)
+    except NotFound:
+        return nothing
     filter = RunFilter(
         namespace=call.namespace,
         status=query.status,
@@ -100,7 +105,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         task_queue=query.queue,
         created_after=moment_of(query.created_after, "created_after"),
         created_before=moment_of(query.created_before, "created_before"),
-        parent_run_id=query.parent,
+        parent_run_id=parent,
     )
     if query.id is not None:
         if filter != RunFilter(namespace=call.namespace) or query.page is not None:
@@ -108,7 +113,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         try:
             found = await call.engine.workflows.get_by_external_id(call.namespace, query.id)
         except NotFound:
-            return RunPage(runs=(), next=None, prev=None)
+            return nothing
         return RunPage(runs=(run_summary(found),), next=None, prev=None)
     with naming("page"):  # the filters have been looked at
         page = await call.engine.workflows.list(filter, page_size=query.limit, page_token=query.page)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
-from kagzi.core.cron import EXPRESSION_CHARACTERS
+from kagzi.core.cron import EXPRESSION_CHARACTERS, check_zone, parse_times
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
@@ -110,6 +110,7 @@ def _jitter_of(value: float | str) -> Span:
 
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
     body = call.body
+    _check_times(body.cron, body.tz)
     made = await call.engine.schedules.create(
         CreateSchedule(
             namespace=call.namespace,
@@ -175,6 +176,7 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> ScheduleDocument:
     body = call.body
+    _check_times(body.cron, body.tz)
     changed = await call.engine.schedules.update(
         UpdateSchedule(
             namespace=call.namespace,
@@ -296,9 +298,20 @@ class Preview(Struct, frozen=True, kw_only=True):
 async def preview_schedule(call: Call[PreviewQuery, None]) -> Preview:
     query = call.query
     after = moment_of(query.after, "after")
+    _check_times(query.cron, query.tz)
     with naming("cron"):
         firings = firing_documents(query.cron, query.tz, call.host.clock.now() if after is None else after, query.count)
     return Preview(firings=firings)
+
+
+def _check_times(cron: str | None, zone: str | None) -> None:
+    """Refuses what is wrong with either by the name it has here."""
+    if zone is not None:
+        with naming("tz"):
+            check_zone(zone)
+    if cron is not None:
+        with naming("cron"):
+            parse_times(cron, field="cron")
 
 
 def _named(call: Call[Any, Any]) -> str:
