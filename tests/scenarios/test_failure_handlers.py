@@ -192,5 +192,5 @@ async def test_what_cannot_handle_failures_is_refused_at_once(home: str) -> None
             make()
     assert decorated(right).on_failure.name == "right"
     whole(right.fn)
-    with pytest.raises(InvalidRequest, match="of all failures with version '1' already .* needs another version"):
+    with pytest.raises(InvalidRequest, match=r"of all failures with version '1' already .* needs another version"):
         whole(right.fn)

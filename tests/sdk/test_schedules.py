@@ -32,7 +32,7 @@ def test_preview_refuses_what_it_cannot_show() -> None:
     with pytest.raises(InvalidRequest, match="after must be a datetime with a time zone"):
         schedules.preview("@daily", after=datetime(2026, 1, 1))
     with pytest.raises(
-        InvalidRequest, match="after must be a datetime with a time zone, for example .*, not '2026-01-01'"
+        InvalidRequest, match=r"after must be a datetime with a time zone, for example .*, not '2026-01-01'"
     ):
         schedules.preview("@daily", after="2026-01-01")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="did you mean tz"):
