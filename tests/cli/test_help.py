@@ -107,4 +107,4 @@ def test_exit_codes(error: type[KagziError], code: int) -> None:
 
 
 def test_the_order_of_the_help_is_ours() -> None:
-    assert list(COMMANDS)[:2] == ["server", "worker"]
+    assert list(COMMANDS)[:3] == ["dev", "server", "worker"]

@@ -158,7 +158,7 @@ async def test_starting_a_run_in_workflow_code(home: str) -> None:
         await other.start()
 
     async with app, app.worker():
-        with pytest.raises(WorkflowFailed, match=r"other\.start\(\) was called in a workflow.*call it in a step"):
+        with pytest.raises(WorkflowFailed, match=r"other\.start\(\) was called in a workflow.*await other\.spawn\(\.\.\.\)"):
             await starter.run()
         assert [run.workflow for run in (await app.runs()).items] == ["starter"]
 
@@ -316,7 +316,7 @@ async def test_run_options_of_a_workflow_within_a_workflow(home: str) -> None:
         assert await outer.run("plain") == "inside"
         with pytest.raises(WorkflowFailed, match=r"hurried has timeout='500ms'.*asyncio\.timeout"):
             await outer.run("timeout")
-        with pytest.raises(WorkflowFailed, match=r"inner has id='mine'.*start a run of its own in a step"):
+        with pytest.raises(WorkflowFailed, match=r"inner has id='mine'.*await inner\.run\(\.\.\.\)` or `\.spawn"):
             await outer.run("id")
         with pytest.raises(WorkflowFailed, match=r"inner has queue='shop'"):
             await outer.options(queue="default").run("plain")

@@ -126,7 +126,7 @@ async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None)
 @where
 @as_json
 def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show a run: why it is not moving, input, result, error, steps, values and children.
+    """Show a run: why it is not moving, input, result, error, steps and children.
 
     Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.

@@ -84,9 +84,10 @@ WHERE NOT EXISTS (SELECT 1 FROM workflow_runs AS r
                   WHERE r.namespace = cascades.namespace AND r.parent_run_id = cascades.run_id AND {{follows(r)}});
 
 -- name: find_cascades
--- Children that are to follow the end of their parent.
+-- Children that are to follow the end of their parent. A CROSS JOIN, so that SQLite begins with the few cascades and not
+-- with all children.
 SELECT r.namespace, r.run_id, r.parent_policy
 FROM cascades AS k
-JOIN workflow_runs AS r ON r.namespace = k.namespace AND r.parent_run_id = k.run_id
+CROSS JOIN workflow_runs AS r ON r.namespace = k.namespace AND r.parent_run_id = k.run_id
 WHERE {{follows(r)}}
 LIMIT ?1;
