@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from kagzi import Kagzi
+from kagzi.cli import versions
 from tests.cli.conftest import Shell, read_until, served
 
 
@@ -64,3 +72,25 @@ def test_what_makes_no_sense_is_wrong_usage(shop: Shell, arguments: tuple[str, .
     refused = shop("versions", *arguments)
     assert refused.code == 2
     assert complaint in refused.err
+
+
+async def make_database(url: str) -> None:
+    async with Kagzi(url):
+        pass
+
+
+def test_choosing_takes_one_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC's poller may still call the first loop of a process when a second one has begun, and complains on stderr."""
+    loops = []
+
+    def run(main: Coroutine[Any, Any, Any]) -> Any:
+        loops.append(main)
+        return asyncio.run(main)
+
+    monkeypatch.setattr(versions, "run", run)
+    place = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    asyncio.run(make_database(place))
+    done = CliRunner().invoke(versions.versions, ["checkout", "--default", "2", "--force", "--url", place])
+    assert done.exit_code == 0, done
+    assert "chosen" in done.output
+    assert len(loops) == 1

@@ -46,9 +46,7 @@ def versions(
         raise click.UsageError("--force is for --default")
     loaded = settings_of(url=url, namespace=namespace)
     start_logging(loaded.settings, quiet=True)
-    if workflow is not None and (version is not None or no_default):
-        run(_choose(loaded, workflow, version, force))
-    found = run(_list(loaded, workflow))
+    found = run(_versions(loaded, workflow, version, force, chooses=version is not None or no_default))
     if json:
         documents = [version_document(each) for each in found.items]
         output.document({"versions": documents, "more": found.more})
@@ -62,16 +60,16 @@ def versions(
         output.note("there are more: name a workflow")
 
 
-async def _choose(loaded: Loaded, workflow: str, version: str | None, force: bool) -> None:
+async def _versions(
+    loaded: Loaded, workflow: str | None, version: str | None, force: bool, *, chooses: bool
+) -> Versions:
+    """Chooses the default first, if asked to. One loop does both: gRPC complains where a second one begins."""
     namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
-        async with audited(engine, "versions default", namespace=namespace, target=f"workflow {workflow}"):
-            await engine.versions.set_default(namespace, workflow, version, force=force)
-
-
-async def _list(loaded: Loaded, workflow: str | None) -> Versions:
-    async with engine_of(loaded) as engine:
-        return await engine.versions.list(loaded.settings.namespace, workflow)
+        if chooses and workflow is not None:
+            async with audited(engine, "versions default", namespace=namespace, target=f"workflow {workflow}"):
+                await engine.versions.set_default(namespace, workflow, version, force=force)
+        return await engine.versions.list(namespace, workflow)
 
 
 def _row(record: WorkflowVersion) -> tuple[str, ...]:
