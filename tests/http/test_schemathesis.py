@@ -18,9 +18,10 @@ from tests.http.support import DOCUMENT, engine_on, serving
 EXAMPLES = 5
 # Of these fields a request may break a rule though it fits the document: tokens of pages are made by servers, `id`
 # stands alone in a query, the `first` delay of a retry is not longer than its `cap`, a `jitter` written as text has a
-# longest value, `on_failure_queue` needs its handler, a default `version` must have been offered by a worker, and not
-# every text is a `cron` expression or the name of a `tz`.
-NO_SCHEMA_CAN_SAY = {"page", "id", "retry", "jitter", "on_failure_queue", "version", "cron", "tz"}
+# longest value, `on_failure_queue` needs its handler, a default `version` must have been offered by a worker, not every
+# text is a `cron` expression or the name of a `tz`, and what fires `until` or at `next_fire_at` depends on it.
+NO_SCHEMA_CAN_SAY = {"page", "id", "retry", "on_failure_queue", "version"}
+NO_SCHEMA_CAN_SAY |= {"jitter", "cron", "tz", "until", "next_fire_at"}
 TOO_LARGE = {413, 414, 431}  # as a whole, whatever the fields are
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT).exclude(operation_id="stream_events")  # it has no end
 SCHEMA.config.generation.update(modes=list(GenerationMode))

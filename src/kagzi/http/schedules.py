@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -177,25 +178,26 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> ScheduleDocument:
     body = call.body
     _check_times(body.cron, body.tz)
-    changed = await call.engine.schedules.update(
-        UpdateSchedule(
-            namespace=call.namespace,
-            schedule_id=_named(call),
-            workflow_type=body.workflow,
-            task_queue=body.queue,
-            version=body.version,
-            cron_expr=body.cron,
-            timezone=body.tz,
-            input=None if bytes(body.input) in (b"", b"null") else read_json(body.input, "input"),
-            max_catchup=None if body.catchup is None else int(body.catchup),
-            overlap=body.overlap,
-            jitter=None if body.jitter is None else _jitter_of(body.jitter),
-            priority=None if body.priority is None else int(body.priority),
-            timeout=timeout_of(body.timeout),
-            retry_policy=None if body.retry is None else policy_of(body.retry),
-            next_fire_at=moment_of(body.next_fire_at, "next_fire_at"),
-        )
+    update = UpdateSchedule(
+        namespace=call.namespace,
+        schedule_id=_named(call),
+        workflow_type=body.workflow,
+        task_queue=body.queue,
+        version=body.version,
+        cron_expr=body.cron,
+        timezone=body.tz,
+        input=None if bytes(body.input) in (b"", b"null") else read_json(body.input, "input"),
+        max_catchup=None if body.catchup is None else int(body.catchup),
+        overlap=body.overlap,
+        jitter=None if body.jitter is None else _jitter_of(body.jitter),
+        priority=None if body.priority is None else int(body.priority),
+        timeout=timeout_of(body.timeout),
+        retry_policy=None if body.retry is None else policy_of(body.retry),
+        next_fire_at=moment_of(body.next_fire_at, "next_fire_at"),
     )
+    # The other fields have been looked at by now.
+    with nullcontext() if body.next_fire_at is None else naming("next_fire_at"):
+        changed = await call.engine.schedules.update(update)
     return schedule_document(changed)
 
 
@@ -254,7 +256,9 @@ async def backfill_schedule(call: Call[Namespaced, BackfillBody]) -> BackfilledR
     since, until = moment_of(call.body.since, "since"), moment_of(call.body.until, "until")
     assert since is not None
     assert until is not None
-    done = await call.engine.schedules.backfill(call.namespace, _named(call), since, until)
+    named = _named(call)
+    with naming("until"):
+        done = await call.engine.schedules.backfill(call.namespace, named, since, until)
     return BackfilledRuns(started=done.started, existing=done.existing)
 
 
