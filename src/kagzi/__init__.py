@@ -64,6 +64,7 @@ from kagzi.sdk.context import (
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
@@ -128,6 +129,7 @@ __all__ = [
     "map",
     "now",
     "parallel",
+    "patched",
     "progress",
     "race",
     "random",

@@ -7,7 +7,8 @@ unambiguously. Identity never contains a global position: adding, removing or re
 Timers are rows of the same table (kind SLEEP): the row of a tick carries the identity of the first timer it fired,
 which is `@` and a name, so that a step called `sleep` and a sleep cannot meet. A signal that the workflow has got is a
 row (kind SIGNAL, `@@` and its name). So is that somebody asked for the run to be cancelled (kind CANCEL, `@cancel`),
-once its workflow has been told. A run whose first timers were set before its first step ended has a row of when that
+once its workflow has been told. That a switch of the workflow's code was on is a row without a number (kind SIGNAL,
+`@@@` and its id). A run whose first timers were set before its first step ended has a row of when that
 was (kind SIGNAL, `@begin`). Rows set aside by a retry of the run end in `~` and their generation.
 """
 
@@ -24,6 +25,7 @@ from kagzi.core.instant import Instant
 
 BEGIN: Final = "@begin"
 CANCEL: Final = "@cancel"
+PATCH: Final = "@@@"  # and the id of a patch: `@` is escaped in the name of a signal, so it cannot be one
 # What the row of a cancellation holds as its output if it came after the workflow had seen its last event and returned,
 # and before that end was stored: then it is delivered in the turn of that event.
 LATE: Final = b'"late"'
@@ -106,6 +108,11 @@ def escape(part: str) -> str:
         for mark in "%/#@~":
             part = part.replace(mark, f"%{ord(mark):02X}")
     return part
+
+
+def is_patch(step_id: str) -> bool:
+    """Returns whether the row says that a switch of the code (`kagzi.patched`) was on."""
+    return step_id.rpartition("/")[2].startswith(PATCH)
 
 
 def numbered(name: str, occurrence: int) -> str:

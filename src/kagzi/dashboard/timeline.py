@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import BEGIN, Step, StepKind, StepStatus
+from kagzi.core.step import BEGIN, Step, StepKind, StepStatus, is_patch
 from kagzi.dashboard import text
 
 SCALE: Final = 1000.0
@@ -167,7 +167,7 @@ def _row(step_id: str, attempts: list[Step], scale: Scale, now: Instant) -> Row:
     if last.kind is StepKind.SLEEP and last.name != "sleep":
         notes.append("sleep")
     elif last.kind is StepKind.SIGNAL:
-        notes.append("signal")
+        notes.append("patch" if is_patch(step_id) else "signal")
     elif last.kind is StepKind.CHILD_WORKFLOW:
         notes.append("child")
     if len(attempts) > 1:

@@ -127,6 +127,7 @@ class Host:
         most_events: int = 3_000,
         doubts: bool = False,
         origin: str | None = None,
+        visited: bool = False,
     ) -> None:
         self.workflow = workflow
         self.rows: Rows = {} if rows is None else rows
@@ -153,6 +154,7 @@ class Host:
         self.retry = retry or Retry.none
         self.strict = strict
         self.origin = origin
+        self.visited = visited  # somebody has begun the run before
         self.execution: ObservedExecution | None = None
         self.evicting = False
         self.last_seq = 0
@@ -263,7 +265,9 @@ class Host:
             payload_limit=1 << 20,
             strict=self.strict,
             seed=self.origin,
+            visited=self.visited,
         )
+        self.visited = True
         self.execution = execution
         execution.begin(self.workflow(), CODEC.encode_result, cancel=self.cancel_requested)
         return execution

@@ -33,6 +33,9 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 16. Starting a child is no event: its id follows from the run, the step and the time of the last event, so it is the
     same child whenever it is started. It is submitted in order. Its outcome is an event when the workflow gets it,
     delivered among signals and timers by when the child ended.
+17. A switch of the code (`patched`) is on where nobody has been before. That is recorded in order and without a number,
+    once for each place: it is on there from then on. Where code has been before and nothing is recorded it is off, also
+    behind the last recorded event, where a body may have begun.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -49,7 +52,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from kagzi.api.operations import TakeSignal
+from kagzi.api.operations import CompleteStep, TakeSignal
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.signal import Signal
@@ -83,6 +86,7 @@ class Execution:
         workflow: str,
         started_at: Instant,
         resumed: bool = False,
+        visited: bool = False,
         history: Iterable[Step],
         default_retry: Retry,
         payload_limit: int,
@@ -128,6 +132,8 @@ class Execution:
         # event was durable, so that behind the last recorded one is old as well; the code before the first event is new
         # in the first execution of a run, and known by `resumed` to be old later.
         self.replaying = resumed or bool(recorded.events)
+        # For switches: whether an execution of the run has surely or perhaps been where the code is now.
+        self._on_old_ground = visited or bool(recorded.events)
 
     # What the host calls. Each call is one event; afterwards the host looks at `outcome` and `idle`.
 
@@ -151,7 +157,7 @@ class Execution:
                 self._replay(events.popleft())
         if self.outcome is not None:
             return  # it spins
-        self.replaying = False
+        self.replaying = self._on_old_ground = False
         if not self.steps.live:
             self._go_live()
         if cancel:
@@ -378,6 +384,18 @@ class Execution:
         """
         if not self.loop.evicting and (not self._recorded.events or self.seed != self.run_id):
             self._effects.set_value(name, value)
+
+    def patched(self, step_id: str) -> bool:
+        """Whether a switch of the code is on at this call of it."""
+        recorded = self._recorded
+        if recorded.has_patch(step_id):
+            return True
+        if self._on_old_ground:
+            return False
+        recorded.note_patch(step_id)
+        now = self.loop.now
+        self._journal.submit(CompleteStep(step_id=step_id, kind=StepKind.SIGNAL, started_at=now, finished_at=now))
+        return True
 
     # Inside.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus
+from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus, is_patch
 
 
 class Recorded:
     """Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that
     is called later than recorded gets its result when it is called."""
 
-    __slots__ = ("_beside", "attempts", "children", "early", "events", "ticks")
+    __slots__ = ("_beside", "attempts", "children", "early", "events", "patches", "ticks")
 
     def __init__(self, history: Iterable[Step]) -> None:
         self.events: deque[Step] = deque()  # to be delivered, in their order
@@ -21,6 +21,7 @@ class Recorded:
         self.attempts: dict[str, Step] = {}  # the last failed attempt of steps that are to be tried again
         self.ticks: dict[str, int] = {}  # ticks and cancellations, with their attempt
         self.children: dict[str, Step] = {}  # steps that have spawned a run, ended or not
+        self.patches: dict[str, int] = {}  # switches that were on, with the occurrence from which on
         for step in history:
             if step.child_run_id is not None:
                 self.children[step.step_id] = step
@@ -32,6 +33,18 @@ class Recorded:
                 last = self.attempts.get(step.step_id)
                 if last is None or last.attempt < step.attempt:
                     self.attempts[step.step_id] = step
+            elif step.kind is StepKind.SIGNAL and is_patch(step.step_id):
+                self.note_patch(step.step_id)
+
+    def note_patch(self, step_id: str) -> None:
+        """A switch is on from this occurrence of its id in its scope on."""
+        place, occurrence = _occurrence(step_id)
+        self.patches[place] = min(occurrence, self.patches.get(place, occurrence))
+
+    def has_patch(self, step_id: str) -> bool:
+        """Returns whether a switch was on at this occurrence or before."""
+        place, occurrence = _occurrence(step_id)
+        return self.patches.get(place, occurrence + 1) <= occurrence
 
     def tells_cancelled(self) -> bool:
         """Returns whether the workflow was told to end."""
@@ -65,3 +78,10 @@ class Recorded:
             instead = [step_id for step_id in self._beside[recorded] if step_id in new]
             if instead:
                 yield recorded, instead
+
+
+def _occurrence(step_id: str) -> tuple[str, int]:
+    """Splits the id of a row into its place in the workflow and its occurrence there."""
+    scope, slash, name = step_id.rpartition("/")
+    name, _, number = name.partition("#")
+    return scope + slash + name, int(number or 1)

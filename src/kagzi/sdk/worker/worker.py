@@ -471,6 +471,7 @@ class Worker:
             started_at=claim.started_at,
             # After a crash the code before the first event is said again: perhaps nobody got as far.
             resumed=claim.executions > 1 and not claim.crashes,
+            visited=claim.executions > 1,
             history=claim.history,
             default_retry=_run_retry(claim, definition) or DEFAULT_STEP_RETRY,
             payload_limit=self._payload_limit,

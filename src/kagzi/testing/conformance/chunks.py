@@ -8,9 +8,11 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    CompleteStep,
     FailRun,
     HandBackRun,
     ParkRun,
+    RepeatRun,
     RetryRun,
     RunOperation,
     StartRun,
@@ -18,6 +20,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.core.step import StepKind
 from kagzi.errors import InvalidRequest
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, Bench
 
@@ -39,7 +42,27 @@ def endings(bench: Bench) -> dict[str, RunOperation]:
 ENDINGS = ["park", "hand back", "retry", "complete", "fail"]
 
 
+def switched_on(bench: Bench, step_id: str) -> CompleteStep:
+    """The row of a switch of the code: it is no event."""
+    return CompleteStep(step_id=step_id, kind=StepKind.SIGNAL, started_at=bench.now(), finished_at=bench.now())
+
+
 class TestChunks:
+    async def test_a_switch_of_the_code_stays_on_when_its_run_is_tried_again_or_repeated(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        switches = (switched_on(bench, "@@@fee"), switched_on(bench, "@@@tax#2"))
+        await bench.done(claim, switches[0], bench.completed("charge", 1), switches[1], bench.completed("mail", 2))
+        await bench.done(claim, RetryRun(available_at=bench.now(), keep_seq=1, error=b"no"))
+        again = await bench.claim(claim.run_id)
+        assert {step.step_id for step in again.history} == {"@@@fee", "charge", "@@@tax#2"}
+        assert [step.completed_seq for step in again.history if step.kind is StepKind.SIGNAL] == [None, None]
+
+        await bench.done(again, FailRun(error=b"boom"))
+        request = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=claim.run_id, keep_steps=True)
+        await bench.answer(request)
+        repeated = await bench.claim(request.run_id)
+        assert {step.step_id for step in repeated.history} == {"@@@fee", "charge", "@@@tax#2"}
+
     async def test_a_run_completes_with_its_last_step(self, bench: Bench) -> None:
         claim = await bench.started_claim()
         bench.clock.advance(SECOND)

@@ -74,14 +74,15 @@ FROM kagzi.workflow_payloads AS p
 WHERE p.namespace = $1::text AND p.run_id = $2::uuid AND p.kind = 'input';
 
 -- name: copy_steps
--- The events that a repeated run keeps, numbered as they are.
+-- The events that a repeated run keeps, numbered as they are, and all switches of the code that were on.
 INSERT INTO kagzi.step_runs (
     namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, input_hash, input,
     output, error, child_run_id)
 SELECT s.namespace, $3::uuid, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at, s.finished_at,
        s.input_hash, s.input, s.output, s.error, s.child_run_id
 FROM kagzi.step_runs AS s
-WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq <= $4::integer;
+WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0
+  AND (s.completed_seq <= $4::integer OR s.kind = 'SIGNAL' AND s.completed_seq IS NULL);
 
 -- name: find_repeat
 -- The run that has this id already, and whether it is what is asked for: then this request came twice.

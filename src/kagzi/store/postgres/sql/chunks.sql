@@ -106,7 +106,7 @@ FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
 
 -- name: set_steps_aside
 -- What a retry of the run leaves behind becomes an old generation; in the transaction that moved the runs. Children that
--- run or have succeeded stay: their work is not done twice.
+-- run or have succeeded stay: their work is not done twice. So do switches of the code that were on.
 -- The number of the generation is the run's new count of attempts; a smallint holds it as long as people can read it.
 UPDATE kagzi.step_runs AS s SET
     generation = least(r.attempts, 32767), step_id = s.step_id || '~' || r.attempts, completed_seq = NULL,
@@ -115,7 +115,8 @@ FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS k (namespace, run_id, keep
 JOIN kagzi.workflow_runs AS r ON r.namespace = k.namespace AND r.run_id = k.run_id
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.generation = 0
   AND (s.completed_seq IS NULL OR s.completed_seq > k.keep_seq)
-  AND NOT (s.child_run_id IS NOT NULL AND s.status IN ('RUNNING', 'COMPLETED'));
+  AND NOT (s.child_run_id IS NOT NULL AND s.status IN ('RUNNING', 'COMPLETED'))
+  AND NOT (s.kind = 'SIGNAL' AND s.completed_seq IS NULL);
 
 -- name: forget_step_timeouts
 -- Bodies that nobody runs any more have no timeout: whoever takes these runs over starts them anew.

@@ -45,13 +45,14 @@ INSERT INTO workflow_payloads (namespace, run_id, kind, data)
 SELECT namespace, ?3, kind, data FROM workflow_payloads WHERE namespace = ?1 AND run_id = ?2 AND kind = 'input';
 
 -- name: copy_steps
--- The events that a repeated run keeps, numbered as they are.
+-- The events that a repeated run keeps, numbered as they are, and all switches of the code that were on.
 INSERT INTO step_runs (namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
     input_hash, input, output, error, child_run_id)
 SELECT namespace, ?3, step_id, attempt, kind, status, completed_seq, started_at, finished_at, input_hash, input, output,
     error, child_run_id
 FROM step_runs
-WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq <= ?4;
+WHERE namespace = ?1 AND run_id = ?2 AND generation = 0
+  AND (completed_seq <= ?4 OR kind = 'SIGNAL' AND completed_seq IS NULL);
 
 -- name: find_repeat
 -- The run that has this id, and whether it is what is asked for; if it was there before, this request came twice.

@@ -69,11 +69,12 @@ WHERE namespace = ?1 AND run_id = ?2 AND token = ?3 AND status = 'RUNNING';
 
 -- name: set_steps_aside
 -- Everything after the kept events becomes an old generation: visible to people, unseen by replay. Children that run or
--- have succeeded stay: their work is not done twice.
+-- have succeeded stay: their work is not done twice. So do switches of the code that were on.
 UPDATE step_runs
 SET generation = ?4, step_id = step_id || '~' || ?4, completed_seq = NULL, timeout_at = NULL
 WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND (completed_seq > ?3 OR completed_seq IS NULL)
-  AND NOT (child_run_id IS NOT NULL AND status IN ('RUNNING', 'COMPLETED'));
+  AND NOT (child_run_id IS NOT NULL AND status IN ('RUNNING', 'COMPLETED'))
+  AND NOT (kind = 'SIGNAL' AND completed_seq IS NULL);
 
 -- name: forget_step_timeouts
 -- The steps that were running under a lease that is gone: nobody runs them now, so they cannot take too long.
