@@ -24,7 +24,7 @@ def subscription(home: str, *, is_new: bool) -> Kagzi:
     async def months(count: int) -> list[str]:
         fees = []
         for month in range(count):
-            fees.append(await fee("new" if is_new and kagzi.patched("fee") else "old", month))
+            fees.append(await fee("new" if is_new and kagzi.patched("new-fee") else "old", month))
             await kagzi.wait_signal("next")
         return fees
 
@@ -54,7 +54,7 @@ async def test_a_run_ends_its_month_in_the_old_code_and_turns_to_the_new(home: s
         # It was parked in its second month, which the old code had begun.
         assert await run.result(timeout=60) == ["old-0", "old-1", "new-2", "new-3"]
         steps = {step.step_id: step for step in await run.steps()}
-        assert [step_id for step_id in steps if step_id.startswith("@@@")] == ["@@@fee#3"]
+        assert [step_id for step_id in steps if step_id.startswith("@@@")] == ["@@@new-fee#3"]
 
 
 def test_a_switch_stays_on_when_the_run_is_tried_again_and_when_it_is_repeated(stage: Stage) -> None:
@@ -71,7 +71,7 @@ def test_a_switch_stays_on_when_the_run_is_tried_again_and_when_it_is_repeated(s
 
     @app.workflow(retry=kagzi.Retry(attempts=2, first="10ms"))
     def order() -> str:
-        return charge("new" if kagzi.patched("fee") else "old")
+        return charge.call("new" if kagzi.patched("new-fee") else "old")
 
     async def main() -> None:
         nonlocal healthy
