@@ -11,8 +11,9 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -52,6 +53,8 @@ from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.bodies import current_step
 from kagzi.sdk.worker.ctrl_c import ctrl_c_calls
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.member import Member, member
+from kagzi.sdk.worker.processes import check_shared, process_count, run_processes
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.settings import Loaded, Settings, load, mask_url
@@ -459,18 +462,33 @@ class Kagzi(Registrar):
         threads: int = 32,
         grace: Duration = "25s",
         strict: bool = False,
+        processes: int | Literal["auto"] = 1,
     ) -> None:
         """Make this process a worker until it gets SIGTERM or SIGINT or an operator drains it, then drain and return.
 
         The first signal lets running steps finish within the grace time and hands everything else back at once; the
         second one stops running steps and hands their runs back, too. A server that refuses this worker's key for as
         long as a lease ends it with that error.
+
+        With `processes` this one starts the program so many times anew, each of which comes here and is a worker, and
+        looks after them (see docs/worker-processes.md); "auto" is one for each core.
         """
+        ours = member()
+        with contextlib.nullcontext() if ours is None else ours.telling():
+            settings = self._worker_settings(
+                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+            )
+            count = process_count(processes)
+            url = default_url(self.settings, make=False) if self.url is None else self.url
+            if ours is not None:
+                check_shared(url)
+                self._run_worker(replace(settings, labels=ours.labels), ours)
+            elif count == 1:
+                self._run_worker(settings, None)
+            elif code := run_processes(count, slots=concurrency, url=url, clock=self._clock, ids=self._ids):
+                sys.exit(code)
 
-        settings = self._worker_settings(
-            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
-        )
-
+    def _run_worker(self, settings: WorkerSettings, ours: Member | None) -> None:
         async def main() -> None:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
@@ -493,15 +511,24 @@ class Kagzi(Registrar):
                 elif signals > 2 and task is not None:
                     task.cancel()
 
+            def parent_gone(channel: int) -> None:
+                logger.warning("the process that has started this worker is gone: draining")
+                loop.remove_reader(channel)
+                stop.set()
+
             for number in _STOPS:
                 with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
                     loop.add_signal_handler(number, on_signal, number)
+            if ours is not None:
+                loop.add_reader(ours.channel.fileno(), parent_gone, ours.channel.fileno())
             async with self, self._hosted(self._make_worker(settings)) as hosted:
                 workers.append(hosted)
                 told = loop.create_task(_when_told(hosted.told_to_stop, stop))
                 await stop.wait()
                 told.cancel()
                 if hosted.refusal is not None:
+                    if ours is not None:
+                        ours.tell_refused()
                     raise hosted.refusal
 
         forks.keep_from_children(_STOPS)

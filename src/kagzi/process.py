@@ -1,4 +1,5 @@
-"""Sets up processes that are ours alone, workers and servers: event loop, garbage collector, limit of open files."""
+"""Sets up processes that are ours alone, workers and servers: event loop, garbage collector, limit of open files,
+how many of them suit this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import contextlib
 import errno
 import gc
 import logging
+import math
 import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 logger = logging.getLogger("kagzi.server")
@@ -38,6 +41,37 @@ def fewer_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*thresholds)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Returns how many cores this process may keep busy: those it may run on, within its container's share."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return max(1, min([cores, *(math.ceil(share) for share in _container_shares(root))]))
+
+
+def _container_shares(root: Path) -> Iterator[float]:
+    """The limits of CPU time of the control groups around this process, in cores."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, place = line.split(":", 2)
+        if controllers == "":
+            base, names = root / "sys/fs/cgroup", ("cpu.max",)
+        elif "cpu" in controllers.split(","):
+            base, names = root / "sys/fs/cgroup" / controllers, ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        else:
+            continue
+        group = base / place.lstrip("/")
+        for directory in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # without a limit, or out of sight from inside the container
+                quota, period = " ".join((directory / name).read_text() for name in names).split()
+                if float(quota) > 0:
+                    yield float(quota) / float(period)
+            if directory == base:
+                break
 
 
 class OpenFiles:

@@ -418,6 +418,7 @@ def _from_flags(flags: Mapping[str, Flag]) -> Given:
 # What Kubernetes puts into every container beside a Service whose name begins with "kagzi".
 _KUBERNETES_NAME = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 _KUBERNETES_VALUE = re.compile(r"^(tcp|udp|sctp)://")
+_BETWEEN_OURS: Final = frozenset({"KAGZI_WORKER_CHILD"})  # what one process of Kagzi tells another; no setting
 _RETIRED = re.compile(r"^KAGZI_(SCHEDULER|WATCHDOG)_(\w+)$")
 
 
@@ -426,6 +427,8 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> Given:
     given: Given = {}
     for name in sorted(name for name in environ if name.startswith(PREFIX)):
         value = environ[name].strip()
+        if name in _BETWEEN_OURS:
+            continue
         if name.startswith("KAGZI_TEST_") or _KUBERNETES_VALUE.match(value) or _KUBERNETES_NAME.search(name):
             continue
         field = fields.get(name)

@@ -39,6 +39,7 @@ async def workflow() -> None: ...
         (Kagzi, "database_url", "did you mean url?"),
         (Kagzi, "api_key", "did you mean key?"),
         (app.worker, "slots", "did you mean concurrency?"),
+        (app.worker, "processes", "app.run_worker(processes=4)"),
         (app.run_worker, "queue", "did you mean queues?"),
         (app.runs, "state", "did you mean status?"),
         (Retry, "max_attempts", "did you mean attempts?"),

@@ -361,6 +361,13 @@ async def test_a_worker_that_cannot_be(settings: dict[str, Any], word: str) -> N
     assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("processes", [0, 257, True, "all", 2])
+def test_worker_processes_that_cannot_be(processes: Any) -> None:
+    """Two of them on memory:// would each have runs of their own."""
+    with pytest.raises(InvalidRequest, match="processes"):
+        Shop("memory://").app.run_worker(processes=processes)
+
+
 async def test_a_worker_without_workflows(home: str) -> None:
     app = Kagzi(home)
     async with app:

@@ -55,6 +55,11 @@ def text(lines: str) -> None:
         click.echo(clean(each))
 
 
+def for_people() -> bool:
+    """Whether somebody looks at the output, and not a program."""
+    return sys.stdout.isatty()
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on a terminal; elsewhere a line a row with tabs between, for other programs."""
     if not sys.stdout.isatty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -28,7 +29,7 @@ from kagzi.cli.options import (
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.errors import Conflict, Unavailable
+from kagzi.errors import Conflict, NotFound, Unavailable
 from kagzi.ports.documents import worker_document
 from kagzi.settings import Loaded
 
@@ -70,26 +71,63 @@ def list_workers(
         task_queue=queue,
     )
     found = run(_list(loaded, wanted, limit, page))
+    rows: list[tuple[str, ...]] = []
+    for group in _groups(found.items):
+        if len(group) > 1 and output.for_people():
+            rows.append(_group_row(group))
+        rows += [_row(worker) for worker in group]
     output.listing(
         "workers",
         found,
         [worker_document(worker) for worker in found.items],
-        ("worker", "status", "queues", "runs", "host", "pid", "version", "heard of"),
-        [
-            (
-                worker.worker_id,
-                worker.status.value,
-                ", ".join(worker.queues),
-                f"{worker.active}/{worker.concurrency}",
-                worker.hostname,
-                str(worker.pid),
-                worker.version,
-                output.when(worker.last_heartbeat_at),
-            )
-            for worker in found.items
-        ],
+        ("worker", "status", "queues", "runs", "host", "pid", "process", "version", "heard of"),
+        rows,
         place=place_of(settings),
         json=json,
+    )
+
+
+def _groups(workers: Sequence[Worker]) -> list[list[Worker]]:
+    """The workers in their order; those that one `kagzi worker --processes` has started are together."""
+    groups: dict[str, list[Worker]] = {}
+    for worker in workers:
+        groups.setdefault(worker.labels.get("group", worker.worker_id), []).append(worker)
+    return [sorted(group, key=_process) for group in groups.values()]
+
+
+def _process(worker: Worker) -> tuple[int, str]:
+    number = worker.labels.get("process", "").partition("/")[0]
+    return (int(number) if number.isdecimal() else 0, worker.worker_id)
+
+
+def _row(worker: Worker) -> tuple[str, ...]:
+    process, group = worker.labels.get("process"), worker.labels.get("group")
+    return (
+        worker.worker_id,
+        worker.status.value,
+        ", ".join(worker.queues),
+        f"{worker.active}/{worker.concurrency}",
+        worker.hostname,
+        str(worker.pid),
+        "-" if process is None or group is None else f"{process} of {group}",
+        worker.version,
+        output.when(worker.last_heartbeat_at),
+    )
+
+
+def _group_row(group: Sequence[Worker]) -> tuple[str, ...]:
+    """What several processes are together."""
+    statuses = {status: sum(worker.status is status for worker in group) for status in WorkerStatus}
+    return (
+        f"group {group[0].labels['group']}",
+        ", ".join(f"{count} {status.value}" for status, count in statuses.items() if count),
+        ", ".join(dict.fromkeys(queue for worker in group for queue in worker.queues)),
+        f"{sum(worker.active for worker in group)}/{sum(worker.concurrency for worker in group)}",
+        ", ".join(dict.fromkeys(worker.hostname for worker in group)),
+        "",
+        f"{len(group)} processes",
+        ", ".join(dict.fromkeys(worker.version for worker in group)),
+        output.when(max(worker.last_heartbeat_at for worker in group)),
     )
 
 
@@ -116,41 +154,89 @@ async def _show(loaded: Loaded, worker_id: str) -> Worker:
 
 
 @workers.command()
-@click.argument("worker_id", metavar="WORKER")
+@click.argument("worker_id", metavar="WORKER", required=False)
+@click.option("--group", metavar="GROUP", help="Instead of WORKER: all processes of one `kagzi worker --processes`.")
 @click.option("--wait", is_flag=True, help="Until the worker has stopped.")
 @click.option("--timeout", type=length, metavar="DURATION", help="With --wait: give up after this long, exit code 124.")
 @where
 @as_json
-def drain(worker_id: str, wait: bool, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
+def drain(
+    worker_id: str | None,
+    group: str | None,
+    wait: bool,
+    timeout: Span | None,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
+) -> None:
     """Have the worker with the id WORKER finish.
 
     It is told with its next heartbeat. Then it takes nothing new, lets running steps finish, hands everything else to
     other workers, and `kagzi worker` ends with exit code 0. Exit code 5 if the worker has gone already.
+
+    With --group, which `kagzi workers list` shows, every process of a group is told, and with --json one document is
+    printed for each.
     """
+    if (worker_id is None) is (group is None):
+        raise click.UsageError("say which: WORKER, or --group GROUP")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
     loaded = settings_of(url=url, namespace=namespace)
-    settings = loaded.settings
-    start_logging(settings, quiet=True)
-    worker = run(_drain(loaded, worker_id, wait, timeout))
-    _print(worker, json)
-    if worker.status is WorkerStatus.DRAINING:
-        output.note(f"worker {worker.worker_id} is told with its next heartbeat; it holds {worker.active} runs")
+    start_logging(loaded.settings, quiet=True)
+    for worker in run(_drain(loaded, worker_id, group, wait, timeout)):
+        _print(worker, json)
+        if worker.status is WorkerStatus.DRAINING:
+            output.note(f"worker {worker.worker_id} is told with its next heartbeat; it holds {worker.active} runs")
 
 
-async def _drain(loaded: Loaded, worker_id: str, wait: bool, timeout: Span | None) -> Worker:
+async def _drain(
+    loaded: Loaded, worker_id: str | None, group: str | None, wait: bool, timeout: Span | None
+) -> list[Worker]:
+    namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
-        async with audited(engine, "workers drain", namespace=loaded.settings.namespace, target=f"worker {worker_id}"):
-            worker = await engine.admin.drain_worker(worker_id, loaded.settings.namespace)
-            if worker.status is WorkerStatus.OFFLINE:
-                raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
+        if worker_id is not None:
+            ids = [worker_id]
+            told = [await _tell(engine, worker_id, namespace)]
+        else:
+            ids, told = await _members(engine, group or "", namespace), []
+            for each in ids:
+                with suppress(Conflict):  # it has gone by itself meanwhile
+                    told.append(await _tell(engine, each, namespace))
         if not wait:
-            return worker
+            return told
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
-                return await _gone(engine, worker_id, loaded.settings.namespace)
+                return [await _gone(engine, each, namespace) for each in ids]
         except TimeoutError:
-            raise TimeoutError(f"worker {worker_id} has not stopped yet; it goes on draining") from None
+            who = f"worker {worker_id} has" if worker_id is not None else f"group {group} has"
+            raise TimeoutError(f"{who} not stopped yet; it goes on draining") from None
+
+
+async def _tell(engine: ManagedEngine, worker_id: str, namespace: str) -> Worker:
+    async with audited(engine, "workers drain", namespace=namespace, target=f"worker {worker_id}"):
+        worker = await engine.admin.drain_worker(worker_id, namespace)
+        if worker.status is WorkerStatus.OFFLINE:
+            raise Conflict(f"worker {worker.worker_id} is OFFLINE already")
+        return worker
+
+
+async def _members(engine: ManagedEngine, group: str, namespace: str) -> list[str]:
+    """The workers of a group that have not gone."""
+    found: list[str] = []
+    for status in (WorkerStatus.ONLINE, WorkerStatus.DRAINING):
+        wanted = WorkerFilter(namespace=namespace, status=status)
+        token: str | None = None
+        while True:
+            page = await engine.admin.list_workers(wanted, page_size=100, page_token=token)
+            found += [each.worker_id for each in page.items if each.labels.get("group") == group]
+            token = page.next
+            if token is None:
+                break
+    if not found:
+        raise NotFound(
+            f"no worker of a group {group!r} is up in namespace {namespace}; `kagzi workers list` shows them"
+        )
+    return found
 
 
 async def _gone(engine: ManagedEngine, worker_id: str, namespace: str) -> Worker:

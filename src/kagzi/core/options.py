@@ -36,6 +36,11 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 _NOT_YET: Final = frozenset(
     {"concurrency_limit", "cron", "debounce", "every", "on_failure", "on_success", "rate_limit", "schedule", "tags"}
 )
+# What another function does, and this one cannot.
+_ELSEWHERE: Final = {
+    ("worker", "processes"): "it is a block of your program, which is one process; app.run_worker(processes=4) and "
+    "`kagzi worker --processes 4` have it",
+}
 
 
 def names_its_options(function: F) -> F:
@@ -61,7 +66,9 @@ def names_its_options(function: F) -> F:
 
 def _refuse(what: str, given: str, options: list[str]) -> NoReturn:
     meant = _meant(given, options)
-    if meant is not None:
+    if (what, given) in _ELSEWHERE:
+        advice = f": {_ELSEWHERE[what, given]}."
+    elif meant is not None:
         advice = f"; did you mean {meant}?"
     elif given in _NOT_YET:
         advice = '; docs/not-yet.md, "What Kagzi does not do (yet)", says what to do instead.'

@@ -105,6 +105,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     adopt: bool = True
     strict: bool = False
     payload_limit: int = PAYLOAD_BYTES
+    labels: dict[str, str] = {}  # what its row tells people
 
 
 class Worker:
@@ -294,6 +295,7 @@ class Worker:
                 pid=os.getpid(),
                 version=__version__,
                 concurrency=self.settings.concurrency,
+                labels=self.settings.labels,
             )
         )
         self._lease = registered.lease
