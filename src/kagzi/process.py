@@ -58,6 +58,7 @@ def _container_shares(root: Path) -> Iterator[float]:
         return
     for line in lines:
         _, controllers, place = line.split(":", 2)
+        names: tuple[str, ...]
         if controllers == "":
             base, names = root / "sys/fs/cgroup", ("cpu.max",)
         elif "cpu" in controllers.split(","):
