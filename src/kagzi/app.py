@@ -248,6 +248,7 @@ class Kagzi(Registrar):
             retry_policy=None if options.retry is None else options.retry.encode(),
             on_failure=None if handler is None else handler.name,
             on_failure_queue=None if handler is None else handler.queue,
+            tags=options.tags,
         )
         try:
             if (tracer := self._tracer) is None:

@@ -32,7 +32,8 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     (home.directory / "go-42").touch()
     worker = home.spawn("worker", "shop.py", "-c", "5")
     read_until(worker, "is up")
-    done = home.afresh("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--wait", "--timeout", "60")
+    order = ("start", "checkout", "--input", '["42", 999]', "--id", "order-42", "--tag", "batch=7", "--tag", "by=me")
+    done = home.afresh(*order, "--wait", "--timeout", "60")
     assert done.code == 0, done
     assert json.loads(done.out) == {"paid": "42:999", "sent": "shipped"}
     assert "is stored in namespace default of " in done.err
@@ -47,6 +48,11 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     assert shown.code == 0, shown
     assert shown.json["run_id"] == run_id
     assert shown.json["status"] == "COMPLETED"
+    assert shown.json["tags"] == {"batch": "7", "by": "me"}
+    assert "tags\tbatch=7 by=me\n" in home("runs", "show", "order-42").out
+    for wrong in ("batch", "batch=7=", "=7"):
+        refused = home("start", "checkout", "--tag", "batch=7", "--tag", wrong)
+        assert (refused.code, "--tag" in refused.err) == (2, True), refused
     assert [step["name"] for step in shown.json["steps"]] == ["charge", "ship"]
 
     watched = home.afresh("runs", "watch", run_id[:18])

@@ -200,10 +200,12 @@ async def test_everything_a_start_can_say(client: Client, engine: LocalEngine) -
         "deadline": "2199-01-31T12:00:00+02:00",
         "retry": {"attempts": 2, "first": "250ms", "factor": 1.0, "cap": "1m", "give_up_on": ["builtins.KeyError"]},
         "id": "x",
+        "tags": {"batch": "7"},
     }
     started = await client.post("/api/v1/runs", body, status=201)
     run = await client.get(f"/api/v1/runs/{started['run_id']}")
     assert (run["queue"], run["version"], run["priority"], run["id"]) == ("shop", "7", 3, "x")
+    assert run["tags"] == {"batch": "7"}
     created, available, deadline = (kagzi_instant(run[name]) for name in ("created_at", "available_at", "deadline_at"))
     assert available - created == pytest.approx(3600, abs=0.01)
     assert deadline - created == pytest.approx(7200.5, abs=0.01)  # the earlier of both
@@ -212,6 +214,8 @@ async def test_everything_a_start_can_say(client: Client, engine: LocalEngine) -
     status, problem = await client.problem("POST", "/api/v1/runs", json=body | {"start_at": "2199-01-01T00:00:00Z"})
     assert (status, problem["code"]) == (400, "INVALID_ARGUMENT")
     assert "delay and start_at are both given" in problem["detail"]
+    status, problem = await client.problem("POST", "/api/v1/runs", json={"workflow": "w", "tags": {"a=b": "7"}})
+    assert (status, problem["field"]) == (400, "tags")
 
 
 def kagzi_instant(text: str) -> float:

@@ -216,13 +216,14 @@ OURS: dict[str, str] = {
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 59 waiting_for *string, "
-        "60 on_failure ?string, 67 cancel_deadline_us ?int64, "
+        "60 on_failure ?string, 62 tags map<string,string>, 67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
-        "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string"
+        "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string, "
+        "66 tags map<string,string>"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
     "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string",
@@ -330,17 +331,19 @@ OURS: dict[str, str] = {
     "GetQueueDepthResponse": "50 at_least bool",
     "WorkflowSchedule": (
         "50 name ?string, 51 timezone string, 52 overlap string, 53 jitter_ms int64, 54 skipped_runs int64, "
-        "55 buffered_for ?Ts, 56 declared bool, 57 error ?string, 61 exact_retry_policy ?bytes, "
+        "55 buffered_for ?Ts, 56 declared bool, 57 error ?string, 58 tags map<string,string>, "
+        "61 exact_retry_policy ?bytes, "
         "62 pause_reason ?string, 63 priority int32, 64 timeout_us ?int64, 65 last_run_id ?string"
     ),
     "CreateWorkflowScheduleRequest": (
         "50 schedule_id string, 51 name ?string, 52 timezone string, 53 overlap string, 54 jitter_ms int64, "
-        "55 priority int32, 56 timeout_us ?int64, 61 exact_retry_policy ?bytes"
+        "55 priority int32, 56 timeout_us ?int64, 58 tags map<string,string>, 61 exact_retry_policy ?bytes"
     ),
     "UpdateWorkflowScheduleRequest": (
         "52 timezone ?string, 53 overlap ?string, 54 jitter_ms ?int64, 55 priority ?int32, 56 timeout_us ?int64, "
-        "61 exact_retry_policy ?bytes, 62 pause_reason ?string"
+        "58 tags ScheduleTags, 61 exact_retry_policy ?bytes, 62 pause_reason ?string"
     ),
+    "ScheduleTags": "1 tags map<string,string>",
     "TriggerWorkflowScheduleRequest": "50 run_id string",
     "PauseWorkflowScheduleRequest": "50 reason string",
     "PreviewWorkflowScheduleRequest": "1 cron_expr string, 2 timezone string, 3 count int32, 4 after ?Ts",

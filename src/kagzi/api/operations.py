@@ -105,6 +105,7 @@ class ChildStart(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     policy: ParentPolicy = ParentPolicy.CANCEL
     trace_context: str | None = None
     depth: Annotated[int, _INT4] = 1
+    tags: dict[str, str] = {}
 
 
 class SpawnChild(StepOperation, frozen=True, kw_only=True, gc=False, tag=5):
@@ -251,6 +252,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     version_resolved: bool = False  # nobody has asked for this version: a repeat may find a run of another one
     on_failure: str | None = None  # the workflow that is started if this run fails
     on_failure_queue: str | None = None  # where that one waits; None: in the queue of this run
+    tags: dict[str, str] = {}
 
 
 class Started(Struct, frozen=True, kw_only=True):

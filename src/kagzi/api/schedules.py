@@ -32,6 +32,7 @@ class CreateSchedule(Struct, frozen=True, kw_only=True):
     priority: int = 0
     timeout: Span | None = None
     retry_policy: bytes | None = None
+    tags: dict[str, str] = {}  # of the runs it fires
 
 
 class UpdateSchedule(Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class UpdateSchedule(Struct, frozen=True, kw_only=True):
     retry_policy: bytes | None = None
     next_fire_at: Instant | None = None  # instead of what the expression says
     pause_reason: str | None = None  # with `enabled` false
+    tags: dict[str, str] | None = None  # instead of those it has
 
 
 class Backfilled(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from kagzi.connect import connect, credentials_of, default_url, engine_settings
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
+from kagzi.core.tags import check_tags, read_tag
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, NotFound
 from kagzi.settings import Flag, Loaded, Settings, load, mask_url
@@ -37,6 +38,26 @@ def length(value: str | Span) -> Span:
         return parse_duration(value if number is None else number, "the length")
     except InvalidRequest as error:
         raise click.BadParameter(str(error)) from None
+
+
+tagged = click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A tag to find runs by, such as batch=7. May be given several times.",
+)
+
+
+def tags_of(texts: Sequence[str]) -> dict[str, str]:
+    """Returns the tags that were given as NAME=VALUE, each name once."""
+    tags: dict[str, str] = {}
+    for text in texts:
+        name, value = read_tag(text, "--tag")
+        if name in tags:
+            raise InvalidRequest(f"--tag {name} is given twice; a run has one value for each name")
+        tags[name] = value
+    return check_tags(tags, "--tag")
 
 
 def handler_of(text: str) -> tuple[str, str | None]:

@@ -28,6 +28,7 @@ from kagzi.core.run import Run, RunStatus
 from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.tags import tag_text
 from kagzi.ports.documents import progress_document
 from kagzi.settings import Loaded
 
@@ -138,7 +139,8 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     if json:
         output.document(output.run_details(found, steps, signals, why, values, children.items))
         return
-    facts = [(name, str(value)) for name, value in output.run_summary(found).items() if value is not None]
+    summary = output.run_summary(found) | {"tags": " ".join(tag_text(*tag) for tag in found.tags.items()) or None}
+    facts = [(name, str(value)) for name, value in summary.items() if value is not None]
     if why is not None:
         facts.insert(1 + [name for name, _ in facts].index("status"), ("why", why))
     if (progress := progress_document(values)) is not None:

@@ -12,7 +12,7 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, tagged, tags_of, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.cron import parse_times
@@ -42,6 +42,7 @@ def moment(value: str | Instant) -> Instant:
 def _behaviour(command: F) -> F:
     """What both `create` and `update` say about a schedule."""
     for option in (
+        tagged,
         click.option("--priority", type=click.IntRange(0, PRIORITY_LIMIT), help="Of the runs. [0]"),
         click.option("--jitter", type=length, metavar="DURATION", help="Runs begin up to this much later. [0]"),
         click.option(
@@ -90,6 +91,7 @@ def create(
     overlap: str | None,
     jitter: Span | None,
     priority: int | None,
+    tags: tuple[str, ...],
     url: str | None,
     namespace: str | None,
     json: bool,
@@ -116,6 +118,7 @@ def create(
         overlap=Overlap(overlap or Overlap.ALLOW),
         jitter=jitter or 0,
         priority=priority or 0,
+        tags=tags_of(tags),
     )
 
     async def make(engine: ManagedEngine) -> Schedule:
@@ -148,6 +151,7 @@ def update(
     overlap: str | None,
     jitter: Span | None,
     priority: int | None,
+    tags: tuple[str, ...],
     url: str | None,
     namespace: str | None,
     json: bool,
@@ -169,6 +173,7 @@ def update(
         overlap=None if overlap is None else Overlap(overlap),
         jitter=jitter,
         priority=priority,
+        tags=tags_of(tags) if tags else None,
         next_fire_at=next_fire_at,
     )
     _update(loaded, "update", wanted, json)

@@ -11,7 +11,19 @@ import msgspec
 from kagzi.api.operations import StartRun
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
-from kagzi.cli.options import as_json, engine_of, handler_of, length, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import (
+    as_json,
+    engine_of,
+    handler_of,
+    length,
+    place_of,
+    run,
+    settings_of,
+    start_logging,
+    tagged,
+    tags_of,
+    where,
+)
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_QUEUE
@@ -46,6 +58,7 @@ from kagzi.settings import Loaded
     metavar="WORKFLOW[@QUEUE]",
     help="Start this workflow if the run fails or times out; without a queue in that of the run.",
 )
+@tagged
 @click.option("--wait", is_flag=True, help="Wait for the run and print its result; exit code 1 if it fails.")
 @click.option("--timeout", type=length, metavar="DURATION", help="With --wait: give up after this long, exit code 124.")
 @where
@@ -59,6 +72,7 @@ def start(
     priority: int,
     delay: Span,
     on_failure: str | None,
+    tags: tuple[str, ...],
     wait: bool,
     timeout: Span | None,
     url: str | None,
@@ -70,7 +84,7 @@ def start(
     The run is stored when this returns, and a worker of its queue will execute it.
 
     \b
-    kagzi start checkout --input '["42", 999]'
+    kagzi start checkout --input '["42", 999]' --tag batch=7
     kagzi start checkout --input '{"order_id": "42", "cents": 999}' --id order-42 --wait
     """
     if timeout is not None and not wait:
@@ -91,6 +105,7 @@ def start(
         delay=delay,
         on_failure=handler,
         on_failure_queue=handler_queue,
+        tags=tags_of(tags),
     )
     run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:

@@ -86,3 +86,4 @@ class Run(Struct, frozen=True, kw_only=True):
     waiting_for: tuple[str, ...] = ()  # what wakes it while it is SLEEPING, as its ParkRun said
     lease_expires_at: Instant | None = None  # while RUNNING
     cancel_deadline: Instant | None = None  # until when it may clean up; None: nobody has asked it to end
+    tags: dict[str, str] = {}  # what its starter wrote on it, to find it by

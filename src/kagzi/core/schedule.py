@@ -84,6 +84,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     error: str | None = None  # why it could not fire the last time
     pause_reason: str | None = None
     declared: bool = False  # by code
+    tags: dict[str, str] = {}  # of the runs it fires
 
 
 class Skip(Struct, frozen=True, kw_only=True):

@@ -43,6 +43,7 @@ from kagzi.core.limits import (
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.run_value import MOST_VALUES, OURS, PROGRESS, VALUE_BYTES
+from kagzi.core.tags import check_tags
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest
@@ -152,6 +153,8 @@ class StartCheck:
             check_name(start.external_id, "id")
         if start.on_failure is not None or start.on_failure_queue is not None:
             check_handler(start.on_failure, start.on_failure_queue)
+        if start.tags:
+            check_tags(start.tags)
         if start.priority:
             check_number(start.priority, "priority", 0, PRIORITY_LIMIT)
         if start.delay:
@@ -261,6 +264,7 @@ def check_child(spawn: SpawnChild) -> None:
         check_name(child.external_id, "id")
     if child.policy is ParentPolicy.NONE:
         raise InvalidRequest("a child that is spawned has the policy cancel, abandon or terminate")
+    check_tags(child.tags)
     check_number(child.priority, "priority", 0, PRIORITY_LIMIT)
     if not 1 <= child.depth <= MOST_DEPTH:
         raise InvalidRequest(

@@ -22,6 +22,7 @@ from kagzi.core.limits import (
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
 from kagzi.core.run import PRIORITY_LIMIT, Run
 from kagzi.core.schedule import Schedule, Skip, backfilled, check_catchup, check_jitter, check_overlap
+from kagzi.core.tags import check_tags
 from kagzi.engine.checks import check_bytes, check_instant, check_number, check_policy, check_reason, check_span
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
@@ -200,6 +201,8 @@ class Schedules:
             check_span(asked.timeout, "timeout", 1, LONGEST)
         if asked.retry_policy is not None:
             check_policy(asked.retry_policy)
+        if asked.tags is not None:
+            check_tags(asked.tags)
 
     def _cursor(self, page_size: int, page_token: str | None, about: str) -> tuple[Cursor | None, int]:
         check_page_size(page_size)

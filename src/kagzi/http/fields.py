@@ -9,6 +9,7 @@ from msgspec import Meta
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import NAME_CHARACTERS, UUID7
+from kagzi.core.tags import MOST_TAGS, TAG_CHARACTERS
 
 # No database stores a NUL in text. The engine refuses it in its own words.
 TEXT: Final = {"pattern": r"^[^\x00]*$"}
@@ -44,6 +45,16 @@ When = Annotated[
         description="RFC 3339 with a time zone, not before 1970.",
         extra_json_schema={"format": "date-time", "pattern": "^(19[7-9][0-9]|[2-9][0-9]{3})-"},
     ),
+]
+
+
+_TAG_NAME: Final = {"pattern": r"^[^\x00=]+$"}
+Tags = Annotated[
+    dict[
+        Annotated[str, Meta(min_length=1, max_length=TAG_CHARACTERS, extra_json_schema=_TAG_NAME)],
+        Annotated[str, Meta(min_length=1, max_length=TAG_CHARACTERS, extra_json_schema=TEXT)],
+    ],
+    Meta(max_length=MOST_TAGS, description="Words of your own to find runs by.", examples=[{"batch": "7"}]),
 ]
 
 

@@ -28,9 +28,10 @@ from kagzi.core.limits import (
 from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
+from kagzi.core.tags import check_tags
 from kagzi.errors import Conflict, NotFound
 from kagzi.http.call import Call, Namespaced, Reply
-from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Timeout, When, whole
+from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
 from kagzi.http.problems import BadField, check_handler_queue, naming
 from kagzi.http.reading import read_json
@@ -236,6 +237,7 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_failure_queue: Annotated[
         Name | None, Meta(description="With `on_failure`: where that one waits. Else in the queue of the run.")
     ] = None
+    tags: Tags = {}
     run_id: Annotated[
         str | None,
         Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
@@ -256,6 +258,8 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
     key = call.headers.get("idempotency-key")
     external_id = body.id if body.id is not None or key is None else _idempotency_key(key)
     check_handler_queue(body.on_failure, body.on_failure_queue)
+    with naming("tags"):
+        check_tags(body.tags)
     started = await call.engine.workflows.start(
         StartRun(
             namespace=call.namespace,
@@ -274,6 +278,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             trace_context=call.trace,
             on_failure=body.on_failure,
             on_failure_queue=body.on_failure_queue,
+            tags=body.tags,
         )
     )
     if started.already_exists and body.on_conflict is OnConflict.FAIL:

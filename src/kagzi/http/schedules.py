@@ -14,8 +14,9 @@ from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, DEFAULT_QUEUE, REASON_CHARACTERS
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP, MOST_PREVIEWED, Overlap, check_jitter
+from kagzi.core.tags import check_tags
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply
-from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Timeout, When, whole
+from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.problems import naming
 from kagzi.http.reading import read_json
 from kagzi.http.runs import (
@@ -98,6 +99,7 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     priority: _Priority = 0
     timeout: Timeout | None = None
     retry: RetryBody | None = None
+    tags: Tags = {}
     schedule_id: Annotated[
         str | None,
         Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
@@ -107,6 +109,11 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 def _jitter_of(value: float | str) -> Span:
     with naming("jitter"):
         return check_jitter(length_of(value, "jitter"))
+
+
+def _tags_of(value: dict[str, str]) -> dict[str, str]:
+    with naming("tags"):
+        return check_tags(value)
 
 
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
@@ -130,6 +137,7 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             priority=int(body.priority),
             timeout=timeout_of(body.timeout),
             retry_policy=None if body.retry is None else policy_of(body.retry),
+            tags=_tags_of(body.tags),
         )
     )
     location = {"location": f"/api/v1/schedules/{made.schedule_id}"}
@@ -172,6 +180,7 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     priority: _Priority | None = None
     timeout: Timeout | None = None
     retry: RetryBody | None = None
+    tags: Tags | None = None
     next_fire_at: When | None = None
 
 
@@ -193,6 +202,7 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
         priority=None if body.priority is None else int(body.priority),
         timeout=timeout_of(body.timeout),
         retry_policy=None if body.retry is None else policy_of(body.retry),
+        tags=None if body.tags is None else _tags_of(body.tags),
         next_fire_at=moment_of(body.next_fire_at, "next_fire_at"),
     )
     # The other fields have been looked at by now.

@@ -63,6 +63,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     deadline_at: Moment | None
     worker_id: str | None
     parent_run_id: str | None = None
+    tags: dict[str, str] = {}
 
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
@@ -300,6 +301,7 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "deadline_at": moment(run.deadline_at),
         "worker_id": run.worker_id,
         "parent_run_id": run.parent_run_id,
+        "tags": run.tags,
     }
 
 
@@ -428,6 +430,7 @@ class ScheduleDocument(Struct, frozen=True, kw_only=True):
     buffered_for: Moment | None
     error: str | None
     pause_reason: str | None
+    tags: dict[str, str] = {}
 
 
 class SkipDocument(Struct, frozen=True, kw_only=True):
@@ -477,6 +480,7 @@ def schedule_document(schedule: Schedule) -> ScheduleDocument:
         buffered_for=moment(schedule.buffered_for),
         error=schedule.error,
         pause_reason=schedule.pause_reason,
+        tags=schedule.tags,
     )
 
 

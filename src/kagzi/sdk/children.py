@@ -230,4 +230,5 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
         on_failure_queue=None if handler is None else handler.queue,
         policy=ParentPolicy(options.on_parent_end or "cancel"),
         trace_context=execution.trace_context,
+        tags=options.tags,
     )

@@ -43,6 +43,7 @@ from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
+from kagzi.core.tags import check_tags
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
@@ -96,6 +97,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     on_failure: FailureHandler | None = None
     key: str | None = None
     on_parent_end: OnParentEnd | None = None
+    tags: dict[str, str] = {}
 
 
 _NO_OPTIONS: Final = WorkflowOptions()
@@ -342,13 +344,15 @@ class Workflow(Generic[P, R]):
         on_failure_queue: str | None = None,
         key: str | None = None,
         on_parent_end: OnParentEnd | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Workflow[P, R]:
         """The same workflow with settings for the runs started from what this returns.
 
         `id` makes starting idempotent: a second start with the same id returns the run that is there already
         (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. `on_failure` is a workflow, or the name
         of one, that is started with a `FailedRun` if the run fails or times out; it waits in `on_failure_queue`, else
-        in its own queue, else in that of the run.
+        in its own queue, else in that of the run. `tags` are words of your own to find the run by, `{"batch": "7"}`:
+        at most 10, and `app.search(tags=...)` finds them.
 
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
@@ -387,6 +391,8 @@ class Workflow(Generic[P, R]):
                     f'on_parent_end must be "cancel", "abandon" or "terminate", not {on_parent_end!r:.100}'
                 )
             changes["on_parent_end"] = on_parent_end
+        if tags is not None:
+            changes["tags"] = check_tags(tags)
         workflow: Workflow[P, R] = object.__new__(type(self))
         workflow.__dict__.update(self.__dict__)
         workflow._options = msgspec.structs.replace(self._options, **changes)

@@ -72,6 +72,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     handles_run_id: str | None = None  # of a failure handler: the run that has failed
     parent_run_id: str | None = None
     on_parent_end: str | None = None
+    tags: dict[str, str] = {}
 
     @property
     def duration(self) -> timedelta | None:
@@ -149,6 +150,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         handles_run_id=run.handles_run_id,
         parent_run_id=run.parent_run_id,
         on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
+        tags=run.tags,
         _input=run.input,
         _output=run.output,
         _read=read,

@@ -67,6 +67,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     buffered_for: datetime | None  # the firing that waits for the run before it
     error: str | None  # why it could not fire the last time
     pause_reason: str | None
+    tags: dict[str, str] = {}
 
 
 class SkipRecord(Struct, frozen=True, kw_only=True):
@@ -212,9 +213,9 @@ class Schedules:
         """Start a workflow by the clock: `await app.schedules.create("nightly", cleanup, "logs", cron="0 2 * * *")`.
 
         `args` and further keywords are the arguments of each run; `workflow.options(queue=, version=, priority=,
-        retry=, timeout=)` says the rest about them. `catchup` is how many missed firings are made up for, the newest
-        ones; `overlap` what happens while the run before is live: allow, skip, cancel_previous or buffer. Runs begin up
-        to `jitter` later than they fire. Conflict if there is a schedule of this name.
+        retry=, timeout=, tags=)` says the rest about them. `catchup` is how many missed firings are made up for, the
+        newest ones; `overlap` what happens while the run before is live: allow, skip, cancel_previous or buffer. Runs
+        begin up to `jitter` later than they fire. Conflict if there is a schedule of this name.
         """
         parse_times(cron, check_zone(tz), "cron")
         options = _options_of(workflow)
@@ -293,6 +294,7 @@ def schedule_record(schedule: Schedule, read: Read) -> ScheduleRecord:
         buffered_for=_moment(schedule.buffered_for),
         error=schedule.error,
         pause_reason=schedule.pause_reason,
+        tags=schedule.tags,
     )
 
 
@@ -342,6 +344,7 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
         "priority": options.priority,
         "timeout": None if timeout is None else parse_duration(timeout, "timeout"),
         "retry_policy": None if options.retry is None else options.retry.encode(),
+        "tags": options.tags,
     }
 
 

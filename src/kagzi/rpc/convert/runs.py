@@ -92,6 +92,7 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         trace_context=well_formed(request.trace_context),
         on_failure=request.on_failure if request.HasField("on_failure") else None,
         on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
+        tags=dict(request.tags) if request.tags else {},
     )
 
 
@@ -114,6 +115,7 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         trace_context=start.trace_context,
         on_failure=start.on_failure,
         on_failure_queue=start.on_failure_queue,
+        tags=start.tags,
     )
 
 
@@ -225,6 +227,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         on_failure=run.on_failure,
         cancel_deadline_us=run.cancel_deadline,
         lease_expires_at_us=run.lease_expires_at,
+        tags=run.tags,
     )
 
 
@@ -262,6 +265,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         on_failure=workflow.on_failure if workflow.HasField("on_failure") else None,
         lease_expires_at=workflow.lease_expires_at_us if workflow.HasField("lease_expires_at_us") else None,
         cancel_deadline=workflow.cancel_deadline_us if workflow.HasField("cancel_deadline_us") else None,
+        tags=dict(workflow.tags),
     )
 
 

@@ -51,6 +51,7 @@ def schedule_to_wire(schedule: Schedule) -> pb.WorkflowSchedule:
         priority=schedule.priority,
         timeout_us=schedule.timeout,
         last_run_id=schedule.last_run_id,
+        tags=schedule.tags,
     )
 
 
@@ -89,6 +90,7 @@ def schedule_from_wire(schedule: pb.WorkflowSchedule) -> Schedule:
         error=schedule.error if schedule.HasField("error") else None,
         pause_reason=schedule.pause_reason if schedule.HasField("pause_reason") else None,
         declared=schedule.declared,
+        tags=dict(schedule.tags),
     )
 
 
@@ -117,6 +119,7 @@ def create_to_wire(create: CreateSchedule) -> pb.CreateWorkflowScheduleRequest:
         priority=create.priority,
         timeout_us=create.timeout,
         exact_retry_policy=create.retry_policy,
+        tags=create.tags,
     )
 
 
@@ -139,6 +142,7 @@ def create_from_wire(request: pb.CreateWorkflowScheduleRequest, *, namespace: st
         priority=request.priority,
         timeout=request.timeout_us if request.HasField("timeout_us") else None,
         retry_policy=request.exact_retry_policy if request.HasField("exact_retry_policy") else None,
+        tags=dict(request.tags),
     )
 
 
@@ -160,6 +164,7 @@ def update_to_wire(update: UpdateSchedule) -> pb.UpdateWorkflowScheduleRequest:
         timeout_us=update.timeout,
         exact_retry_policy=update.retry_policy,
         pause_reason=update.pause_reason,
+        tags=None if update.tags is None else pb.ScheduleTags(tags=update.tags),
     )
     if update.enabled is not None:
         request.enabled = update.enabled
@@ -185,6 +190,7 @@ def update_from_wire(request: pb.UpdateWorkflowScheduleRequest, *, namespace: st
         retry_policy=request.exact_retry_policy if request.HasField("exact_retry_policy") else None,
         next_fire_at=optional_instant(request, "next_fire_at"),
         pause_reason=request.pause_reason if request.HasField("pause_reason") else None,
+        tags=dict(request.tags.tags) if request.HasField("tags") else None,
     )
 
 

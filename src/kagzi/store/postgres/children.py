@@ -9,6 +9,7 @@ from kagzi.api.operations import CancelRun, SpawnChild, TakeOutcome, TerminateRu
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
+from kagzi.core.tags import encode_tags
 from kagzi.errors import InvalidRequest
 from kagzi.store.children import end_of_child, outcome_lost, spawn_refused
 from kagzi.store.postgres.single import INLINE_BYTES
@@ -231,6 +232,7 @@ def _spawn_columns(spawns: Sequence[Spawn]) -> tuple[list[object], ...]:
             spawn.child.depth,
             spawn.child.on_failure,
             spawn.child.on_failure_queue,
+            encode_tags(spawn.child.tags),
         )
         for namespace, parent, spawn in spawns
     ]

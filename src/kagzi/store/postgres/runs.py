@@ -14,6 +14,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
+from kagzi.core.tags import decode_tags
 from kagzi.store import counting, searching
 from kagzi.store.postgres.handlers import read_failed_inputs
 from kagzi.store.postgres.statements import STATEMENTS
@@ -239,6 +240,7 @@ def run_of(row: asyncpg.Record) -> Run:
         parent_step_id=row["parent_step_id"],
         parent_policy=None if row["parent_policy"] is None else ParentPolicy(row["parent_policy"]),
         depth=row["depth"],
+        tags=decode_tags(row["tags"]),
     )
 
 

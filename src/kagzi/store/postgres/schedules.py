@@ -11,6 +11,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
+from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.postgres.cancels import cancel
 from kagzi.store.postgres.runs import get_runs
@@ -116,6 +117,7 @@ async def _insert_template(connection: Connection, create: CreateSchedule, at: I
         create.max_catchup,
         create.input if inline else None,
         create.retry_policy,
+        encode_tags(create.tags),
     )
     if made is not None and not inline:
         await connection.execute(_STORE_INPUTS, [create.namespace], [create.schedule_id], [create.input])
@@ -172,6 +174,7 @@ async def update_schedule(
             update.max_catchup,
             update.priority,
             update.retry_policy,
+            None if update.tags is None else encode_tags(update.tags) or "{}",
         )
         if update.input is not None:
             await _replace_input(connection, key, update.input)
@@ -459,5 +462,6 @@ def _schedule_of(row: asyncpg.Record) -> Schedule:
         buffered_for=row["buffered_for"],
         error=row["error"],
         pause_reason=row["pause_reason"],
+        tags=decode_tags(row["tags"]),
         declared=row["declared"],
     )

@@ -13,6 +13,17 @@ CREATE OR REPLACE FUNCTION kagzi.clock()
  PARALLEL SAFE
 AS $function$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $function$;
 
+CREATE OR REPLACE FUNCTION kagzi.forget_tags()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    DELETE FROM kagzi.run_tags AS t
+    USING json_each_text(OLD.tags::json) AS e
+    WHERE t.namespace = OLD.namespace AND t.tag = e.key || '=' || e.value AND t.run_id = OLD.run_id;
+    RETURN NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION kagzi.note_end()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -30,6 +41,17 @@ AS $function$
 BEGIN
     INSERT INTO kagzi.schedule_ends (namespace, schedule_id, status, at)
     VALUES (NEW.namespace, NEW.schedule_group_id, NEW.status, NEW.finished_at);
+    RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.note_tags()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO kagzi.run_tags (namespace, tag, run_id)
+    SELECT NEW.namespace, e.key || '=' || e.value, NEW.run_id FROM json_each_text(NEW.tags::json) AS e
+    ON CONFLICT DO NOTHING;
     RETURN NULL;
 END $function$;
 
@@ -151,6 +173,13 @@ CREATE TABLE kagzi.namespaces (
     on_failure_queue text,
     CONSTRAINT namespaces_pkey PRIMARY KEY (namespace),
     CONSTRAINT namespaces_retention_days_check CHECK (retention_days >= 0)
+);
+
+CREATE TABLE kagzi.run_tags (
+    run_id uuid NOT NULL,
+    namespace text NOT NULL,
+    tag text NOT NULL,
+    CONSTRAINT run_tags_pkey PRIMARY KEY (namespace, tag, run_id)
 );
 
 CREATE TABLE kagzi.run_values (
@@ -348,6 +377,7 @@ CREATE TABLE kagzi.workflow_runs (
     depth smallint,
     on_failure text,
     on_failure_queue text,
+    tags text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
@@ -371,8 +401,10 @@ CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id)
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();
+CREATE TRIGGER forget_tags AFTER DELETE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.tags IS NOT NULL) EXECUTE FUNCTION kagzi.forget_tags();
 CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.has_children AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_end();
 CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.schedule_group_id IS NOT NULL AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_scheduled_end();
+CREATE TRIGGER note_tags AFTER INSERT ON kagzi.workflow_runs FOR EACH ROW WHEN (new.tags IS NOT NULL AND (new.status <> ALL (ARRAY['SCHEDULED'::text, 'PAUSED'::text]))) EXECUTE FUNCTION kagzi.note_tags();
 
 CREATE TABLE kagzi.workflow_types (
     first_seen_at bigint NOT NULL,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kagzi.api.operations import Answer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
 from kagzi.store.postgres.single import INLINE_BYTES
@@ -164,6 +165,7 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         lease and lease.poll,
         start.on_failure,
         start.on_failure_queue,
+        encode_tags(start.tags),
     )
 
 
@@ -191,6 +193,7 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional([lease and lease.poll for lease in leases]),
         optional([start.on_failure for start in starts]),
         optional([start.on_failure_queue for start in starts]),
+        optional([encode_tags(start.tags) for start in starts]),
     )
 
 

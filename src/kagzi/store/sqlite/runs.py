@@ -14,6 +14,7 @@ from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
+from kagzi.core.tags import decode_tags
 from kagzi.store import counting, searching
 from kagzi.store.protocol import FoundRuns, Horizon, Queue
 from kagzi.store.sqlite.statements import execute
@@ -65,6 +66,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
         depth=row[26],
         handles_run_id=row[27],
         on_failure=row[28],
+        tags=decode_tags(row[29]),
     )
 
 

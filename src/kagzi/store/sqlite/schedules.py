@@ -12,6 +12,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
+from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.protocol import Fired, Recovered, Told
 from kagzi.store.schedules import (
@@ -58,6 +59,7 @@ def create_schedule(connection: sqlite3.Connection, create: CreateSchedule, now:
             create.max_catchup,
             inline,
             create.retry_policy,
+            encode_tags(create.tags),
         ),
     ).rowcount
     beside = (create.name, create.overlap.value, create.jitter, create.timeout, now)
@@ -127,6 +129,7 @@ def update_schedule(
             update.max_catchup,
             update.priority,
             update.retry_policy,
+            None if update.tags is None else encode_tags(update.tags) or "{}",
         ),
     )
     if update.input is not None:
@@ -372,5 +375,6 @@ def _schedule_of(row: tuple[Any, ...]) -> Schedule:
         buffered_for=row[25],
         error=row[26],
         pause_reason=row[27],
+        tags=decode_tags(row[29]),
         declared=bool(row[28]),
     )

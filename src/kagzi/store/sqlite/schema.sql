@@ -56,6 +56,13 @@ CREATE TABLE namespaces (
     updated_at     INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER) * 1000000)
 , on_failure TEXT, on_failure_queue TEXT) STRICT;
 
+CREATE TABLE run_tags (
+    run_id    TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    tag       TEXT NOT NULL,             -- name=value
+    PRIMARY KEY (namespace, tag, run_id)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE run_values (
     run_id    TEXT NOT NULL,
     at        INTEGER NOT NULL,          -- when it was stored
@@ -238,7 +245,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -275,6 +282,13 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;
+CREATE TRIGGER forget_tags AFTER DELETE ON workflow_runs FOR EACH ROW
+    WHEN OLD.tags IS NOT NULL
+BEGIN
+    DELETE FROM run_tags
+    WHERE namespace = OLD.namespace AND run_id = OLD.run_id
+      AND tag IN (SELECT e.key || '=' || e.value FROM json_each(OLD.tags) AS e);
+END;
 CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON workflow_runs FOR EACH ROW
     WHEN NEW.has_children AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL
 BEGIN
@@ -286,6 +300,14 @@ CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON workflow_runs F
 BEGIN
     INSERT INTO schedule_ends (namespace, schedule_id, status, at)
     VALUES (NEW.namespace, NEW.schedule_group_id, NEW.status, NEW.finished_at);
+END;
+CREATE TRIGGER note_tags AFTER INSERT ON workflow_runs FOR EACH ROW
+    WHEN NEW.tags IS NOT NULL AND NEW.status NOT IN ('SCHEDULED', 'PAUSED')
+BEGIN
+    INSERT INTO run_tags (namespace, tag, run_id)
+    SELECT NEW.namespace, e.key || '=' || e.value, NEW.run_id FROM json_each(NEW.tags) AS e
+    WHERE true
+    ON CONFLICT DO NOTHING;
 END;
 
 CREATE TABLE workflow_types (

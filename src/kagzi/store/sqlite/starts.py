@@ -7,6 +7,7 @@ import sqlite3
 from kagzi.api.operations import Answer, ChildStart, Started, StartRun
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
+from kagzi.core.tags import encode_tags
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.starts import Identity, identity_of, refusal
@@ -95,6 +96,7 @@ def new_run_row(
         start.trace_context,
         start.on_failure,
         start.on_failure_queue,
+        encode_tags(start.tags),
     )
 
 

@@ -42,6 +42,19 @@ class TestRuns:
         assert (run.external_id, run.worker_id, run.output, run.error) == (None, None, None, None)
         assert await bench.steps(start.run_id) == []
 
+    async def test_tags_are_kept_with_their_run(self, bench: Bench) -> None:
+        tags = {"batch": "7", "text": HOSTILE_TEXTS[0], "last": HOSTILE_TEXTS[-1]}
+        alone = await bench.start(tags=tags)
+        pair = [bench.start_run(tags={"batch": "8"}), bench.start_run()]
+        await bench.apply(pair)
+
+        assert (await bench.run(alone)).tags == tags
+        assert [(await bench.run(start.run_id)).tags for start in pair] == [{"batch": "8"}, {}]
+        await bench.done(await bench.claim(alone, limit=1), CompleteRun(output=b"1"))
+        again = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=alone, keep_steps=False)
+        await bench.answer(again)
+        assert (await bench.run(again.run_id)).tags == tags
+
     async def test_a_claim_brings_the_trace_of_its_start(self, bench: Bench) -> None:
         alone = await bench.start(trace_context="00-alone")
         pair = [bench.start_run(trace_context="00-pair"), bench.start_run()]

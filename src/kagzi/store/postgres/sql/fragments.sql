@@ -29,13 +29,13 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns and has these values; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context,
-    created_at, available_at, deadline_at, status, claim_key, lease_length, on_failure, on_failure_queue
+    created_at, available_at, deadline_at, status, claim_key, lease_length, on_failure, on_failure_queue, tags
 
 -- fragment: run_values
 -- The values of a new run that waits to be claimed, from a source that has the names of the columns, `now` and `timeout`.
 namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
        trace_context, now, available_at, least(now + timeout, deadline_at), 'PENDING',
-       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length, on_failure, on_failure_queue
+       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length, on_failure, on_failure_queue, tags
 
 -- fragment: born_run_columns
 -- What a run has that is born under a lease.
@@ -47,7 +47,7 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
        trace_context, now, available_at, least(now + timeout, deadline_at),
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
        CASE WHEN NOT born THEN {{claim_key(available_at, coalesce(priority, 0), now)}} END,
-       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END, on_failure, on_failure_queue,
+       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END, on_failure, on_failure_queue, tags,
        CASE WHEN born THEN now + birth_length END,
        CASE WHEN born THEN now END,
        CASE WHEN born THEN 1 ELSE 0 END,
@@ -69,7 +69,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
        coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
-       coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure
+       coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure, r.tags
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -30,7 +30,7 @@ FROM (
            kagzi.resolve_version(k.namespace, k.workflow_type) AS version, k.priority, k.input,
            NULL::bytea AS retry_policy, k.trace_context, k.now, k.now AS available_at, NULL::bigint AS timeout,
            NULL::bigint AS deadline_at, NULL::bigint AS lease_length, k.handles_run_id,
-           NULL::text AS on_failure, NULL::text AS on_failure_queue
+           NULL::text AS on_failure, NULL::text AS on_failure_queue, NULL::text AS tags
     FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::integer[], $6::bytea[], $7::text[], $8::bigint[],
                 $9::uuid[])
         AS k (namespace, run_id, task_queue, workflow_type, priority, input, trace_context, now, handles_run_id)

@@ -10,9 +10,9 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now;
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, status, priority, created_at, available_at, next_fire_at,
-    cron_expr, timezone, max_catchup, input, retry_policy)
+    cron_expr, timezone, max_catchup, input, retry_policy, tags)
 VALUES ($1::text, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::integer, $8::bigint, $9::bigint, $9::bigint,
-        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea)
+        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea, $15::text)
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
@@ -29,7 +29,7 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
        coalesce(t.input, p.data) AS input, t.max_catchup, s.overlap, s.jitter, t.priority, s.timeout, t.retry_policy,
        t.created_at, s.updated_at, t.next_fire_at, s.last_fired_at, s.last_run_id, s.total_runs,
        s.successful_runs + e.successful AS successful_runs, s.failed_runs + e.failed AS failed_runs, s.skipped_runs,
-       s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL AS declared
+       s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL AS declared, t.tags
 FROM unnest($2::uuid[]) WITH ORDINALITY AS k (schedule_id, place)
 JOIN kagzi.schedules AS s ON s.namespace = $1::text AND s.schedule_id = k.schedule_id
 JOIN kagzi.workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
@@ -85,7 +85,8 @@ UPDATE kagzi.workflow_runs AS t SET
     task_queue = coalesce($5::text, t.task_queue), workflow_type = coalesce($6::text, t.workflow_type),
     version = coalesce($7::text, t.version), cron_expr = coalesce($8::text, t.cron_expr),
     timezone = coalesce($9::text, t.timezone), max_catchup = coalesce($10::integer, t.max_catchup),
-    priority = coalesce($11::integer, t.priority), retry_policy = coalesce($12::bytea, t.retry_policy)
+    priority = coalesce($11::integer, t.priority), retry_policy = coalesce($12::bytea, t.retry_policy),
+    tags = CASE WHEN $13::text IS NULL THEN t.tags ELSE nullif($13::text, '{}') END
 WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
 
 -- name: update_template_input
@@ -153,12 +154,12 @@ ORDER BY r.namespace, r.run_id;
 -- Runs by templates. None where the instant has one, or somebody has taken the id. In the order of ids, byte by byte, as all starts.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, created_at,
-    available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for)
+    available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for, tags)
 SELECT t.namespace, k.run_id, k.external_id, t.task_queue, t.workflow_type,
        CASE t.version WHEN '' THEN kagzi.resolve_version(t.namespace, t.workflow_type) ELSE t.version END, t.priority, t.input, t.retry_policy, $1::bigint,
        k.available_at, $1::bigint + s.timeout, 'PENDING',
        {{claim_key(k.available_at, t.priority, $1::bigint)}},
-       t.run_id, k.scheduled_for
+       t.run_id, k.scheduled_for, t.tags
 FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)
 JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.schedule_id

@@ -60,7 +60,7 @@ WITH instant AS MATERIALIZED (
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
            $10::bytea AS retry_policy, $11::bigint AS lease_length, $12::bigint AS timeout, $13::bigint AS deadline_at,
            $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
-           $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, i.now,
+           $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, $23::text AS tags, i.now,
            greatest(i.now + coalesce($14::bigint, 0), $15::bigint) AS available_at,
            $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now AS born
     FROM instant AS i

@@ -1,8 +1,8 @@
 -- name: insert_template
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
-    available_at, next_fire_at, cron_expr, timezone, max_catchup, input, retry_policy)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+    available_at, next_fire_at, cron_expr, timezone, max_catchup, input, retry_policy, tags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_schedule
@@ -20,7 +20,7 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
                          AND e.schedule_id = s.schedule_id AND e.status = 'COMPLETED'),
     s.failed_runs + (SELECT count(*) FROM schedule_ends AS e WHERE e.namespace = s.namespace
                      AND e.schedule_id = s.schedule_id AND e.status IN ('FAILED', 'TIMED_OUT')),
-    s.skipped_runs, s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL
+    s.skipped_runs, s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL, t.tags
 FROM schedules AS s
 JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
 LEFT JOIN workflow_payloads AS p
@@ -62,7 +62,7 @@ UPDATE workflow_runs
 SET status = ?3, next_fire_at = ?4, available_at = ?4, task_queue = coalesce(?5, task_queue),
     workflow_type = coalesce(?6, workflow_type), version = coalesce(?7, version), cron_expr = coalesce(?8, cron_expr),
     timezone = coalesce(?9, timezone), max_catchup = coalesce(?10, max_catchup), priority = coalesce(?11, priority),
-    retry_policy = coalesce(?12, retry_policy)
+    retry_policy = coalesce(?12, retry_policy), tags = CASE WHEN ?13 IS NULL THEN tags ELSE nullif(?13, '{}') END
 WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: update_template_input
@@ -109,7 +109,7 @@ ORDER BY run_id;
 -- A run by a template, of the version that starts get which name none (see resolve_version) unless it names one. Nothing if
 -- the instant has one, or somebody has taken the id.
 INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
-    created_at, available_at, claim_key, deadline_at, input, retry_policy, schedule_group_id, scheduled_for)
+    created_at, available_at, claim_key, deadline_at, input, retry_policy, schedule_group_id, scheduled_for, tags)
 SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
     coalesce(nullif(t.version, ''),
         (SELECT d.version FROM default_versions AS d
@@ -119,7 +119,7 @@ SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
          ORDER BY o.first_seen_at DESC, length(o.version) DESC, o.version DESC LIMIT 1),
         '1'),
     'PENDING', t.priority, ?5, ?6, {{claim_key(?6, t.priority, ?5)}},
-    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7
+    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7, t.tags
 FROM workflow_runs AS t
 JOIN schedules AS s ON s.namespace = t.namespace AND s.schedule_id = t.run_id
 WHERE t.namespace = ?1 AND t.run_id = ?2
