@@ -12,7 +12,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+import threading
+from asyncio import _get_running_loop
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
@@ -39,6 +41,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, RandomIds, derived_run_id
 from kagzi.process import fewer_collections, new_event_loop
+from kagzi.sdk.blocking import Portal, blocking, refuse_blocking
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
@@ -118,9 +121,12 @@ class Kagzi(Registrar):
         self._opening: Opening | None = None
         self._owns_engine = True
         self._tracer: Tracer | None = None
+        self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
+        self._engine_here = self.portal = Portal(self)
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
         self.schedules = Schedules(
             Home(
+                portal=self.portal,
                 namespace=lambda: self.namespace,
                 service=self._schedule_service,
                 new_run_id=self._ids.run_id,
@@ -158,6 +164,15 @@ class Kagzi(Registrar):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def __enter__(self) -> Kagzi:
+        """For code that cannot await: `with app: run = checkout.start_sync(...)`. The block is not needed, since the
+        first blocking call opens the app; it says when to close it."""
+        self.portal.enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.portal.leave()
 
     async def open(self, engine: Engine | None = None) -> None:
         """Connect to where runs live; or use an engine that was opened already, and leave it open afterwards."""
@@ -201,6 +216,12 @@ class Kagzi(Registrar):
         if engine is not None and self._owns_engine:
             await engine.close()
 
+    def forget(self) -> object:
+        """Be as if the app had never been opened, in a process that was forked; returns what was open."""
+        theirs, self._engine, self._opening = self._engine, None, None
+        self._stops = {}
+        return theirs
+
     @property
     def engine(self) -> Engine:
         """The engine, for use in the event loop in which the app was opened."""
@@ -209,8 +230,10 @@ class Kagzi(Registrar):
         self._opening.check()
         return self._engine
 
-    def _engine_here(self) -> Engine:
-        return self.engine
+    @property
+    def opening(self) -> Opening | None:
+        """Where the app is open, and in which event loop; None if it is not."""
+        return self._opening
 
     def _place_of(self, namespace: str) -> str:
         """Where runs live, for people."""
@@ -314,7 +337,8 @@ class Kagzi(Registrar):
     def handle(self, run_id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
     def handle(self, run_id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]:
         """A handle on a run by its id. Give the workflow to have its result decoded to the right type."""
-        self._engine_here()  # an app that is not open says so here
+        if _get_running_loop() is not None:
+            self._engine_here()  # an app that is not open says so here; blocking code opens it when it needs it
         decode_result = self._read_payload if workflow is None else workflow.signature.decode_result
         return Handle(
             self._engine_here,
@@ -433,6 +457,25 @@ class Kagzi(Registrar):
 
         return await render(engine)
 
+    # For code that cannot await.
+
+    signal_sync = blocking(signal)
+    runs_sync = blocking(runs)
+    versions_sync = blocking(versions)
+    set_default_version_sync = blocking(set_default_version)
+    health_sync = blocking(health)
+    metrics_sync = blocking(metrics)
+    if TYPE_CHECKING:  # what checkers cannot infer from the overloads
+
+        @overload
+        def find_sync(self, id: str) -> Handle[Any]: ...
+        @overload
+        def find_sync(self, id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
+        def find_sync(self, id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]: ...
+
+    else:
+        find_sync = blocking(find)
+
     # Workers.
 
     @names_its_options
@@ -454,6 +497,24 @@ class Kagzi(Registrar):
         async with self._hosted(self._make_worker(settings)) as worker:
             yield worker
 
+    @contextlib.contextmanager
+    def worker_sync(
+        self,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        adopt: bool = True,
+        strict: bool = False,
+    ) -> Iterator[Worker]:
+        """A worker inside this process, for code that cannot await: `with app, app.worker_sync(): ...`."""
+        hosted = self.worker(
+            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=adopt, strict=strict
+        )
+        with self.portal.hold("app.worker_sync()", "`async with app.worker():`", hosted) as worker:
+            yield worker
+
     @names_its_options
     def run_worker(
         self,
@@ -473,7 +534,12 @@ class Kagzi(Registrar):
 
         With `processes` this one starts the program so many times anew, each of which comes here and is a worker, and
         looks after them (see docs/worker-processes.md); "auto" is one for each core.
+
+        In a thread, which gets no signals, it returns when `app.stop_workers()` is called or the app is closed: make it
+        a daemon, `threading.Thread(target=app.run_worker, daemon=True)`, and the end of the program drains it, too.
         """
+        if (loop_here := _get_running_loop()) is not None:
+            refuse_blocking(loop_here, "app.run_worker()", "`async with app.worker():`")
         ours = member()
         with contextlib.nullcontext() if ours is None else ours.telling():
             settings = self._worker_settings(
@@ -486,13 +552,28 @@ class Kagzi(Registrar):
                 self._run_worker(replace(settings, labels=ours.labels), ours)
             elif count == 1:
                 self._run_worker(settings, None)
+            elif threading.current_thread() is not threading.main_thread():
+                raise InvalidRequest("processes= is for the main thread, which passes signals on to them")
             elif code := run_processes(count, slots=concurrency, url=url, clock=self._clock, ids=self._ids):
                 sys.exit(code)
 
     def _run_worker(self, settings: WorkerSettings, ours: Member | None) -> None:
+        thread = threading.current_thread()
+        signalled = thread is threading.main_thread()
+        # Blocking code of this process uses the app, too, or may begin to at any moment.
+        shared = self._opening is not None or not signalled
+        began: list[Callable[[int], object]] = []
+
         async def main() -> None:
             stop = asyncio.Event()
             loop = asyncio.get_running_loop()
+            self._stops[thread] = lambda: loop.call_soon_threadsafe(stop.set)
+            try:
+                await work(stop, loop)
+            finally:
+                del self._stops[thread]
+
+        async def work(stop: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
             task = asyncio.current_task()
             workers: list[Worker] = []
             signals = 0
@@ -517,12 +598,16 @@ class Kagzi(Registrar):
                 loop.remove_reader(channel)
                 stop.set()
 
-            for number in _STOPS:
+            began.append(lambda number: loop.call_soon_threadsafe(on_signal, number))
+            for number in _STOPS if signalled and not shared else ():
                 with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead
                     loop.add_signal_handler(number, on_signal, number)
             if ours is not None:
                 loop.add_reader(ours.channel.fileno(), parent_gone, ours.channel.fileno())
-            async with self, self._hosted(self._make_worker(settings)) as hosted:
+            async with contextlib.AsyncExitStack() as stack:
+                if not shared:
+                    await stack.enter_async_context(self)
+                hosted = await stack.enter_async_context(self._hosted(self._make_worker(settings)))
                 workers.append(hosted)
                 told = loop.create_task(_when_told(hosted.told_to_stop, stop))
                 await stop.wait()
@@ -532,10 +617,24 @@ class Kagzi(Registrar):
                         ours.tell_refused()
                     raise hosted.refusal
 
-        forks.keep_from_children(_STOPS)
-        gc.freeze()  # what the program has loaded by now stays
+        if signalled:
+            forks.keep_from_children(_STOPS)
+        if shared:
+            with _signals_go_to(began) if signalled else contextlib.nullcontext():
+                self.portal.run("app.run_worker()", "`async with app.worker():`", main)
+            return
+        if signalled:
+            gc.freeze()  # what the program has loaded by now stays
         with contextlib.suppress(asyncio.CancelledError):
             _run(main())
+
+    def stop_workers(self, *, wait: bool = False) -> None:
+        """Have every `run_worker()` of this process drain and return, in whichever thread it is. Of any thread."""
+        for thread, stop in list(self._stops.items()):
+            with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+                stop()
+            if wait and thread is not threading.current_thread():
+                thread.join()
 
     @contextlib.asynccontextmanager
     async def _hosted(self, worker: Worker) -> AsyncIterator[Worker]:
@@ -641,6 +740,24 @@ def _optional_span(value: Duration | None, field: str) -> int | None:
     if span == 0:
         raise InvalidRequest(f"{field} must be longer than 0, not {value!r:.100}")
     return span
+
+
+@contextlib.contextmanager
+def _signals_go_to(receivers: Sequence[Callable[[int], object]]) -> Iterator[None]:
+    """Has signals that ask this process to stop told to the event loop of another thread."""
+
+    def forward(number: int, _: object) -> None:
+        if not receivers:
+            raise KeyboardInterrupt
+        for tell in receivers:
+            tell(number)
+
+    before = {number: signal.signal(number, forward) for number in _STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 async def _when_told(told: asyncio.Event, stop: asyncio.Event) -> None:

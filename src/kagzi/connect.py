@@ -11,6 +11,7 @@ grpcs://:kgz_…@host:50051            the same with TLS, and an API key (better
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -192,6 +193,8 @@ def _remote(url: str, credentials: Credentials) -> ManagedEngine:
         # A user name is shown where a password is not.
         raise InvalidRequest("an API key in a URL is its password: grpcs://:kgz_…@host:50051; or set KAGZI_AUTH_KEY")
     key = unquote(parts.password) if parts.password else credentials.key
+    # Else gRPC tries to come along when this process forks, as step bodies may, and now and then kills the child.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         import grpc  # noqa: F401  (so that what is missing has this name)
 

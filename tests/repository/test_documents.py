@@ -19,7 +19,7 @@ def programs() -> list[tuple[str, str]]:
     found = []
     for document in DOCUMENTS:
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)):
-            if "asyncio.run(main())" in code:
+            if "asyncio.run(main())" in code or code.endswith("\n    main()\n"):
                 found.append((f"{document.name}-{number}", code))
     return found
 

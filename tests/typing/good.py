@@ -148,7 +148,18 @@ async def main() -> None:
         assert_type(await run_step("identity", identity, 3), int)
 
 
-def main_sync() -> None:
+def main_sync(order: Order) -> None:
+    with app, app.worker_sync(queues=["shop"]):
+        run = send_receipt.options(id="x").start_sync("x")
+        assert_type(run, Handle[int])
+        assert_type(run.result_sync(timeout=60), int)
+        assert_type(run.retry_sync(), Handle[int])
+        assert_type(run.value_sync("stage", str), str)
+        assert_type(run.value_sync("stage", str, default=None), str | None)
+        assert_type(send_receipt.run_sync("x"), int)
+        assert_type(in_order.start_sync(order), Handle[str])
+        assert_type(app.find_sync("x", send_receipt), Handle[int])
+        assert_type(app.schedules.create_sync("nightly", send_receipt, "x", cron="0 2 * * *").id, str)
     app.run_worker(queues=["shop"], concurrency=100)
 
 

@@ -57,6 +57,8 @@ async def main(order: Order) -> None:
     handle = await checkout.start(order)
     number: int = await handle.result()  # error: wrong type of the result
     print(number)
+    checkout.start_sync("order")  # error: wrong type
+    checkout.run_sync()  # error: missing argument
 
 
 app.step(retry=3)(charge.fn)  # error: not a policy

@@ -47,6 +47,7 @@ from kagzi.core.tags import check_tags
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
+from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.children import ChildRun, run_child, spawn_child
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
@@ -256,13 +257,13 @@ class Workflow(Generic[P, R]):
         self._codec = codec
         self._options = _NO_OPTIONS
 
-    async def start(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+    async def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start a run. It is durable when this returns; wrong arguments raise before anything is written."""
         self._refuse_inside()
         self._refuse_child_options()
         return await self._app.start_run(self, self._options, args, kwargs)
 
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+    def run(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Start a run and wait for its result.
 
         In another workflow it is a child of that run, spawned once whatever crashes; while this waits, the parent is
@@ -284,6 +285,15 @@ class Workflow(Generic[P, R]):
         self._refuse_child_options()
         handle = await self._app.start_run(self, self._options, args, kwargs, awaited=True)
         return await handle.result()
+
+    # For code that cannot await.
+    start_sync = blocking(start)
+    run_sync = blocking(run)
+
+    @property
+    def portal(self) -> Portal:
+        """How blocking code comes to the app."""
+        return self._app.portal
 
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Call[ChildRun[R]]:
         """In a workflow: start a child run and go on. `child = await render.spawn(page)`, then `await child.result()`.
@@ -506,6 +516,8 @@ class WorkflowDecorator(Protocol):
 
 class Registrar:
     """The half of an app that collects definitions; the other half starts runs of them."""
+
+    portal: Portal  # how blocking code comes to the app
 
     def __init__(self, *, codec: Codec | None = None) -> None:
         if codec is not None and not all(callable(getattr(codec, way, None)) for way in ("encode", "decode")):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-from kagzi.api.engine import Engine
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
@@ -15,6 +14,7 @@ from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress
 from kagzi.errors import NotFound, Unavailable
 from kagzi.ids import IdSource
+from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.records import (
     Cancellation,
@@ -57,7 +57,7 @@ class Handle(Generic[R]):
 
     def __init__(
         self,
-        engine: Callable[[], Engine],
+        engine: Portal,
         namespace: str,
         run_id: str,
         decode: Callable[[bytes], R],
@@ -82,6 +82,11 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"Handle({self.id!r})"
+
+    @property
+    def portal(self) -> Portal:
+        """How blocking code comes to the app."""
+        return self._engine
 
     async def get(self) -> RunRecord:
         """Everything the engine knows about the run at this moment."""
@@ -241,6 +246,35 @@ class Handle(Generic[R]):
             return self._decode(run.output or b"null")
         found = _found(run) if self.already_exists else ""
         raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found)
+
+    # For code that cannot await.
+
+    get_sync = blocking(get)
+    status_sync = blocking(status)
+    steps_sync = blocking(steps)
+    result_sync = blocking(result)
+    cancel_sync = blocking(cancel)
+    terminate_sync = blocking(terminate)
+    signal_sync = blocking(signal)
+    signals_sync = blocking(signals)
+    values_sync = blocking(values)
+    progress_sync = blocking(progress)
+    retry_sync = blocking(retry)
+    rerun_sync = blocking(rerun)
+    if TYPE_CHECKING:  # what checkers cannot infer from the overloads
+
+        @overload
+        def value_sync(self, name: str) -> Any: ...
+        @overload
+        def value_sync(self, name: str, type: type[T]) -> T: ...
+        @overload
+        def value_sync(self, name: str, type: type[T], *, default: D) -> T | D: ...
+        @overload
+        def value_sync(self, name: str, type: Any = ..., *, default: Any = ...) -> Any: ...
+        def value_sync(self, name: str, type: Any = ..., *, default: Any = ...) -> Any: ...
+
+    else:
+        value_sync = blocking(value)
 
 
 def _found(run: Run) -> str:

@@ -27,6 +27,7 @@ from kagzi.core.schedule import (
     check_overlap,
 )
 from kagzi.errors import InvalidRequest
+from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.moments import instant_of
@@ -84,6 +85,7 @@ class SkipRecord(Struct, frozen=True, kw_only=True):
 class Home(Struct, frozen=True, kw_only=True):
     """What schedules need of their app."""
 
+    portal: Portal
     namespace: Callable[[], str]
     service: Callable[[], ScheduleService]
     new_run_id: Callable[[], str]
@@ -181,6 +183,23 @@ class ScheduleHandle:
         return tuple([_skip_record(skip) for skip in await self._service.skips(self.namespace, self.id)])
 
     @property
+    def portal(self) -> Portal:
+        """How blocking code comes to the app."""
+        return self._home.portal
+
+    # For code that cannot await.
+
+    info_sync = blocking(info)
+    update_sync = blocking(update)
+    pause_sync = blocking(pause)
+    resume_sync = blocking(resume)
+    trigger_sync = blocking(trigger)
+    backfill_sync = blocking(backfill)
+    delete_sync = blocking(delete)
+    runs_sync = blocking(runs)
+    skips_sync = blocking(skips)
+
+    @property
     def _service(self) -> ScheduleService:
         return self._home.service()
 
@@ -199,6 +218,7 @@ class Schedules:
 
     async def create(
         self,
+        /,
         name: str,
         workflow: Workflow[..., Any],
         *args: Any,
@@ -264,6 +284,17 @@ class Schedules:
         times = parse_times(cron, check_zone(tz), "cron")
         start = self._home.now() if after is None else instant_of(after, "after")
         return tuple([to_datetime(at).astimezone(ZoneInfo(tz)) for at in upcoming(times, start, check_count(count))])
+
+    @property
+    def portal(self) -> Portal:
+        """How blocking code comes to the app."""
+        return self._home.portal
+
+    # For code that cannot await.
+
+    create_sync = blocking(create)
+    get_sync = blocking(get)
+    list_sync = blocking(list)
 
 
 def schedule_record(schedule: Schedule, read: Read) -> ScheduleRecord:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from kagzi.errors import KagziError, PayloadTooLarge, Unavailable
+from kagzi.errors import InvalidRequest, KagziError, PayloadTooLarge, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc.client.authorization import Metadata, MetadataSource, nothing
 from kagzi.rpc.client.diagnosis import diagnose
@@ -53,6 +54,22 @@ _OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.enable_retries", 0),
     ("grpc.service_config", _ANY_ADDRESS),
 )
+
+
+_user: int | None = None  # the process that has used gRPC here
+
+
+def use_grpc() -> None:
+    """Refuses to use gRPC in a process that was forked from one that did: its threads are missing here, and every call
+    would wait for ever."""
+    global _user
+    if _user is not None and _user != os.getpid():
+        raise InvalidRequest(
+            f"process {os.getpid()} was forked from one that had a connection to a server already, which gRPC does "
+            "not survive. Use the app for the first time after the fork: with gunicorn leave out --preload, or start "
+            'no runs while modules are imported; with multiprocessing use the start method "spawn"'
+        )
+    _user = os.getpid()
 
 
 class Channel(Protocol):

@@ -57,7 +57,7 @@ from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavai
 from kagzi.ids import IdSource, RandomIds
 from kagzi.rpc.client.admin import RemoteAdmin, RemoteNamespaces, RemoteVersions
 from kagzi.rpc.client.authorization import MetadataSource, nothing
-from kagzi.rpc.client.channel import CONNECT_SECONDS
+from kagzi.rpc.client.channel import CONNECT_SECONDS, use_grpc
 from kagzi.rpc.client.failover import channel_to
 from kagzi.rpc.client.handshake import check_server
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted, text
@@ -155,6 +155,7 @@ class RemoteEngine:
     async def open(self) -> None:
         if self._parts is not None:
             return
+        use_grpc()
         channel = channel_to(
             self._target, threaded=self._threaded, tls=self._tls, metadata=self._metadata, jitter=self._ids.jitter
         )
