@@ -66,6 +66,7 @@ from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
+from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
 from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.signals import signals, wait_signal
@@ -86,6 +87,7 @@ __all__ = [
     "KagziError",
     "LeaseLost",
     "LimitExceeded",
+    "LimitRecord",
     "MissingDependency",
     "NamespaceDisabled",
     "NonDeterminismError",
@@ -94,9 +96,11 @@ __all__ = [
     "NotFound",
     "NotSerializable",
     "Page",
+    "PauseRecord",
     "PayloadTooLarge",
     "PermissionDenied",
     "Progress",
+    "QueueRecord",
     "Retry",
     "RetryAfter",
     "RunInfo",

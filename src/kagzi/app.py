@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from msgspec.structs import replace
 
 from kagzi import tracing
+from kagzi.api.admin import AdminService
 from kagzi.api.engine import Engine
+from kagzi.api.limits import LimitService
 from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun
 from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
@@ -40,6 +42,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, RandomIds, derived_run_id
+from kagzi.owners import user_name
 from kagzi.process import fewer_collections, new_event_loop
 from kagzi.sdk.blocking import Portal, blocking, refuse_blocking
 from kagzi.sdk.context import SilentWhileReplaying
@@ -48,6 +51,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
+from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.schedules import Home, Schedules
 from kagzi.sdk.signal_values import check_key, encode_signal
@@ -135,6 +139,12 @@ class Kagzi(Registrar):
                 now=self._clock.now,
             )
         )
+
+        flow = FlowHome(
+            namespace=lambda: self.namespace, service=self._limit_service, admin=self._admin_service, user=user_name
+        )
+        self.queues = Queues(flow)
+        self.limits = Limits(flow)
 
     @property
     def settings(self) -> Settings:
@@ -435,6 +445,18 @@ class Kagzi(Registrar):
         if schedules is None:
             raise InvalidRequest("this engine was made for a test and has no schedules")
         return schedules
+
+    def _limit_service(self) -> LimitService:
+        limits: LimitService | None = getattr(self.engine, "limits", None)
+        if limits is None:
+            raise InvalidRequest("this engine was made for a test and has no limits")
+        return limits
+
+    def _admin_service(self) -> AdminService:
+        admin: AdminService | None = getattr(self.engine, "admin", None)
+        if admin is None:
+            raise InvalidRequest("this engine was made for a test and counts nothing")
+        return admin
 
     def _versions(self) -> VersionService:
         versions: VersionService | None = getattr(self.engine, "versions", None)

@@ -1,10 +1,12 @@
-"""Whose a file is: what others left in a directory we happen to be in must not decide what we do.
+"""Who runs this process, and whose a file is: what others left in a directory we happen to be in must not decide what
+we do.
 
 As git does with repositories: a file counts if it belongs to the user of this process or to root.
 """
 
 from __future__ import annotations
 
+import getpass
 import os
 import stat
 from pathlib import Path
@@ -29,3 +31,11 @@ def read_trusted(path: Path) -> bytes | None:
 def _is_ours(status: os.stat_result) -> bool:
     # Windows has no such users; who may write where is a matter of its access lists.
     return not hasattr(os, "geteuid") or status.st_uid in (_ROOT, os.geteuid())
+
+
+def user_name() -> str:
+    """Returns the name of the user of this process."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may have users without names
+        return str(os.getuid()) if hasattr(os, "getuid") else "somebody"

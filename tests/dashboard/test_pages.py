@@ -11,6 +11,7 @@ from kagzi import Kagzi, Retry, RunStatus
 from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
+from kagzi.core.flow import Scope
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
 from tests.dashboard.support import Browser, dashboard
@@ -238,3 +239,16 @@ async def test_links_and_forms_keep_to_the_namespace(memory: LocalEngine, namesp
         assert "No runs yet" not in again.text
         (run,) = (await memory.workflows.list(RunFilter(namespace=namespace))).items
         assert run.namespace == namespace
+
+
+async def test_a_queue_is_paused_and_resumed_from_its_page(engine: LocalEngine, browser: Browser) -> None:
+    await engine.limits.pause("default", Scope.QUEUE, "a/b", by="ops", reason=HOSTILE)
+    page = await browser.open("/queues")
+    assert "paused by ops at" in page.text
+    asked = await browser.open(page.links["Resume"])
+    assert "The queue is open" in (await browser.send(asked.form("/resume"))).text
+    assert await engine.limits.list("default") == ()
+    asked = await browser.open("/queues/mail/pause")
+    assert "The queue is paused" in (await browser.send(asked.form("/pause"), reason="deploy")).text
+    (limit,) = await engine.limits.list("default")
+    assert (limit.name, limit.pause_reason) == ("mail", "deploy")

@@ -251,6 +251,14 @@ OURS: dict[str, str] = {
     ),
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
+    "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
+    "6 pause_reason string",
+    "ListLimitsRequest": "1 namespace string",
+    "ListLimitsResponse": "1 limits *FlowLimit",
+    "PauseClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 reason string, 5 by string",
+    "PauseClaimsResponse": "1 limit FlowLimit",
+    "ResumeClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
+    "ResumeClaimsResponse": "1 limit FlowLimit",
     "WorkflowType": "1 name string, 2 version ?string, 3 queue ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -378,7 +386,7 @@ THEIR_RPCS = {
 OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
-    "AdminService": "ListVersions SetDefaultVersion",
+    "AdminService": "ListVersions SetDefaultVersion ListLimits PauseClaims ResumeClaims",
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }
 
@@ -400,6 +408,7 @@ OUR_ENUMS = {
     "StepStatus": "50 CANCELLED",
     "OnConflict": "1 RETURN, 2 FAIL, 3 RESTART_FINISHED, 4 RESTART_FAILED",
     "ChunkAnswer": "1 DONE, 2 LEASE_LOST, 3 NEWS",
+    "LimitScope": "1 NAMESPACE, 2 QUEUE, 3 WORKFLOW",
     "HealthStatus": "1 HEALTHY, 2 DEGRADED, 3 UNHEALTHY",
 }
 

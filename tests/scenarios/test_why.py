@@ -14,7 +14,7 @@ from kagzi.connect import connect
 
 async def _explained(engine: ManagedEngine, run_id: str) -> str | None:
     run = await engine.workflows.get("default", run_id)
-    return await explain(engine.workflows, engine.admin, run, SystemClock().now())
+    return await explain(engine, run, SystemClock().now())
 
 
 async def test_the_sentence_follows_a_run_from_its_queue_to_its_end(home: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kagzi.api.admin import AdminService, WorkerFilter
-from kagzi.api.workflows import WorkflowService
+from kagzi.api.engine import ManagedEngine
+from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
@@ -16,13 +17,13 @@ from kagzi.errors import NotFound
 _WORKERS = 100
 
 
-async def explain(
-    workflows: WorkflowService, admin: AdminService, run: Run, now: Instant, *, steps: Sequence[Step] | None = None
-) -> str | None:
+async def explain(engine: ManagedEngine, run: Run, now: Instant, *, steps: Sequence[Step] | None = None) -> str | None:
     """Returns why the run is not moving; None if it has finished. Reads its steps unless they are given."""
     if run.status.finished:
         return None
+    admin = engine.admin
     holder: Worker | None = None
+    limits: Sequence[FlowLimit] = ()
     serving: Sequence[Worker] = ()
     others: Sequence[Worker] = ()
     if run.status is RunStatus.RUNNING and run.worker_id is not None:
@@ -31,12 +32,13 @@ async def explain(
         except NotFound:
             pass  # it was forgotten; the run names it still
     elif is_due(run, now):
+        limits = await engine.limits.list(run.namespace)
         serving = await _online(admin, run.namespace, run.task_queue)
         if not serving:
             others = await _online(admin, run.namespace, None)
     if steps is None:
-        steps = () if is_due(run, now) else await workflows.steps(run.namespace, run.run_id)
-    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others)
+        steps = () if is_due(run, now) else await engine.workflows.steps(run.namespace, run.run_id)
+    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others, limits=limits)
 
 
 async def _online(admin: AdminService, namespace: str, queue: str | None) -> Sequence[Worker]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,14 +9,12 @@ from kagzi.api.engine import Engine
 from kagzi.core.audit import OK, AuditEntry
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import KagziError
+from kagzi.owners import user_name
 
 
 def actor() -> str:
     """Who runs this command."""
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):  # a container may have users without names
-        return f"cli:{os.getuid()}"
+    return f"cli:{user_name()}"
 
 
 @asynccontextmanager

@@ -44,6 +44,8 @@ COMMANDS: Final = {
     "start": ("kagzi.cli.start", "start"),
     "runs": ("kagzi.cli.runs", "runs"),
     "schedules": ("kagzi.cli.schedules", "schedules"),
+    "queues": ("kagzi.cli.queues", "queues"),
+    "limits": ("kagzi.cli.limits", "limits"),
     "workers": ("kagzi.cli.workers", "workers"),
     "versions": ("kagzi.cli.versions", "versions"),
     "namespaces": ("kagzi.cli.namespaces", "namespaces"),

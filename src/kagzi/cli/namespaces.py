@@ -1,4 +1,4 @@
-"""kagzi namespaces create | list | show | update | enable | disable"""
+"""kagzi namespaces create | list | show | update | enable | disable | pause | resume"""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import click
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, handler_of, pages, run, settings_of, start_logging
+from kagzi.cli.queues import pause_scope, print_limit, resume_scope
 from kagzi.connect import default_url
+from kagzi.core.flow import Scope
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.settings import Loaded, mask_url
@@ -21,7 +23,7 @@ _home = click.option(
 )
 
 
-@click.group(short_help="Make, list, describe, enable and disable namespaces.")
+@click.group(short_help="Make, list, describe, disable and pause namespaces.")
 def namespaces() -> None:
     """Look after namespaces: tenants that see nothing of each other.
 
@@ -157,6 +159,28 @@ async def _enable(loaded: Loaded, name: str, enabled: bool) -> Namespace:
     async with engine_of(loaded) as engine:
         async with audited(engine, action, namespace=name, target=f"namespace {name}"):
             return await engine.namespaces.enable(name, enabled)
+
+
+@namespaces.command()
+@click.argument("name")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for people: shown with every run that waits.")
+@_home
+@as_json
+def pause(name: str, reason: str, url: str | None, json: bool) -> None:
+    """Hand no run of the namespace NAME to a worker, until it is resumed.
+
+    Runs can be started meanwhile, and wait. `kagzi namespaces disable` refuses starts instead.
+    """
+    print_limit(run(pause_scope(_settings(url), name, Scope.NAMESPACE, "", reason)), json)
+
+
+@namespaces.command()
+@click.argument("name")
+@_home
+@as_json
+def resume(name: str, url: str | None, json: bool) -> None:
+    """Hand the runs of the namespace NAME to workers again."""
+    print_limit(run(resume_scope(_settings(url), name, Scope.NAMESPACE, "")), json)
 
 
 def summary(namespace: Namespace) -> dict[str, Any]:

@@ -168,7 +168,7 @@ async def _show(loaded: Loaded, text: str) -> _Shown:
         found = await find_run(engine, loaded.settings.namespace, text)
         workflows, run = engine.workflows, (found.namespace, found.run_id)
         steps = await workflows.steps(*run)
-        why = await explain(workflows, engine.admin, found, SystemClock().now(), steps=steps)
+        why = await explain(engine, found, SystemClock().now(), steps=steps)
         of_it = RunFilter(namespace=found.namespace, parent_run_id=found.run_id)
         children = await workflows.list(of_it, page_size=_CHILDREN)
         return found, steps, await workflows.signals(*run), await workflows.values(*run), children, why

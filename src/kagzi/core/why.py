@@ -11,6 +11,7 @@ from typing import Final
 
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
+from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus
@@ -29,12 +30,14 @@ def why(
     holder: Worker | None = None,
     serving: Sequence[Worker] = (),
     others: Sequence[Worker] = (),
+    limits: Sequence[FlowLimit] = (),
 ) -> str | None:
     """Returns why the run stands where it stands; None if it has finished.
 
     `steps` None: they were not read, so the sentence cannot tell a sleep from a wait for another attempt of a step.
     `holder` is the worker of a RUNNING run. `serving` are the online workers of its queue and `others` some of the
-    namespace's other queues; both matter only for a run that waits to be claimed.
+    namespace's other queues; both matter only for a run that waits to be claimed, and so do the `limits` of its
+    namespace.
     """
     if run.status.finished:
         return None
@@ -43,13 +46,15 @@ def why(
     if run.status is RunStatus.RUNNING:
         return _held(run, steps or (), holder, now)
     if run.cancel_deadline is not None:
-        nobody = _nobody(run, serving, others)
+        nobody = _paused(run, limits, now) or _nobody(run, serving, others)
         return (
             f"Cancelling: a worker has to take it, so that it can clean up until {_at(run.cancel_deadline, now)}"
             f"{f', but {nobody}' if nobody else ''}. Then it ends as it is."
         )
     if run.available_at is not None and run.available_at > now:
         return _waiting(run, steps, run.available_at, now)
+    if (paused := _paused(run, limits, now)) is not None:
+        return f"Waiting: {paused}.{_crashes(run)}"
     return _due(run, serving, others, now)
 
 
@@ -124,6 +129,16 @@ def _due(run: Run, serving: Sequence[Worker], others: Sequence[Worker], now: Ins
         f"Waiting{since} for one of {_count(len(able), 'worker')} of queue {run.task_queue} to take it, with {used} of "
         f"{_count(slots, 'slot')} in use{busy}.{_crashes(run)}"
     )
+
+
+def _paused(run: Run, limits: Sequence[FlowLimit], now: Instant) -> str | None:
+    """Says that nothing like the run is handed out, since when, and by whom."""
+    for limit in limits:
+        if limit.paused_at is not None and limit.concerns(run.task_queue, run.workflow_type):
+            by = f" by {limit.paused_by}" if limit.paused_by else ""
+            reason = f": {' '.join(limit.pause_reason.split())}" if limit.pause_reason.strip() else ""
+            return f"{limit.about} was paused{by} at {_at(limit.paused_at, now)}{reason}"
+    return None
 
 
 def _nobody(run: Run, serving: Sequence[Worker], others: Sequence[Worker]) -> str | None:

@@ -43,6 +43,8 @@ PAGES: Final[tuple[Route, ...]] = (
     _send("/start", start.start, start.StartForm),
     _show("/workflows", system.show_workflows, system.PlainQuery),
     _show("/queues", workers.show_queues, system.PlainQuery),
+    *_ask("/queues/{queue}/pause", workers.PAUSE),
+    *_ask("/queues/{queue}/resume", workers.RESUME),
     _show("/workers", workers.show_workers, workers.WorkersQuery),
     _show("/workers/{worker_id}", workers.show_worker, workers.WorkerQuery),
     *_ask("/workers/{worker_id}/drain", workers.DRAIN),

@@ -49,7 +49,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         tab="/runs",
         live=run.run_id if not run.status.finished else None,
         run=run,
-        why=await explain(workflows, call.engine.admin, run, now, steps=steps),
+        why=await explain(call.engine, run, now, steps=steps),
         verbs=verbs_of(call, run),
         whole=whole_run(run, steps, now),
         rows=shown[after : after + STEPS_SHOWN],

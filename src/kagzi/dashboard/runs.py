@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from kagzi.api.admin import WorkerFilter
 from kagzi.api.workflows import RunFilter
+from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.limits import PAGE_SIZE, is_run_id
 from kagzi.core.page import Page
@@ -91,14 +92,16 @@ async def _by_id(call: Call[RunsQuery, None], id: str) -> Page[Run]:
 async def _explained(call: Call[RunsQuery, None], runs: tuple[Run, ...], now: Instant) -> list[Line]:
     """With one read of the workers for all runs, and none of their steps."""
     online: tuple[Worker, ...] = ()
+    limits: tuple[FlowLimit, ...] = ()
     if any(is_due(run, now) for run in runs):
         wanted = WorkerFilter(namespace=call.namespace, status=WorkerStatus.ONLINE)
         online = (await call.engine.admin.list_workers(wanted, page_size=PAGE_SIZE)).items
+        limits = await call.engine.limits.list(call.namespace)
 
     def explain(run: Run) -> str | None:
         if run.status is RunStatus.RUNNING:
             return None  # it moves
         serving = [worker for worker in online if run.task_queue in worker.queues]
-        return why(run, now=now, steps=None, serving=serving, others=online)
+        return why(run, now=now, steps=None, serving=serving, others=online, limits=limits)
 
     return [Line(run, explain(run)) for run in runs]

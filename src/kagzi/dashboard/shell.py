@@ -45,6 +45,8 @@ _DONE: Final = {
     "start": "The run was started.",
     "found": "There was a run with this id already; this is it.",
     "over": "The run had finished before; nothing was changed.",
+    "pause-queue": "The queue is paused: none of its runs is handed out.",
+    "resume-queue": "The queue is open: its runs are handed out again.",
     "drain": "The worker was told to take nothing new.",
 }
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import quote
 
 from msgspec import Struct
 
 from kagzi.api.admin import WorkerFilter
+from kagzi.core.limits import check_name
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.dashboard.actions import AskQuery, EmptyForm, Field
 from kagzi.dashboard.shell import may, page, path_to
@@ -14,6 +16,7 @@ from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import Conflict
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
+from kagzi.http.flow import PauseClaimsBody, ResumeClaimsBody, pause_queue, resume_queue
 from kagzi.http.problems import naming
 from kagzi.http.runs import Token
 from kagzi.http.workers import list_queues
@@ -65,7 +68,22 @@ async def show_worker(call: Call[WorkerQuery, None]) -> Html:
 
 async def show_queues(call: Call[Any, None]) -> Html:
     listed = await list_queues(call)
-    return await page(call, "queues.html", title="Queues", tab="/queues", live="", queues=listed.queues)
+    switches = may(call, "POST /queues/{queue}/pause")
+    return await page(
+        call,
+        "queues.html",
+        title="Queues",
+        tab="/queues",
+        live="",
+        queues=listed.queues,
+        switches=switches,
+        part=_part,
+    )
+
+
+def _part(name: str) -> str:
+    """A name as a part of an address."""
+    return quote(name, safe="")
 
 
 class _Drain(Struct, frozen=True, kw_only=True):
@@ -103,4 +121,46 @@ async def _worker(call: Call[Any, Any]) -> Worker:
     return await call.engine.admin.get_worker(call.path["worker_id"], call.namespace)
 
 
+class _Switch(Struct, frozen=True, kw_only=True):
+    """Pausing a queue, or resuming it."""
+
+    verb: str
+    button: str
+    consequence: str
+    form: type[Struct]
+    fields: tuple[Field, ...] = ()
+    grave: bool = False
+
+    async def ask(self, call: Call[AskQuery, None]) -> Html:
+        queue = check_name(call.path["queue"], "queue")
+        return await page(
+            call,
+            "ask.html",
+            title=self.button,
+            tab="/queues",
+            action=self,
+            about=f"queue {queue}",
+            back="/queues",
+            target=f"/queues/{_part(queue)}/{self.verb}",
+        )
+
+    async def act(self, call: Call[Any, Any]) -> Redirect:
+        await (pause_queue(call) if self.verb == "pause" else resume_queue(call))
+        return Redirect(path_to(call, "/queues", done=f"{self.verb}-queue"))
+
+
 DRAIN: Final = _Drain()
+PAUSE: Final = _Switch(
+    verb="pause",
+    button="Pause queue",
+    consequence="No run of it is handed to a worker from now on. What runs goes on until it ends or waits. Runs can be "
+    "started all the same, and wait; deadlines and schedules go on.",
+    form=PauseClaimsBody,
+    fields=(Field(name="reason", label="Reason", hint="shown with every run that waits"),),
+)
+RESUME: Final = _Switch(
+    verb="resume",
+    button="Resume queue",
+    consequence="Workers take its runs again, at once.",
+    form=ResumeClaimsBody,
+)

@@ -28,6 +28,7 @@ from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.keys import Keys
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.leases import Leases
+from kagzi.engine.limits import Limits
 from kagzi.engine.load import LoadReader
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.news import News
@@ -123,6 +124,10 @@ class LocalEngine:
     @property
     def versions(self) -> VersionRegistry:
         return self._opened.versions
+
+    @property
+    def limits(self) -> Limits:
+        return self._opened.limits
 
     @property
     def schedules(self) -> Schedules:
@@ -257,6 +262,7 @@ class _Parts:
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store)
         self.versions = VersionRegistry(store, settings.worker_stale)
+        self.limits = Limits(store, self.wakeups)
         self.workflows = Workflows(
             store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, self.versions, settings
         )

@@ -35,6 +35,8 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "schedule_id": {"description": "The schedule's id, or its name.", "schema": _NAME},
     "worker_id": {"schema": _ID},
     "namespace": {"schema": _NAME},
+    "queue": {"schema": _NAME},
+    "workflow": {"schema": _NAME},
 }
 _GIVEN: Final = {"not": {"type": "null"}}
 # Fields of bodies that do not go together if they hold this.

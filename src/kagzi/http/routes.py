@@ -11,9 +11,16 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.http import events, namespaces, openapi, runs, schedules, signals, system, values, versions, workers
+from kagzi.http import events, flow, namespaces, openapi, runs, schedules, signals, system, values, versions, workers
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
-from kagzi.ports.documents import HealthDocument, NamespaceDocument, RunDocument, ScheduleDocument, WorkerDocument
+from kagzi.ports.documents import (
+    HealthDocument,
+    LimitDocument,
+    NamespaceDocument,
+    RunDocument,
+    ScheduleDocument,
+    WorkerDocument,
+)
 
 API: Final = "/api/v1"
 
@@ -244,8 +251,41 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="workers",
     ),
     _get(f"{API}/queues", workers.list_queues, workers.QueueList, "List queues and what waits there", about="workers"),
+    _post(
+        f"{API}/queues/{{queue}}/pause",
+        flow.pause_queue,
+        flow.PauseClaimsBody,
+        LimitDocument,
+        "Hand out no run of a queue",
+        about="workers",
+    ),
+    _post(
+        f"{API}/queues/{{queue}}/resume",
+        flow.resume_queue,
+        flow.ResumeClaimsBody,
+        LimitDocument,
+        "Hand out the runs of a queue again",
+        about="workers",
+    ),
+    _get(f"{API}/limits", flow.list_limits, flow.LimitList, "List what holds runs back", about="workers"),
     # How much there is.
     _get(f"{API}/workflows", system.list_workflows, system.WorkflowList, "List workflows with runs", about="system"),
+    _post(
+        f"{API}/workflows/{{workflow}}/pause",
+        flow.pause_workflow,
+        flow.PauseClaimsBody,
+        LimitDocument,
+        "Hand out no run of a workflow",
+        about="system",
+    ),
+    _post(
+        f"{API}/workflows/{{workflow}}/resume",
+        flow.resume_workflow,
+        flow.ResumeClaimsBody,
+        LimitDocument,
+        "Hand out the runs of a workflow again",
+        about="system",
+    ),
     _get(
         f"{API}/versions",
         versions.list_versions,
@@ -309,6 +349,24 @@ ROUTES: Final[tuple[Route, ...]] = (
         namespaces.SwitchBody,
         NamespaceDocument,
         "Start no more runs in a namespace",
+        about="namespaces",
+        query=NoQuery,
+    ),
+    _post(
+        f"{_NAMESPACE}/pause",
+        flow.pause_namespace,
+        flow.PauseClaimsBody,
+        LimitDocument,
+        "Hand out no run of a namespace",
+        about="namespaces",
+        query=NoQuery,
+    ),
+    _post(
+        f"{_NAMESPACE}/resume",
+        flow.resume_namespace,
+        flow.ResumeClaimsBody,
+        LimitDocument,
+        "Hand out the runs of a namespace again",
         about="namespaces",
         query=NoQuery,
     ),

@@ -145,7 +145,7 @@ async def get_run(call: Call[RunQuery, None]) -> RunDocument:
         found = await call.host.closing.until(lambda: workflows.wait(call.namespace, run_id, wait), None)
     if found is None:
         found = await workflows.get(call.namespace, run_id)
-    return run_document(found, await explain(workflows, call.engine.admin, found, call.host.clock.now()))
+    return run_document(found, await explain(call.engine, found, call.host.clock.now()))
 
 
 class StepsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

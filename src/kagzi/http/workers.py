@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from kagzi.api.admin import WorkerFilter
+from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, PAGE_SIZE
 from kagzi.core.run import RunStatus
@@ -64,7 +65,8 @@ async def drain_worker(call: Call[Namespaced, DrainBody]) -> WorkerDocument:
 
 class QueueDocument(Struct, frozen=True, kw_only=True):
     """A queue. `ready` runs could be claimed now, the oldest of them since `oldest_ready_at`; `pending` and `sleeping`
-    ones include those that are due later. `at_least`: there is more than was counted."""
+    ones include those that are due later. `at_least`: there is more than was counted. `paused_at`: no run of it is
+    handed out since then."""
 
     namespace: str
     queue: str
@@ -76,10 +78,13 @@ class QueueDocument(Struct, frozen=True, kw_only=True):
     oldest_ready_seconds: float | None
     workers: Count
     at_least: bool
+    paused_at: Moment | None = None
+    paused_by: str | None = None
+    pause_reason: str | None = None
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
-    """Every queue in which there are live runs or workers, by name."""
+    """Every queue in which there are live runs or workers, or which is paused, by name."""
 
     queues: tuple[QueueDocument, ...]
 
@@ -96,8 +101,10 @@ async def list_queues(call: Call[Namespaced, None]) -> QueueList:
     waiting = (
         {} if load is None else {each.task_queue: each for each in load.queues if each.namespace == call.namespace}
     )
+    limits = await call.engine.limits.list(call.namespace)
+    paused = {each.name: each for each in limits if each.scope is Scope.QUEUE and each.paused_at is not None}
     documents = []
-    for queue in sorted(counts.keys() | serving.keys())[:NAMES]:
+    for queue in sorted(counts.keys() | serving.keys() | paused.keys())[:NAMES]:
         count, due = counts.get(queue, Counter()), waiting.get(queue)
         oldest = None if due is None else due.oldest_due_at
         age = None if oldest is None or load is None else max(0, load.now - oldest) / SECOND
@@ -113,6 +120,9 @@ async def list_queues(call: Call[Namespaced, None]) -> QueueList:
                 oldest_ready_seconds=age,
                 workers=serving[queue],
                 at_least=queue in uncertain,
+                paused_at=None if queue not in paused else moment(paused[queue].paused_at),
+                paused_by=None if queue not in paused else paused[queue].paused_by or None,
+                pause_reason=None if queue not in paused else paused[queue].pause_reason or None,
             )
         )
     return QueueList(queues=tuple(documents))

@@ -17,6 +17,7 @@ from msgspec import Meta, Raw, Struct
 
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
 from kagzi.core.failure import Failure
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.health import Health, HealthStatus
 from kagzi.core.instant import SECOND, Instant, to_datetime
 from kagzi.core.namespace import Namespace
@@ -397,6 +398,28 @@ def version_document(record: WorkflowVersion) -> VersionDocument:
         at_least=record.at_least,
         oldest_run_at=moment(record.oldest_run_at),
         can_be_retired=record.retirable,
+    )
+
+
+class LimitDocument(Struct, frozen=True, kw_only=True):
+    """What holds back the runs of a queue, of a workflow, or of a whole namespace: then it has no name."""
+
+    namespace: str
+    scope: Scope
+    name: str
+    paused_at: Moment | None
+    paused_by: str | None
+    pause_reason: str | None
+
+
+def limit_document(limit: FlowLimit) -> LimitDocument:
+    return LimitDocument(
+        namespace=limit.namespace,
+        scope=limit.scope,
+        name=limit.name,
+        paused_at=moment(limit.paused_at),
+        paused_by=limit.paused_by or None,
+        pause_reason=limit.pause_reason or None,
     )
 
 

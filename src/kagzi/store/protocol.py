@@ -27,6 +27,7 @@ from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
 from kagzi.core.load import Load
@@ -377,6 +378,19 @@ class Store(Protocol):
         """Of one workflow or of all, at most `limit`, with who is online for each and which live runs it has. Reads no
         more runs than `store.counting` allows."""
         ...
+
+    # Pauses. They are read in the very statements that claim runs or insert them under a lease, so what begins after a
+    # pause was acknowledged hands out nothing that it is about.
+
+    async def list_limits(self, namespace: str) -> list[FlowLimit]:
+        """By scope and name."""
+        ...
+
+    async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
+        """What is paused already stays as it is."""
+        ...
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit: ...
 
     # Schedules. Whoever changes one locks its template first, so that nothing fires by what was there before once the
     # change is acknowledged.

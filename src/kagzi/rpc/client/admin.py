@@ -1,4 +1,4 @@
-"""What operators ask of a server: `api.admin`, `api.namespaces` and `api.versions` across the wire."""
+"""What operators ask of a server: `api.admin`, `api.namespaces`, `api.versions` and `api.limits` across the wire."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from kagzi._proto.v1 import admin_pb2, namespace_pb2
 from kagzi.api.admin import RunCount, WorkerFilter
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
@@ -17,6 +18,7 @@ from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
+from kagzi.rpc.convert.limits import SCOPES, limit_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.versions import version_from_wire
@@ -123,6 +125,36 @@ class RemoteVersions:
         await self._line.call(
             _ADMIN, "SetDefaultVersion", request, admin_pb2.SetDefaultVersionResponse, seconds=WRITE_SECONDS
         )
+
+
+class RemoteLimits:
+    """`api.limits.LimitService`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
+        request = converted(lambda asked: admin_pb2.ListLimitsRequest(namespace=asked), namespace)
+        answer = await self._call("ListLimits", request, admin_pb2.ListLimitsResponse, READ_SECONDS)
+        return tuple([limit_from_wire(each) for each in answer.limits])
+
+    async def pause(self, namespace: str, scope: Scope, name: str, *, by: str, reason: str = "") -> FlowLimit:
+        request = converted(
+            lambda asked: admin_pb2.PauseClaimsRequest(
+                namespace=namespace, scope=SCOPES[scope], name=asked, by=by, reason=reason
+            ),
+            name,
+        )
+        return limit_from_wire((await self._call("PauseClaims", request, admin_pb2.PauseClaimsResponse)).limit)
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        request = converted(
+            lambda asked: admin_pb2.ResumeClaimsRequest(namespace=namespace, scope=SCOPES[scope], name=asked), name
+        )
+        return limit_from_wire((await self._call("ResumeClaims", request, admin_pb2.ResumeClaimsResponse)).limit)
+
+    async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = WRITE_SECONDS) -> M:
+        return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
 
 
 class RemoteNamespaces:

@@ -55,7 +55,7 @@ from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest, KagziError, LeaseLost, NotFound, Unavailable
 from kagzi.ids import IdSource, RandomIds
-from kagzi.rpc.client.admin import RemoteAdmin, RemoteNamespaces, RemoteVersions
+from kagzi.rpc.client.admin import RemoteAdmin, RemoteLimits, RemoteNamespaces, RemoteVersions
 from kagzi.rpc.client.authorization import MetadataSource, nothing
 from kagzi.rpc.client.channel import CONNECT_SECONDS, use_grpc
 from kagzi.rpc.client.failover import channel_to
@@ -152,6 +152,10 @@ class RemoteEngine:
     def versions(self) -> RemoteVersions:
         return self._opened.versions
 
+    @property
+    def limits(self) -> RemoteLimits:
+        return self._opened.limits
+
     async def open(self) -> None:
         if self._parts is not None:
             return
@@ -216,6 +220,7 @@ class _Parts:
         self.namespaces = RemoteNamespaces(line)
         self.schedules = RemoteSchedules(line)
         self.versions = RemoteVersions(line)
+        self.limits = RemoteLimits(line)
 
     async def health(self) -> Health:
         request = admin_pb2.HealthCheckRequest()

@@ -23,6 +23,7 @@ from kagzi.core.key import Role
 from kagzi.errors import KagziError, Unavailable
 from kagzi.ids import IdSource
 from kagzi.ports.requests import request_id
+from kagzi.rpc.convert.limits import SCOPE_NAMES
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.methods import EXCHANGE, Method
 from kagzi.rpc.server.calls import CallAlone, CallerHeaders, CallOnStream
@@ -34,6 +35,7 @@ Handle = Callable[[Any, Any], Awaitable[Message]]
 PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 
 _HEALTH: Final = "HealthCheck"
+_PAUSE: Final = "PauseClaims"
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
 # All of those who ask how we are while nobody can be recognised, as if they had one key.
@@ -87,6 +89,8 @@ class GateGuard(Guard):
                 return await handle(request, call)
         if caller.namespace is not None and method.has_namespace:
             request.namespace = caller.confine(request.namespace)
+        if method.rpc == _PAUSE and caller.key_id is not None:
+            request.by = caller.actor
         rule = ACTIONS[action]
         with self._gate.part(caller) if on_stream else self._gate.call(caller):
             if rule.reads:
@@ -140,6 +144,8 @@ def _target(method: Method, request: Any) -> str:
             how = " from scratch" if method.rpc == "RetryWorkflow" and request.from_scratch else ""
             how = " to drain" if method.rpc == "Deregister" else how
             return f"{name.removesuffix('_id')} {value}{how}"
+    if "scope" in fields and request.scope in SCOPE_NAMES:
+        return f"{SCOPE_NAMES[request.scope].value} {request.name or request.namespace}"
     if method.service == "NamespaceService" and method.has_namespace:
         return f"namespace {request.namespace}"
     return ""

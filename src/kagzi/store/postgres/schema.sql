@@ -151,6 +151,18 @@ CREATE TABLE kagzi.default_versions (
     CONSTRAINT default_versions_pkey PRIMARY KEY (namespace, workflow_type)
 );
 
+CREATE TABLE kagzi.limits (
+    updated_at bigint NOT NULL,
+    paused_at bigint,
+    namespace text NOT NULL,
+    scope text NOT NULL,
+    name text NOT NULL,
+    paused_by text,
+    pause_reason text,
+    CONSTRAINT limits_pkey PRIMARY KEY (namespace, scope, name),
+    CONSTRAINT limits_scope_check CHECK (scope = ANY (ARRAY['namespace'::text, 'queue'::text, 'workflow'::text]))
+);
+
 CREATE TABLE kagzi.migrations (
     number integer NOT NULL,
     name text NOT NULL,

@@ -26,6 +26,7 @@ from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
 from kagzi.core.load import Load
@@ -45,6 +46,7 @@ from kagzi.store.postgres import (
     duties,
     keys,
     leases,
+    limits,
     namespaces,
     runs,
     schedules,
@@ -419,6 +421,20 @@ class PostgresStore:
         return await self._pool.run(
             lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now, stale)
         )
+
+    # Pauses.
+
+    async def list_limits(self, namespace: str) -> list[FlowLimit]:
+        return await self._pool.run(lambda connection: limits.list_limits(connection, namespace))
+
+    async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: limits.pause(connection, namespace, scope, name, by, reason, now)
+        )
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        return await self._pool.run(lambda connection: limits.resume(connection, namespace, scope, name))
 
     # Schedules.
 

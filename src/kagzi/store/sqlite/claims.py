@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kagzi.api.workers import Claim, Poll, Polled
+from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
@@ -36,12 +37,18 @@ def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
 
 
 def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
-    every_version = _json([each.name for each in poll.types if each.version is None])
-    one_version = _json([(each.name, each.version) for each in poll.types if each.version is not None])
+    paused: set[tuple[str, str]] = set(execute(connection, "paused", (poll.namespace,)).fetchall())
+    if (Scope.NAMESPACE.value, "") in paused:
+        return []
+    types = [each for each in poll.types if (Scope.WORKFLOW.value, each.name) not in paused]
+    every_version = _json([each.name for each in types if each.version is None])
+    one_version = _json([(each.name, each.version) for each in types if each.version is not None])
     due: list[tuple[Instant, str]] = []
     # Queue by queue, since the index is in claim order only within a queue: all queues in one statement would
     # sort everything that is due.
     for queue in dict.fromkeys(poll.queues):
+        if (Scope.QUEUE.value, queue) in paused:
+            continue
         text = execute(
             connection,
             "find_due_runs",

@@ -11,12 +11,14 @@ import msgspec
 from kagzi.api.admin import RunCount
 from kagzi.api.workflows import RunFilter
 from kagzi.core.family import ParentPolicy
+from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
 from kagzi.core.tags import decode_tags
 from kagzi.store import counting, searching
 from kagzi.store.protocol import FoundRuns, Horizon, Queue
+from kagzi.store.sqlite.limits import read_paused
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.waits import read_waits
 
@@ -188,7 +190,11 @@ def finished_of(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]])
 
 def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instant) -> Horizon:
     due: dict[Queue, Instant] = {}
+    paused = read_paused(connection)
     for queue in queues:
+        namespace, name = queue
+        if (namespace, Scope.QUEUE.value, name) in paused or (namespace, Scope.NAMESPACE.value, "") in paused:
+            continue  # what is paused nobody need look for
         earliest = execute(connection, "earliest_claim", queue).fetchone()[0]
         if earliest is not None:
             due[queue] = earliest

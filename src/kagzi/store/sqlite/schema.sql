@@ -46,6 +46,17 @@ CREATE TABLE default_versions (
     PRIMARY KEY (namespace, workflow_type)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE limits (
+    updated_at   INTEGER NOT NULL,
+    paused_at    INTEGER,                -- since when no run of it is handed out
+    namespace    TEXT NOT NULL,
+    scope        TEXT NOT NULL CHECK (scope IN ('namespace', 'queue', 'workflow')),
+    name         TEXT NOT NULL,          -- '' is the namespace itself
+    paused_by    TEXT,
+    pause_reason TEXT,
+    PRIMARY KEY (namespace, scope, name)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE namespaces (
     namespace      TEXT PRIMARY KEY NOT NULL,
     display_name   TEXT NOT NULL DEFAULT '',

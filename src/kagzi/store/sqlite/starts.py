@@ -8,6 +8,7 @@ from kagzi.api.operations import Answer, ChildStart, Started, StartRun
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import encode_tags
+from kagzi.store.sqlite.limits import Limited, is_limited, read_limited
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.starts import Identity, identity_of, refusal
@@ -21,8 +22,10 @@ def start_runs(
 ) -> None:
     rows: list[Row] = []
     large: list[Row] = []
+    births = any(start.lease is not None for _, start in starts)
+    limited = read_limited(connection) if births else frozenset()
     for position, start in starts:
-        answers[position] = started = _new_run(start, now)
+        answers[position] = started = _new_run(start, limited, now)
         if len(start.input) > INLINE_BYTES:
             large.append((start.namespace, start.run_id, "input", start.input))
         rows.append(_run_row(start, started, now))
@@ -39,10 +42,11 @@ def start_runs(
             execute_rows(connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)])
 
 
-def _new_run(start: StartRun, now: Instant) -> Started:
+def _new_run(start: StartRun, limited: Limited, now: Instant) -> Started:
     # What is due in the past waits from now on: it is no older than others that are started now.
     available_at = max(now + start.delay, start.start_at or 0)
-    if start.lease is not None and available_at <= now:
+    held_back = is_limited(limited, start.namespace, start.task_queue, start.workflow_type)
+    if start.lease is not None and available_at <= now and not held_back:
         return Started(
             run_id=start.run_id,
             status=RunStatus.RUNNING,

@@ -14,6 +14,7 @@ from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Regist
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
 from kagzi.core.load import Load
@@ -46,6 +47,7 @@ from kagzi.store.sqlite import (
     duties,
     keys,
     leases,
+    limits,
     namespaces,
     schedules,
     signals,
@@ -330,6 +332,20 @@ class SqliteStore:
         return await self._database.read(
             lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now() - stale)
         )
+
+    # Pauses.
+
+    async def list_limits(self, namespace: str) -> list[FlowLimit]:
+        return await self._database.read(lambda connection: limits.list_limits(connection, namespace))
+
+    async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
+        now = self._now
+        return await self._database.write(
+            lambda connection: limits.pause(connection, namespace, scope, name, by, reason, now())
+        )
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        return await self._database.write(lambda connection: limits.resume(connection, namespace, scope, name))
 
     # Schedules.
 

@@ -68,6 +68,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
 )
 from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
+from kagzi.testing.conformance.limits import TestPauses  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
@@ -122,6 +123,7 @@ __all__ = [
     "TestLookingAtWorkers",
     "TestNamespaces",
     "TestOverlap",
+    "TestPauses",
     "TestPolls",
     "TestReadLease",
     "TestRecovery",

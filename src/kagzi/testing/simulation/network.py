@@ -19,6 +19,7 @@ from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.key import Key
 from kagzi.core.load import Load
@@ -402,6 +403,18 @@ class StorePort:
     async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
         versions: Versions = await self._ask("list_versions", namespace, workflow_type, limit, stale)
         return versions
+
+    async def list_limits(self, namespace: str) -> list[FlowLimit]:
+        limits: list[FlowLimit] = await self._ask("list_limits", namespace)
+        return limits
+
+    async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
+        limit: FlowLimit = await self._ask("pause", namespace, scope, name, by, reason)
+        return limit
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        limit: FlowLimit = await self._ask("resume", namespace, scope, name)
+        return limit
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         workers: list[Worker] = await self._ask("list_workers", namespace)

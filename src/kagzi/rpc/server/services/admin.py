@@ -16,6 +16,7 @@ from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
+from kagzi.rpc.convert.limits import limit_to_wire, scope_of
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
 from kagzi.rpc.convert.versions import version_to_wire
@@ -29,7 +30,7 @@ _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = (
     *("batches", "packed-chunks", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata"),
-    *("inbox", "signals", "handlers", "values", "versions", "schedules", "children"),
+    *("inbox", "signals", "handlers", "values", "versions", "schedules", "children", "limits"),
 )
 # As with runs: a token is a position, and bound to its listing.
 
@@ -40,6 +41,7 @@ class AdminService:
         self._workflows = host.engine.workflows
         self._admin = host.engine.admin
         self._versions = host.engine.versions
+        self._limits = host.engine.limits
 
     async def HealthCheck(self, request: pb.HealthCheckRequest, call: Call) -> pb.HealthCheckResponse:  # noqa: ARG002
         if request.service and request.service.removeprefix(f"{PACKAGE}.") not in SERVICES:
@@ -188,6 +190,26 @@ class AdminService:
             force=request.force,
         )
         return pb.SetDefaultVersionResponse()
+
+    # Limits.
+
+    async def ListLimits(self, request: pb.ListLimitsRequest, call: Call) -> pb.ListLimitsResponse:  # noqa: ARG002
+        found = await self._limits.list(namespace_of(request.namespace))
+        return pb.ListLimitsResponse(limits=[limit_to_wire(each) for each in found])
+
+    async def PauseClaims(self, request: pb.PauseClaimsRequest, call: Call) -> pb.PauseClaimsResponse:  # noqa: ARG002
+        limit = await self._limits.pause(
+            namespace_of(request.namespace),
+            scope_of(request.scope),
+            request.name,
+            by=request.by,
+            reason=request.reason,
+        )
+        return pb.PauseClaimsResponse(limit=limit_to_wire(limit))
+
+    async def ResumeClaims(self, request: pb.ResumeClaimsRequest, call: Call) -> pb.ResumeClaimsResponse:  # noqa: ARG002
+        limit = await self._limits.resume(namespace_of(request.namespace), scope_of(request.scope), request.name)
+        return pb.ResumeClaimsResponse(limit=limit_to_wire(limit))
 
     # Steps.
 

@@ -87,3 +87,12 @@ s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at,
 -- fragment: changed_run
 -- What those who hear of a change of a run `r` have to know.
 r.namespace, r.run_id, r.task_queue, r.status, r.available_at
+
+-- fragment: is_limited(namespace, task_queue, workflow_type)
+-- Whether something holds back runs of this workflow in this queue. Such a run is never born: it has to be claimed, where
+-- pauses are looked at.
+EXISTS (
+        SELECT FROM kagzi.limits AS l
+        WHERE l.namespace = {namespace}
+          AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = {task_queue})
+               OR (l.scope = 'workflow' AND l.name = {workflow_type})))

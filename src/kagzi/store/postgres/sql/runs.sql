@@ -13,9 +13,17 @@ WITH instant AS MATERIALIZED (
     WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
       AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
     RETURNING r.*
+), paused AS MATERIALIZED (
+    SELECT l.scope, l.name FROM kagzi.limits AS l WHERE l.namespace = $3::text AND l.paused_at IS NOT NULL
 ), due AS MATERIALIZED (
     SELECT d.namespace, d.run_id, d.claim_key
-    FROM unnest($7::text[]) AS q (task_queue)
+    FROM (
+        SELECT u.task_queue
+        FROM unnest($7::text[]) AS u (task_queue)
+        WHERE NOT EXISTS (SELECT FROM paused AS p
+                          WHERE p.scope = 'namespace' OR (p.scope = 'queue' AND p.name = u.task_queue))
+        OFFSET 0  -- so that nothing of a paused queue is locked first and left out afterwards
+    ) AS q
     CROSS JOIN LATERAL (
         SELECT r.namespace, r.run_id, r.claim_key
         FROM kagzi.workflow_runs AS r
@@ -24,6 +32,7 @@ WITH instant AS MATERIALIZED (
           AND substr(r.token::text, 9) IS DISTINCT FROM substr($5::uuid::text, 9)
           AND (r.workflow_type = ANY ($9::text[])
                OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
+          AND r.workflow_type <> ALL (ARRAY (SELECT t.name FROM paused AS t WHERE t.scope = 'workflow'))
         ORDER BY r.namespace, r.task_queue, r.claim_key
         LIMIT (SELECT CASE WHEN EXISTS (SELECT FROM again) THEN 0 ELSE $8::integer END)
         FOR UPDATE SKIP LOCKED
@@ -166,6 +175,10 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
            SELECT (SELECT r.claim_key FROM kagzi.workflow_runs AS r
                    WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue
                      AND r.status IN ('PENDING', 'SLEEPING')
+                     -- What is paused nobody need look for. Asked once for a queue, before its runs.
+                     AND NOT EXISTS (SELECT FROM kagzi.limits AS l
+                                     WHERE l.namespace = q.namespace AND l.paused_at IS NOT NULL
+                                       AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = q.task_queue)))
                    ORDER BY r.namespace, r.task_queue, r.claim_key LIMIT 1)
            FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS q (namespace, task_queue, place)
            ORDER BY q.place

@@ -62,7 +62,8 @@ WITH instant AS MATERIALIZED (
            $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
            $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, $23::text AS tags, i.now,
            greatest(i.now + coalesce($14::bigint, 0), $15::bigint) AS available_at,
-           $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now AS born
+           $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now
+           AND NOT {{is_limited($2::text, $5::text, $6::text)}} AS born
     FROM instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{born_run_columns}})

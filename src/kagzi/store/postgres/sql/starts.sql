@@ -16,7 +16,8 @@ WITH instant AS MATERIALIZED (
            coalesce(n.birth_length, ($16::bigint[])[1]) AS birth_length, n.token,
            coalesce(n.worker_id, ($18::uuid[])[1]) AS worker_id,
            n.trace_context, n.poll, n.on_failure, n.on_failure_queue, n.tags, i.now, greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
-           n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now AS born
+           n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now
+           AND NOT {{is_limited(coalesce(n.namespace, ($2::text[])[1]), coalesce(n.task_queue, ($5::text[])[1]), coalesce(n.workflow_type, ($6::text[])[1]))}} AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
                 $17::uuid[], $18::uuid[], $19::text[], $20::integer[], $21::text[], $22::text[], $23::text[])

@@ -1,0 +1,23 @@
+"""What people ask about what holds runs back."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kagzi.core.flow import FlowLimit, Scope
+
+
+class LimitService(Protocol):
+    async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
+        """All that holds back runs of the namespace: of itself, of its queues, of its workflows, by name."""
+        ...
+
+    async def pause(self, namespace: str, scope: Scope, name: str, *, by: str, reason: str = "") -> FlowLimit:
+        """Hand out no run of this queue, workflow or (with an empty name) namespace from the answer on. What runs goes
+        on to its end or its next wait. Pausing twice changes nothing: the answer says since when, and by whom. A queue
+        or workflow need not be known yet; NotFound if the namespace is not."""
+        ...
+
+    async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        """Hand out its runs again. Harmless if it is not paused."""
+        ...

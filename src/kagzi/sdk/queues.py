@@ -1,0 +1,140 @@
+"""`app.queues` and `app.limits`: what waits, and what holds it back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+
+from msgspec import Struct
+
+from kagzi.api.admin import AdminService
+from kagzi.api.limits import LimitService
+from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.instant import to_datetime
+from kagzi.core.options import names_its_options
+from kagzi.core.run import RunStatus
+from kagzi.errors import InvalidRequest
+
+
+class PauseRecord(Struct, frozen=True, kw_only=True):
+    """Since when nothing is handed out, and why. Moments are in UTC."""
+
+    at: datetime
+    by: str
+    reason: str
+
+
+class QueueRecord(Struct, frozen=True, kw_only=True):
+    """A queue at one moment. `at_least`: more runs wait than were counted."""
+
+    name: str
+    pending: int
+    running: int
+    sleeping: int
+    at_least: bool
+    paused: PauseRecord | None  # None: its runs are handed out
+
+
+class LimitRecord(Struct, frozen=True, kw_only=True):
+    """What holds back the runs of a queue, a workflow, or (with no name) the whole namespace."""
+
+    scope: str  # queue, workflow or namespace
+    name: str
+    paused: PauseRecord | None
+
+
+class FlowHome(Struct, frozen=True, kw_only=True):
+    """What queues and limits need of their app."""
+
+    namespace: Callable[[], str]
+    service: Callable[[], LimitService]
+    admin: Callable[[], AdminService]
+    user: Callable[[], str]  # who runs this program
+
+
+class Queues:
+    """The queues of an app's namespace."""
+
+    def __init__(self, home: FlowHome) -> None:
+        self._home = home
+
+    @names_its_options
+    async def pause(self, queue: str, *, reason: str = "") -> PauseRecord:
+        """Hand no run of this queue to a worker, from the return on. What runs goes on until it ends or waits; starts,
+        deadlines, cancellations and schedules go on. Pausing twice changes nothing: the answer says since when."""
+        home = self._home
+        limit = await home.service().pause(home.namespace(), Scope.QUEUE, queue, by=home.user(), reason=reason)
+        return _paused(limit)
+
+    async def resume(self, queue: str) -> None:
+        """Hand its runs out again. Harmless if it is not paused."""
+        await self._home.service().resume(self._home.namespace(), Scope.QUEUE, queue)
+
+    async def list(self) -> list[QueueRecord]:
+        """Every queue in which there are live runs, or which is paused, by name."""
+        namespace = self._home.namespace()
+        counts: dict[str, Counter[RunStatus]] = {}
+        uncertain: set[str] = set()
+        for each in await self._home.admin().count_runs(namespace, live=True):
+            counts.setdefault(each.task_queue, Counter())[each.status] += each.count
+            if each.at_least:
+                uncertain.add(each.task_queue)
+        limits = await self._home.service().list(namespace)
+        paused = {each.name: each for each in limits if each.scope is Scope.QUEUE and each.paused_at is not None}
+        return [
+            QueueRecord(
+                name=name,
+                pending=counts.get(name, Counter())[RunStatus.PENDING],
+                running=counts.get(name, Counter())[RunStatus.RUNNING],
+                sleeping=counts.get(name, Counter())[RunStatus.SLEEPING],
+                at_least=name in uncertain,
+                paused=_paused(paused[name]) if name in paused else None,
+            )
+            for name in sorted(counts.keys() | paused.keys())
+        ]
+
+
+class Limits:
+    """What holds back runs of an app's namespace."""
+
+    def __init__(self, home: FlowHome) -> None:
+        self._home = home
+
+    async def list(self) -> list[LimitRecord]:
+        """All that holds runs back, by scope and name."""
+        found = await self._home.service().list(self._home.namespace())
+        return [
+            LimitRecord(
+                scope=each.scope.value, name=each.name, paused=None if each.paused_at is None else _paused(each)
+            )
+            for each in found
+        ]
+
+    @names_its_options
+    async def pause(
+        self, *, queue: str | None = None, workflow: str | None = None, everything: bool = False, reason: str = ""
+    ) -> PauseRecord:
+        """Hand out no run of a queue, of a workflow, or with `everything=True` of the whole namespace."""
+        scope, name = _scope(queue, workflow, everything)
+        home = self._home
+        return _paused(await home.service().pause(home.namespace(), scope, name, by=home.user(), reason=reason))
+
+    @names_its_options
+    async def resume(self, *, queue: str | None = None, workflow: str | None = None, everything: bool = False) -> None:
+        """Hand its runs out again."""
+        scope, name = _scope(queue, workflow, everything)
+        await self._home.service().resume(self._home.namespace(), scope, name)
+
+
+def _scope(queue: str | None, workflow: str | None, everything: bool) -> tuple[Scope, str]:
+    if [queue is not None, workflow is not None, everything].count(True) != 1:
+        raise InvalidRequest("say queue=, workflow= or everything=True, one of them")
+    if queue is not None:
+        return Scope.QUEUE, queue
+    return (Scope.NAMESPACE, "") if workflow is None else (Scope.WORKFLOW, workflow)
+
+
+def _paused(limit: FlowLimit) -> PauseRecord:
+    assert limit.paused_at is not None
+    return PauseRecord(at=to_datetime(limit.paused_at), by=limit.paused_by, reason=limit.pause_reason)

@@ -1,0 +1,47 @@
+"""Queues and what holds them back, from a shell."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Shell, served
+
+
+@pytest.fixture(params=["sqlite", "grpc"])
+def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
+    """A shop whose settings say where its runs live."""
+    if request.param == "grpc":
+        shop.environ["KAGZI_URL"] = served(shop)
+    else:
+        shop("migrate")  # commands that only look make no database
+    return shop
+
+
+def test_queues_workflows_and_namespaces_are_paused_and_resumed(home: Shell) -> None:
+    assert "no queues in" in home("queues", "list").err
+    paused = home("queues", "pause", "mail", "--reason", "provider down", "--json")
+    assert (paused.code, paused.json["scope"], paused.json["pause_reason"]) == (0, "queue", "provider down")
+    line = home("queues", "list").out.splitlines()[0].split("\t")
+    assert line[:2] == ["mail", "0"]
+    assert line[-1].startswith("paused by cli:")
+    home("start", "checkout", "-i", '["1", 5]', "-q", "mail")
+    (queue,) = home("queues", "list", "--json").json["queues"]
+    assert (queue["queue"], queue["pending"], queue["pause_reason"]) == ("mail", 1, "provider down")
+    (run,) = home("runs", "list", "--json").json["runs"]
+    assert "queue mail was paused by cli:" in home("runs", "show", run["run_id"]).out
+    assert home("limits", "pause", "--workflow", "checkout").code == 0
+    assert home("namespaces", "pause", "default").code == 0
+    limits = home("limits", "list", "--json").json["limits"]
+    assert [(each["scope"], each["name"]) for each in limits] == [
+        ("namespace", ""),
+        ("queue", "mail"),
+        ("workflow", "checkout"),
+    ]
+    assert "is open" in home("queues", "resume", "mail").err
+    assert home("limits", "resume", "--workflow", "checkout").code == 0
+    assert home("namespaces", "resume", "default").code == 0
+    assert "nothing holds runs back in" in home("limits", "list").err
+    assert home("namespaces", "pause", "nowhere").code == 3
+    entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
+    targets = {entry["target"] for entry in entries}
+    assert {"queue mail", "workflow checkout", "namespace default"} <= targets
