@@ -66,7 +66,7 @@ def test_every_route_is_on_the_page(route: Any) -> None:
     shown = route.path.replace("{run_id}", "RUN_ID")
     if "RUN_ID/" in shown:
         assert f"`{shown.rpartition('/')[2]}`" in PAGE or shown in PAGE
-    elif shown.endswith(("/drain", "/enable", "/disable")) or "{schedule_id}/" in shown:
+    elif shown.endswith(("/drain", "/enable", "/disable", "/pause", "/resume")) or "{schedule_id}/" in shown:
         assert f"…/{shown.rpartition('/')[2]}" in PAGE
     else:
         assert shown in PAGE
