@@ -69,6 +69,7 @@ from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
 from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
+from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.sdk.values import progress, set_value
 from kagzi.version import __version__
@@ -106,6 +107,7 @@ __all__ = [
     "RunInfo",
     "RunRecord",
     "RunStatus",
+    "Runs",
     "ScheduleHandle",
     "ScheduleRecord",
     "SchemaMismatch",

@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 from asyncio import _get_running_loop
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
@@ -54,6 +55,7 @@ from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.schedules import Home, Schedules
+from kagzi.sdk.search import Runs, search, status_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
@@ -412,17 +414,53 @@ class Kagzi(Registrar):
         run id of the one that has started them.
 
         A filter looks at 20,000 runs at a time: a page may be short, or empty, and still have a neighbour."""
-        try:
-            wanted = None if status is None else RunStatus(status)
-        except ValueError:
-            names = ", ".join(RunStatus)
-            raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
         filter = RunFilter(
-            namespace=self.namespace, status=wanted, workflow_type=workflow, task_queue=queue, parent_run_id=parent
+            namespace=self.namespace,
+            status=status_of(status),
+            workflow_type=workflow,
+            task_queue=queue,
+            parent_run_id=parent,
         )
         page = await self.engine.workflows.list(filter, page_size=page_size, page_token=page_token)
         records = tuple([run_record(run, self._read_payload) for run in page.items])
         return Page(records, page.next, page.prev, page.searched_until)
+
+    @names_its_options
+    def search(
+        self,
+        *,
+        status: RunStatus | str | None = None,
+        workflow: str | Workflow[Any, Any] | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        tag: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        id_prefix: str | None = None,
+        error: str | type[BaseException] | None = None,
+        parent: str | None = None,
+        schedule: str | None = None,
+    ) -> AsyncIterator[RunRecord]:
+        """Runs that all of this is true of, newest first: `async for run in app.search(tags={"batch": "7"}): ...`.
+
+        It goes on by itself to the last of them, a page at a time. `since` and `until` are about when a run was
+        started, `error` is the class of the error that ended it; see `kagzi.Runs`.
+        """
+        runs = Runs(
+            status=status,
+            workflow=workflow,
+            queue=queue,
+            tags=tags,
+            tag=tag,
+            since=since,
+            until=until,
+            id_prefix=id_prefix,
+            error=error,
+            parent=parent,
+            schedule=schedule,
+        )
+        engine = self._engine_here()
+        return search(engine.workflows, runs, self.namespace, self._schedule_service, self._read_payload)
 
     async def versions(self, workflow: str | Workflow[Any, Any] | None = None) -> tuple[VersionRecord, ...]:
         """The versions of a workflow, or of all: which one starts by name get, which have workers online, and how many

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kagzi import Kagzi, NotFound
-from kagzi.api.workflows import RunFilter
+from kagzi.cli.filters import Filters
 from kagzi.cli.options import settings_of
 from kagzi.cli.runs import _list
 from kagzi.store import searching
+
+
+def wanted(**options: Any) -> Filters:
+    nothing: dict[str, Any] = dict.fromkeys(Filters.__struct_fields__)
+    return Filters(**nothing | {"tags": ()} | options)
 
 
 async def test_a_filter_looks_as_far_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,9 +36,9 @@ async def test_a_filter_looks_as_far_as_it_takes(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(searching, "BITES", (1, 1))
     loaded = settings_of(url=url)
 
-    page = await _list(loaded, RunFilter(workflow_type="rare"), 2, None)
+    page = await _list(loaded, wanted(workflow="rare"), 2, None)
     assert [run.workflow_type for run in page.items] == ["rare", "rare"]
-    only = await _list(loaded, RunFilter(workflow_type="rare"), 1, None)
+    only = await _list(loaded, wanted(workflow="rare"), 1, None)
     assert len(only.items) == 1
     assert only.next is not None
 
@@ -53,7 +59,7 @@ async def test_children_are_found_by_either_id_of_their_parent(tmp_path: Path) -
         await run.result(timeout=20)
     loaded = settings_of(url=url)
     for parent in (run.id, "tree-1", run.id[:-1]):
-        page = await _list(loaded, RunFilter(parent_run_id=parent), 10, None)
+        page = await _list(loaded, wanted(parent=parent), 10, None)
         assert [child.workflow_type for child in page.items] == ["leaf"]
     with pytest.raises(NotFound, match="there is no run 'tree-2'"):
-        await _list(loaded, RunFilter(parent_run_id="tree-2"), 10, None)
+        await _list(loaded, wanted(parent="tree-2"), 10, None)

@@ -356,6 +356,22 @@ async def test_gzip(quick: Client, memory: LocalEngine) -> None:
     assert len((await memory.workflows.get("default", response.json()["run_id"])).input) > 100_000
 
 
+async def test_runs_are_found_by_tag_id_and_error(quick: Client, memory: LocalEngine) -> None:
+    for number in range(3):
+        body = {"workflow": "w", "id": f"order-{number}", "tags": {"batch": str(number % 2)}}
+        await quick.post("/api/v1/runs", body, status=201)
+
+    async def ids(**query: str) -> list[str]:
+        return [run["id"] for run in (await quick.get("/api/v1/runs", **query))["runs"]]
+
+    assert await ids(tag="batch=0") == ["order-2", "order-0"]
+    assert await ids(tag="batch=0", id_prefix="order-2") == ["order-2"]
+    assert await ids(error="CardDeclined") == []
+    assert await ids(schedule="nightly") == []
+    status, problem = await quick.problem("GET", "/api/v1/runs?tag=batch")
+    assert (status, problem["field"]) == (400, "tag")
+
+
 async def test_children_are_found_by_either_id_of_their_parent(client: Client, url: str) -> None:
     app = make_app(url)
 

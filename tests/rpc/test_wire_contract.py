@@ -226,7 +226,10 @@ OURS: dict[str, str] = {
         "66 tags map<string,string>"
     ),
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
-    "ListWorkflowsRequest": "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string",
+    "ListWorkflowsRequest": (
+        "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string, 52 tags map<string,string>, "
+        "53 id_prefix ?string, 54 error_type ?string, 55 schedule_id ?string"
+    ),
     "CancelWorkflowRequest": "50 grace_us ?int64",
     "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",

@@ -40,6 +40,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     created_after: Instant | None = None
     created_before: Instant | None = None
     parent_run_id: str | None = None  # its children
+    tags: dict[str, str] = {}  # all of them
+    id_prefix: str | None = None  # what the id that callers give begins with
+    error: str | None = None  # the class of the error that ended it, with its module or without
+    schedule_id: str | None = None  # what this schedule has started
 
 
 class WorkflowService(Protocol):

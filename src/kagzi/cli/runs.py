@@ -13,6 +13,7 @@ from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.endings import cancel, rerun, retry, terminate
+from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.nesting import nested
 from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
@@ -21,10 +22,9 @@ from kagzi.clock import SystemClock
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
-from kagzi.core.limits import is_run_id
 from kagzi.core.page import Page
 from kagzi.core.report import places, report
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import Run
 from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
@@ -45,24 +45,13 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.option(
-    "-s",
-    "--status",
-    type=click.Choice([status.value for status in RunStatus], case_sensitive=False),
-    help="Only these.",
-)
-@click.option("-w", "--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option("-q", "--queue", metavar="NAME", help="Only runs of this queue.")
-@click.option("--parent", metavar="RUN", help="Only runs that this one has started.")
+@filters
 @pages
 @where
 @as_json
 @click.option("--jsonl", is_flag=True, help="Print a JSON document a line.")
 def list_runs(
-    status: str | None,
-    workflow: str | None,
-    queue: str | None,
-    parent: str | None,
+    wanted: Filters,
     limit: int,
     page: str | None,
     url: str | None,
@@ -70,17 +59,15 @@ def list_runs(
     json: bool,
     jsonl: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    \b
+    kagzi runs list --status failed --error CardDeclined --since 2h
+    kagzi runs list --tag batch=7 --id-prefix order-
+    """
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    wanted = RunFilter(
-        namespace=settings.namespace,
-        status=None if status is None else RunStatus(status.upper()),
-        workflow_type=workflow,
-        task_queue=queue,
-        parent_run_id=parent,
-    )
     found = run(_list(loaded, wanted, limit, page))
     summaries = [output.run_summary(item) for item in found.items]
     output.listing(
@@ -106,18 +93,15 @@ def list_runs(
     )
 
 
-async def _list(loaded: Loaded, wanted: RunFilter, limit: int, page: str | None) -> Page[Run]:
+async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -> Page[Run]:
     """Returns a page of runs. The first one is full if there are as many runs, however far a filter has to look; others
     are taken as they come, since their tokens do not tell which way they lead."""
     async with engine_of(loaded) as engine:
-        parent = wanted.parent_run_id
-        if parent is not None and not is_run_id(parent):  # one that was deleted may still have children
-            parent_run = await find_run(engine, wanted.namespace, parent)
-            wanted = msgspec.structs.replace(wanted, parent_run_id=parent_run.run_id)
-        found = first = await engine.workflows.list(wanted, page_size=limit, page_token=page)
+        filter = await wanted.filter(engine, loaded.settings.namespace)
+        found = first = await engine.workflows.list(filter, page_size=limit, page_token=page)
         items = found.items
         while page is None and found.searched_until is not None and found.next is not None and len(items) < limit:
-            found = await engine.workflows.list(wanted, page_size=limit - len(items), page_token=found.next)
+            found = await engine.workflows.list(filter, page_size=limit - len(items), page_token=found.next)
             items += found.items
         return Page(items, found.next, first.prev)
 

@@ -34,7 +34,7 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "limit": ("concurrency", "max_concurrency"),
 }
 _NOT_YET: Final = frozenset(
-    {"concurrency_limit", "cron", "debounce", "every", "on_failure", "on_success", "rate_limit", "schedule", "tags"}
+    {"concurrency_limit", "cron", "debounce", "every", "on_failure", "on_success", "rate_limit", "schedule"}
 )
 # What another function does, and this one cannot.
 _ELSEWHERE: Final = {

@@ -21,12 +21,13 @@ from kagzi.errors import NotFound
 from kagzi.http.call import Call, Html
 from kagzi.http.fields import Name
 from kagzi.http.problems import naming
-from kagzi.http.runs import Token
+from kagzi.http.runs import Token, tag_of
 
 _ROWS: Final = 25
 _DAY: Final = 24 * 3600 * SECOND
 # How far back, in the words of the address.
 SPANS: Final = {"1h": _DAY // 24, "24h": _DAY, "7d": 7 * _DAY, "30d": 30 * _DAY}
+FILTERS: Final = ("status", "workflow", "queue", "since", "tag", "error", "id_prefix", "id")
 # Those that people filter by; templates of schedules are no runs.
 STATUSES: Final = tuple(status for status in RunStatus if status not in (RunStatus.SCHEDULED, RunStatus.PAUSED))
 
@@ -36,6 +37,9 @@ class RunsQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     workflow: Name | None = None
     queue: Name | None = None
     since: Annotated[str, Meta(pattern="^(1h|24h|7d|30d)$")] | None = None
+    tag: Name | None = None
+    error: Name | None = None
+    id_prefix: Name | None = None
     id: Name | None = None
     page: Token | None = None
 
@@ -48,7 +52,7 @@ class Line(Struct, frozen=True):
 async def show_runs(call: Call[RunsQuery, None]) -> Html:
     query, now = call.query, call.host.clock.now()
     found = await _by_id(call, query.id) if query.id is not None else await _listed(call, now)
-    filters = {name: getattr(query, name) for name in ("status", "workflow", "queue", "since", "id")}
+    filters = {name: getattr(query, name) for name in FILTERS}
     return await page(
         call,
         "runs.html",
@@ -73,6 +77,9 @@ async def _listed(call: Call[RunsQuery, None], now: Instant) -> Page[Run]:
         task_queue=query.queue,
         # To the minute, so that the tokens of pages stay good for the same filter.
         created_after=None if query.since is None else (now - SPANS[query.since]) // (60 * SECOND) * 60 * SECOND,
+        tags={} if query.tag is None else tag_of(query.tag),
+        error=query.error,
+        id_prefix=query.id_prefix,
     )
     with naming("page"):
         return await call.engine.workflows.list(wanted, page_size=_ROWS, page_token=query.page)

@@ -369,6 +369,13 @@ def check_filter(filter: RunFilter) -> None:
             raise InvalidRequest(f"status must be one of {', '.join(RunStatus)}, not {status!r:.60}")
     if filter.parent_run_id is not None:
         check_id(filter.parent_run_id, "parent run id")
+    check_tags(filter.tags)
+    if filter.id_prefix is not None:
+        check_name(filter.id_prefix, "id_prefix")
+    if filter.error is not None:
+        check_name(filter.error, "error")
+    if filter.schedule_id is not None:
+        check_id(filter.schedule_id, "schedule id")
     if filter.created_after is not None:
         check_instant(filter.created_after, "created_after")
     if filter.created_before is not None:

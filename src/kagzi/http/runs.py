@@ -28,7 +28,7 @@ from kagzi.core.limits import (
 from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
-from kagzi.core.tags import check_tags
+from kagzi.core.tags import check_tags, read_tag
 from kagzi.errors import Conflict, NotFound
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Tags, Timeout, When, whole
@@ -66,6 +66,20 @@ async def run_id_of(call: Call[Any, Any], named: str) -> str:
     return (await call.engine.workflows.get_by_external_id(call.namespace, named)).run_id
 
 
+async def schedule_id_of(call: Call[Any, Any], named: str) -> str:
+    """The id of a schedule that is named by it, or by its name. One that was deleted has runs, too."""
+    if is_run_id(named):
+        return named.lower()
+    return (await call.engine.schedules.get(call.namespace, named)).schedule_id
+
+
+def tag_of(text: str) -> dict[str, str]:
+    """A tag that is written as `batch=7`."""
+    with naming("tag"):
+        name, value = read_tag(text)
+        return {name: value}
+
+
 # Looking.
 
 
@@ -76,6 +90,14 @@ class RunsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     created_after: When | None = None
     created_before: When | None = None
     parent: Annotated[Name | None, Meta(description="Only runs that the run of this id has started.")] = None
+    tag: Annotated[Name | None, Meta(description="Only runs with this tag, `name=value`.", examples=["batch=7"])] = None
+    id_prefix: Annotated[Name | None, Meta(description="Only runs whose id begins so.")] = None
+    error: Annotated[
+        Name | None, Meta(description="Only runs that ended with an error of this class, with its module or without.")
+    ] = None
+    schedule: Annotated[Name | None, Meta(description="Only runs that this schedule, by name or id, has started.")] = (
+        None
+    )
     id: Annotated[Name | None, Meta(description="Only the run that was started with this id. Alone.")] = None
     limit: PageSize = DEFAULT_PAGE_SIZE
     page: Token | None = None
@@ -97,6 +119,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
     nothing = RunPage(runs=(), next=None, prev=None)
     try:
         parent = None if query.parent is None else await run_id_of(call, query.parent)
+        schedule = None if query.schedule is None else await schedule_id_of(call, query.schedule)
     except NotFound:
         return nothing
     filter = RunFilter(
@@ -107,6 +130,10 @@ async def list_runs(call: Call[RunsQuery, None]) -> RunPage:
         created_after=moment_of(query.created_after, "created_after"),
         created_before=moment_of(query.created_before, "created_before"),
         parent_run_id=parent,
+        tags={} if query.tag is None else tag_of(query.tag),
+        id_prefix=query.id_prefix,
+        error=query.error,
+        schedule_id=schedule,
     )
     if query.id is not None:
         if filter != RunFilter(namespace=call.namespace) or query.page is not None:

@@ -163,16 +163,53 @@ async def test_counting_looks_at_a_bounded_part(planner: asyncpg.Connection, nam
 async def test_a_filter_that_nothing_matches_reads_a_bounded_part(planner: asyncpg.Connection) -> None:
     newest, edge = "ffffffff-ffff-ffff-ffff-ffffffffffff", "'default', 'ffffffff-ffff-ffff-ffff-ffffffffffff', 1000"
     # Planned while the table was empty, as in a process that has just created it.
-    await explain(planner, "search_edge", edge)
+    await explain(planner, "edge_walk", edge)
     await planner.execute(FILL, 110_000)
     kept = await explain_again(planner, edge)
-    border = await planner.fetchval(STATEMENTS["search_edge"], "default", newest, 1000)
-    search = f"'default', '{newest}', NULL, 'rare', NULL, NULL, NULL, 21, NULL, '{border}'"
-    plans = [kept, await explain(planner, "search_edge", edge), await explain(planner, "list_runs", search)]
+    border = await planner.fetchval(STATEMENTS["edge_walk"], "default", newest, 1000)
+    nothing = ", NULL" * 7
+    search = f"'default', '{newest}', NULL, 'rare', NULL, NULL, NULL, 21, NULL, '{border}'{nothing}"
+    plans = [kept, await explain(planner, "edge_walk", edge), await explain(planner, "list_walk", search)]
 
     for plan in plans:
         assert "Seq Scan on workflow_runs" not in plan
         assert pages_read(plan) < 1500, plan
+
+
+@pytest.mark.parametrize(
+    ("lead", "index", "value"),
+    [
+        ("failed", "workflow_runs_failed", ""),
+        ("error", "workflow_runs_errors", ", 'CardDeclined'"),
+        ("schedule", "workflow_runs_scheduled", f", '{WORKER}'"),
+        ("children", "workflow_runs_children", f", '{WORKER}'"),
+    ],
+)
+async def test_what_leads_a_search_is_read_by_its_own_index(
+    planner: asyncpg.Connection, lead: str, index: str, value: str
+) -> None:
+    newest, oldest = "ffffffff-ffff-ffff-ffff-ffffffffffff", "00000000-0000-0000-0000-000000000000"
+    await planner.execute(FILL, 50_000)
+    await planner.execute(
+        """INSERT INTO kagzi.workflow_runs (run_id, namespace, task_queue, workflow_type, version, status, created_at,
+               finished_at, error)
+           SELECT gen_random_uuid(), 'default', 'orders', 'checkout', '1', 'FAILED', 1, 2,
+               convert_to('{"type":"shop.Timeout' || n % 9 || '"}', 'UTF8')
+           FROM generate_series(1, 5000) AS n"""
+    )
+    await planner.execute("ANALYZE kagzi.workflow_runs")
+    asked = {"error": 4, "schedule": 6, "children": 7}
+    more = ["NULL"] * 7
+    if lead in asked:
+        more[asked[lead] - 1] = value[2:]
+    search = f"'default', '{newest}', NULL, 'rare', NULL, NULL, NULL, 21, NULL, '{oldest}', {', '.join(more)}"
+
+    for plan in (
+        await explain(planner, f"edge_{lead}", f"'default', '{newest}', 1000{value}"),
+        await explain(planner, f"list_{lead}", search),
+    ):
+        assert index in plan, plan
+        assert lead == "failed" or pages_read(plan) < 200, plan
 
 
 @pytest.mark.parametrize("statement", ["record_steps", "record_steps_and_move_runs"])

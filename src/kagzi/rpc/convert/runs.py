@@ -286,6 +286,10 @@ def filter_from_wire(request: pb.ListWorkflowsRequest) -> RunFilter:
         created_after=optional_instant(request, "created_after"),
         created_before=optional_instant(request, "created_before"),
         parent_run_id=request.parent_run_id if request.HasField("parent_run_id") else None,
+        tags=dict(request.tags),
+        id_prefix=request.id_prefix if request.HasField("id_prefix") else None,
+        error=request.error_type if request.HasField("error_type") else None,
+        schedule_id=request.schedule_id if request.HasField("schedule_id") else None,
     )
 
 
@@ -301,6 +305,10 @@ def filter_to_wire(
         created_after=timestamp(filter.created_after),
         created_before=timestamp(filter.created_before),
         parent_run_id=filter.parent_run_id,
+        tags=filter.tags,
+        id_prefix=filter.id_prefix,
+        error_type=filter.error,
+        schedule_id=filter.schedule_id,
         page=page_request(page_size, page_token, total=total),
     )
 

@@ -8,18 +8,16 @@ from uuid import UUID
 
 from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
-from kagzi.api.workflows import RunFilter
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
-from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
 from kagzi.core.tags import decode_tags
-from kagzi.store import counting, searching
+from kagzi.store import counting
 from kagzi.store.postgres.handlers import read_failed_inputs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
-from kagzi.store.protocol import FoundRuns, Horizon, Queue
+from kagzi.store.protocol import Horizon, Queue
 from kagzi.store.waits import read_waits
 
 if TYPE_CHECKING:
@@ -34,19 +32,11 @@ _GET_RUNS = STATEMENTS["get_runs"]
 _GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
 _COUNT_LIVE_RUNS = STATEMENTS["count_live_runs"]
 _COUNT_NEWEST_RUNS = STATEMENTS["count_newest_runs"]
-_LIST_RUNS = STATEMENTS["list_runs"]
-_LIST_RUNS_BACKWARD = STATEMENTS["list_runs_backward"]
-_SEARCH_EDGE = STATEMENTS["search_edge"]
-_SEARCH_EDGE_BACKWARD = STATEMENTS["search_edge_backward"]
-_LIST_CHILDREN = STATEMENTS["list_children"]
-_LIST_CHILDREN_BACKWARD = STATEMENTS["list_children_backward"]
 _FINISHED_OF = STATEMENTS["finished_of"]
 _HORIZON = STATEMENTS["horizon"]
 _ENSURE_NAMESPACE = STATEMENTS["ensure_namespace"]
 
 _STATUSES = {status.value: status for status in RunStatus}
-_NEWEST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-_OLDEST = "00000000-0000-0000-0000-000000000000"
 
 
 async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Instant | None) -> Polled:
@@ -166,45 +156,6 @@ async def count_live_runs(
 def _seen(row: asyncpg.Record) -> counting.Seen:
     namespace, workflow_type, task_queue, status, *more = row
     return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], *more)
-
-
-async def list_runs(connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
-    cursor = cursor or Cursor(_NEWEST)
-    if filter.parent_run_id is not None or not searching.is_search(filter):
-        return FoundRuns(await _list_until(connection, filter, cursor, None, limit))
-    found: list[Run] = []
-    for bite in searching.BITES:
-        statement = _SEARCH_EDGE_BACKWARD if cursor.backward else _SEARCH_EDGE
-        edge: UUID | None = await connection.fetchval(statement, filter.namespace, cursor.key, bite)
-        found += await _list_until(connection, filter, cursor, edge, limit - len(found))
-        if edge is None or len(found) == limit:
-            return FoundRuns(found)
-        cursor = Cursor(str(edge), cursor.backward)
-    return FoundRuns(found, cursor.key)
-
-
-async def _list_until(
-    connection: Connection, filter: RunFilter, cursor: Cursor, edge: UUID | None, limit: int
-) -> list[Run]:
-    if filter.parent_run_id is None:
-        statement, family = (_LIST_RUNS_BACKWARD if cursor.backward else _LIST_RUNS), []
-    else:
-        statement, family = (_LIST_CHILDREN_BACKWARD if cursor.backward else _LIST_CHILDREN), [filter.parent_run_id]
-    rows = await connection.fetch(
-        statement,
-        filter.namespace,
-        cursor.key,
-        filter.status,
-        filter.workflow_type,
-        filter.task_queue,
-        filter.created_after,
-        filter.created_before,
-        limit,
-        filter.or_status,
-        edge or (_NEWEST if cursor.backward else _OLDEST),
-        *family,
-    )
-    return [run_of(row) for row in rows]
 
 
 def run_of(row: asyncpg.Record) -> Run:

@@ -13,6 +13,24 @@ CREATE OR REPLACE FUNCTION kagzi.clock()
  PARALLEL SAFE
 AS $function$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $function$;
 
+CREATE OR REPLACE FUNCTION kagzi.error_class(error bytea)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+AS $function$ SELECT pg_catalog.substring(pg_catalog.encode(pg_catalog.substr(error, 1, 600), 'escape'), '^\{"type":"(?:[^"]*\.)?([^".]*)"') $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.error_type(error bytea)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+AS $function$ SELECT pg_catalog.substring(pg_catalog.encode(pg_catalog.substr(error, 1, 600), 'escape'), '^\{"type":"([^"]*)"') $function$;
+
+CREATE OR REPLACE FUNCTION kagzi.escaped(value text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE PARALLEL SAFE STRICT
+AS $function$ SELECT pg_catalog.encode(pg_catalog.convert_to(value, 'UTF8'), 'escape') $function$;
+
 CREATE OR REPLACE FUNCTION kagzi.forget_tags()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -405,10 +423,12 @@ CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_dea
 CREATE INDEX workflow_runs_children ON kagzi.workflow_runs USING btree (namespace, parent_run_id, run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));
 CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
-CREATE UNIQUE INDEX workflow_runs_external_id ON kagzi.workflow_runs USING btree (namespace, external_id) WHERE (external_id IS NOT NULL);
+CREATE INDEX workflow_runs_errors ON kagzi.workflow_runs USING btree (namespace, kagzi.error_class(error), run_id) WHERE (status = ANY (ARRAY['FAILED'::text, 'TIMED_OUT'::text, 'CANCELLED'::text]));
+CREATE INDEX workflow_runs_failed ON kagzi.workflow_runs USING btree (namespace, run_id) WHERE (status = ANY (ARRAY['FAILED'::text, 'TIMED_OUT'::text, 'CANCELLED'::text]));
 CREATE INDEX workflow_runs_fire ON kagzi.workflow_runs USING btree (available_at) WHERE (status = 'SCHEDULED'::text);
 CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, scheduled_for) WHERE (scheduled_for IS NOT NULL);
 CREATE INDEX workflow_runs_handlers ON kagzi.workflow_runs USING btree (namespace, handles_run_id) WHERE (handles_run_id IS NOT NULL);
+CREATE UNIQUE INDEX workflow_runs_id_prefix ON kagzi.workflow_runs USING btree (namespace, external_id text_pattern_ops) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));

@@ -50,6 +50,7 @@ from kagzi.store.postgres import (
     namespaces,
     runs,
     schedules,
+    search,
     signals,
     steps,
     values,
@@ -286,7 +287,8 @@ class PostgresStore:
         return await self._pool.run(lambda connection: runs.get_run_by_external_id(connection, namespace, external_id))
 
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
-        return await self._pool.run(lambda connection: runs.list_runs(connection, filter, cursor, limit))
+        missing = self._indexes.missing
+        return await self._pool.run(lambda connection: search.list_runs(connection, filter, cursor, limit, missing))
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
         if not runs.is_id(run_id):

@@ -9,22 +9,19 @@ from typing import Any, Final
 import msgspec
 
 from kagzi.api.admin import RunCount
-from kagzi.api.workflows import RunFilter
 from kagzi.core.family import ParentPolicy
 from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant
-from kagzi.core.page import Cursor
 from kagzi.core.run import AGEING, Run, RunStatus
 from kagzi.core.tags import decode_tags
-from kagzi.store import counting, searching
-from kagzi.store.protocol import FoundRuns, Horizon, Queue
+from kagzi.store import counting
+from kagzi.store.protocol import Horizon, Queue
 from kagzi.store.sqlite.limits import read_paused
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.waits import read_waits
 
 # Payloads up to this size stay in their run's row.
 INLINE_BYTES: Final = 1024
-_LAST: Final = "\U0010ffff"  # sorts behind every run id
 
 _STATUSES: Final = {status.value: status for status in RunStatus}
 
@@ -142,45 +139,6 @@ def _counted_namespaces(connection: sqlite3.Connection, namespace: str | None) -
 def _seen(row: tuple[Any, ...]) -> counting.Seen:
     namespace, workflow_type, task_queue, status, *more = row
     return counting.Seen(namespace, workflow_type, task_queue, _STATUSES[status], *more)
-
-
-def list_runs(connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
-    cursor = cursor or Cursor(_LAST)
-    if filter.parent_run_id is not None or not searching.is_search(filter):
-        return FoundRuns(_list_until(connection, filter, cursor, None, limit))
-    found: list[Run] = []
-    for bite in searching.BITES:
-        name = "search_edge_backward" if cursor.backward else "search_edge"
-        row = execute(connection, name, (filter.namespace, cursor.key, bite)).fetchone()
-        found += _list_until(connection, filter, cursor, row and row[0], limit - len(found))
-        if row is None or len(found) == limit:
-            return FoundRuns(found)
-        cursor = Cursor(row[0], cursor.backward)
-    return FoundRuns(found, cursor.key)
-
-
-def _list_until(
-    connection: sqlite3.Connection, filter: RunFilter, cursor: Cursor, edge: str | None, limit: int
-) -> list[Run]:
-    name = "list_runs" if filter.parent_run_id is None else "list_children"
-    rows = execute(
-        connection,
-        f"{name}_backward" if cursor.backward else name,
-        (
-            filter.namespace,
-            cursor.key,
-            None if filter.status is None else filter.status.value,
-            filter.workflow_type,
-            filter.task_queue,
-            filter.created_after,
-            filter.created_before,
-            limit,
-            None if filter.or_status is None else filter.or_status.value,
-            edge or (_LAST if cursor.backward else ""),
-            filter.parent_run_id,
-        ),
-    ).fetchall()
-    return [run_of(row) for row in rows]
 
 
 def finished_of(connection: sqlite3.Connection, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

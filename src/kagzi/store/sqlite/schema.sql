@@ -276,8 +276,17 @@ CREATE INDEX workflow_runs_claim ON workflow_runs (namespace, task_queue, claim_
     WHERE status IN ('PENDING', 'SLEEPING');
 CREATE INDEX workflow_runs_deadline ON workflow_runs (deadline_at)
     WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
+CREATE INDEX workflow_runs_errors ON workflow_runs (
+    namespace,
+    substr(substr(CAST(error AS TEXT), 10, instr(substr(CAST(error AS TEXT), 10), '"') - 1),
+        length(rtrim(substr(CAST(error AS TEXT), 10, instr(substr(CAST(error AS TEXT), 10), '"') - 1),
+            replace(substr(CAST(error AS TEXT), 10, instr(substr(CAST(error AS TEXT), 10), '"') - 1), '.', ''))) + 1),
+    run_id
+) WHERE status IN ('FAILED', 'TIMED_OUT', 'CANCELLED');
 CREATE UNIQUE INDEX workflow_runs_external_id ON workflow_runs (namespace, external_id)
     WHERE external_id IS NOT NULL;
+CREATE INDEX workflow_runs_failed ON workflow_runs (namespace, run_id)
+    WHERE status IN ('FAILED', 'TIMED_OUT', 'CANCELLED');
 CREATE INDEX workflow_runs_fire ON workflow_runs (available_at) WHERE status = 'SCHEDULED';
 CREATE UNIQUE INDEX workflow_runs_firing ON workflow_runs (namespace, schedule_group_id, scheduled_for)
     WHERE scheduled_for IS NOT NULL;

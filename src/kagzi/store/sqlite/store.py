@@ -50,6 +50,7 @@ from kagzi.store.sqlite import (
     limits,
     namespaces,
     schedules,
+    search,
     signals,
     steps,
     values,
@@ -193,7 +194,7 @@ class SqliteStore:
         )
 
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
-        return await self._database.read(lambda connection: read_runs.list_runs(connection, filter, cursor, limit))
+        return await self._database.read(lambda connection: search.list_runs(connection, filter, cursor, limit))
 
     async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
         return await self._database.read(lambda connection: steps.get_steps(connection, namespace, run_id))

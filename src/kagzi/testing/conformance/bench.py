@@ -49,7 +49,8 @@ class Bench:
     def new_id(self) -> str:
         """A UUID; later ones are greater, as with UUIDv7."""
         self._ids += 1
-        return f"00000000-0000-7000-8000-{self._ids:012x}"
+        time = f"{self.now() // 1000:012x}"
+        return f"{time[:8]}-{time[8:]}-7000-8000-{self._ids:012x}"
 
     # Starting.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kagzi.api.operations import CompleteRun
+from kagzi.api.operations import CompleteRun, FailRun
 from kagzi.api.workflows import RunFilter
+from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
@@ -22,6 +23,19 @@ async def listed(
     found = await bench.store.list_runs(filter or RunFilter(), cursor, limit)
     assert found.searched_until is None
     return [run.run_id for run in found.runs]
+
+
+async def found_by(bench: Bench, filter: RunFilter, cursor: Cursor) -> list[str]:
+    """What a search finds that goes on to the end, two runs at a time."""
+    seen: list[str] = []
+    while True:
+        found = await bench.store.list_runs(filter, cursor, 2)
+        seen += [run.run_id for run in found.runs]
+        key = found.searched_until or (found.runs[-1].run_id if len(found.runs) == 2 else None)
+        if key is None:
+            return seen
+        assert (key > cursor.key) is cursor.backward, "a search goes on"
+        cursor = Cursor(key, cursor.backward)
 
 
 class TestListing:
@@ -133,6 +147,74 @@ class TestListing:
         monkeypatch.setattr(searching, "BITES", (1,))
 
         assert await listed(bench) == ids[::-1]
+
+    @pytest.mark.parametrize("few", [0, 2_000])
+    @pytest.mark.parametrize("bites", [(1, 2), (1_000, 19_000)])
+    async def test_every_filter_finds_what_it_says_both_ways(
+        self, bench: Bench, bites: tuple[int, ...], few: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(searching, "BITES", bites)
+        monkeypatch.setattr(searching, "LED_BITES", bites)
+        monkeypatch.setattr(searching, "FEW", few)
+        runs: dict[str, str] = {}
+        for number, (error, tags) in enumerate(
+            [
+                ("shop.CardDeclined", {"batch": "7"}),
+                ("bank.CardDeclined", {"batch": "7", "region": "eu"}),
+                ("shop.Größe", {"batch": "77"}),
+                ("shop.NotCardDeclined", {}),
+            ]
+        ):
+            claim = await bench.started_claim(external_id=f"order-{number}", tags=tags)
+            await bench.done(claim, FailRun(error=Failure(error, "no").encode()))
+            runs[error] = claim.run_id
+            bench.clock.advance(SECOND)
+        ended = await bench.started_claim(external_id="order", tags={"batch": "8"})
+        await bench.done(ended, CompleteRun(output=b"1"))
+        held = await bench.started_claim(external_id="orders%", tags={"batch": "7"})
+        waits = await bench.start(external_id="\U0010ffff", workflow_type="mail")
+        shop, bank, size, other = runs.values()
+        everything = [shop, bank, size, other, ended.run_id, held.run_id, waits]
+        for filter, wanted in (
+            (RunFilter(status=RunStatus.FAILED), [shop, bank, size, other]),
+            (RunFilter(status=RunStatus.FAILED, or_status=RunStatus.TIMED_OUT), [shop, bank, size, other]),
+            (RunFilter(status=RunStatus.COMPLETED), [ended.run_id]),
+            (RunFilter(status=RunStatus.RUNNING), [held.run_id]),
+            (RunFilter(status=RunStatus.PENDING), [waits]),
+            (RunFilter(status=RunStatus.SLEEPING), []),
+            (RunFilter(status=RunStatus.FAILED, workflow_type="mail"), []),
+            (RunFilter(error="CardDeclined"), [shop, bank]),
+            (RunFilter(error="shop.CardDeclined"), [shop]),
+            (RunFilter(error="Größe"), [size]),
+            (RunFilter(error="shop.Größe", status=RunStatus.FAILED), [size]),
+            (RunFilter(error="Declined"), []),
+            (RunFilter(error='CardDeclined"'), []),
+            (RunFilter(error="CardDeclined", tags={"region": "eu"}), [bank]),
+            (RunFilter(tags={"batch": "7"}), [shop, bank, held.run_id]),
+            (RunFilter(tags={"batch": "7", "region": "eu"}), [bank]),
+            (RunFilter(tags={"batch": "7"}, status=RunStatus.RUNNING), [held.run_id]),
+            (RunFilter(tags={"batch": ""}), []),
+            (RunFilter(id_prefix="order"), everything[:-1]),
+            (RunFilter(id_prefix="order-"), everything[:4]),
+            (RunFilter(id_prefix="order-1"), [bank]),
+            (RunFilter(id_prefix="orders%"), [held.run_id]),
+            (RunFilter(id_prefix="%"), []),
+            (RunFilter(id_prefix="\U0010ffff"), [waits]),
+            (RunFilter(id_prefix="order", error="CardDeclined", tags={"region": "eu"}), [bank]),
+            (RunFilter(schedule_id=bench.new_id()), []),
+            (RunFilter(parent_run_id=bench.new_id()), []),
+            (RunFilter(created_after=bench.now() - 3 * SECOND, id_prefix="order-"), [size, other]),
+            (RunFilter(created_before=bench.now() - 3 * SECOND, id_prefix="order-"), [shop]),
+        ):
+            assert await found_by(bench, filter, Cursor(_NEWEST)) == wanted[::-1], filter
+            assert await found_by(bench, filter, Cursor(_OLDEST, backward=True)) == wanted, filter
+
+    async def test_tags_are_forgotten_with_their_run(self, bench: Bench) -> None:
+        claim = await bench.started_claim(tags={"batch": "7"})
+        await bench.done(claim, CompleteRun(output=b"1"))
+        bench.clock.advance(40 * 86_400 * SECOND)
+        assert (await bench.store.prune_runs(100, None))[0] == 1
+        assert await listed(bench, RunFilter(tags={"batch": "7"})) == []
 
     async def test_namespaces_are_apart(self, bench: Bench) -> None:
         mine = await bench.start()
