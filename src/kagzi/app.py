@@ -30,6 +30,7 @@ from kagzi.api.versions import VersionService
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
+from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.health import Health
@@ -284,6 +285,7 @@ class Kagzi(Registrar):
             on_failure=None if handler is None else handler.name,
             on_failure_queue=None if handler is None else handler.queue,
             tags=options.tags,
+            on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
         )
         try:
             if (tracer := self._tracer) is None:
@@ -295,8 +297,6 @@ class Kagzi(Registrar):
             if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
                 raise
             run_id, already_exists, end = same, True, None
-        if already_exists and options.on_conflict == "fail":
-            raise Conflict(f"there is a run with the id {options.id!r} already: {run_id}")
         return Handle(
             self._engine_here,
             namespace,
@@ -339,7 +339,7 @@ class Kagzi(Registrar):
         if run.workflow_type != start.workflow_type:
             return None
         with contextlib.suppress(Exception):  # another key, or no codec at all: then it is another input
-            if codec.decode(run.input) == codec.decode(start.input):
+            if codec.decode(run.input) == codec.decode(start.input) and start.on_conflict is not OnConflict.FAIL:
                 return run.run_id
         return None
 

@@ -455,7 +455,7 @@ async def test_what_could_have_been_said_is_listed(quick: Client) -> None:
     _, problem = await quick.problem("GET", "/api/v1/runs?status=pending")
     assert "PENDING, RUNNING, SLEEPING" in problem["detail"]
     _, problem = await quick.problem("POST", "/api/v1/runs", json={"workflow": "w", "on_conflict": "ignore"})
-    assert problem["detail"].endswith("there are return, fail")
+    assert problem["detail"].endswith("there are return, fail, restart_finished, restart_failed")
 
 
 @pytest.mark.parametrize("key", ["", "x", "\0", "'", UNKNOWN[:-1], "9" * 100])

@@ -82,11 +82,23 @@ async def test_a_run_is_found_by_the_id_of_its_caller_wherever_its_run_id_is_tak
         assert (await client.get(ours, wait="20s"))["run_id"] == run_id
         assert [step["name"] for step in (await client.get(f"{ours}/steps"))["steps"]] == ["weigh"]
         for verb in ("retry", "rerun"):
-            again = await client.post(f"{ours}/{verb}", status=201)
+            again = await client.post(f"{ours}/{verb}", {"keep_id": False}, status=201)
             assert again["run_id"] != run_id
         for verb in ("cancel", "terminate"):
             ended = await client.post(f"{ours}/{verb}")
             assert (ended["run_id"], ended["effective"]) == (run_id, False)
+        # The id goes to the run that takes its place, which has failed in turn when it is started again.
+        again = await client.post(f"{ours}/retry", status=201)
+        new = await client.get(ours, wait="20s")
+        old = await client.get(f"/api/v1/runs/{run_id}")
+        assert (new["run_id"], new["origin"], new["id"]) == (again["run_id"], run_id, "order/42")
+        assert (old["superseded_by"], old["former_id"], old["id"]) == (new["run_id"], "order/42", None)
+        third = await client.post("/api/v1/runs", body | {"on_conflict": "restart_failed"}, status=201)
+        assert (third["already_exists"], (await client.get(ours))["origin"]) == (False, new["run_id"])
+        status, problem = await client.problem(
+            "POST", "/api/v1/runs", json={"workflow": "weigh_twice", "on_conflict": "restart_failed"}
+        )
+        assert (status, problem["field"]) == (400, "on_conflict")
     status, problem = await client.problem("GET", "/api/v1/runs/order-43")
     assert (status, problem["detail"]) == (404, "there is no run with the id 'order-43' in namespace default")
 

@@ -215,8 +215,9 @@ OURS: dict[str, str] = {
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
-        "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 59 waiting_for *string, "
-        "60 on_failure ?string, 62 tags map<string,string>, 67 cancel_deadline_us ?int64, "
+        "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
+        "59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
+        "62 tags map<string,string>, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
@@ -231,7 +232,7 @@ OURS: dict[str, str] = {
         "53 id_prefix ?string, 54 error_type ?string, 55 schedule_id ?string"
     ),
     "CancelWorkflowRequest": "50 grace_us ?int64",
-    "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool",
+    "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool, 56 leave_id bool",
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",
     "StartWorkflowsResponse": "1 results *StartResult",
     "StartResult": "1 started |StartWorkflowResponse, 2 error |ErrorDetail",
@@ -581,7 +582,8 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         "StartWorkflowResponse",
         {"status": "exact_status", "born": FROM_THE_CALL, "started_at": FROM_THE_CALL, "end": "workflow"},
     ),
-    (Run, "Workflow", {"status": "exact_status", "depth": None}),  # which nobody but workers asks for
+    # Nobody but workers asks for its depth.
+    (Run, "Workflow", {"status": "exact_status", "depth": None, "origin": "origin_run_id"}),
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),
     (Step, "StepRecord", {}),
     (StepOperation, "StepRecord", {}),
@@ -615,7 +617,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (
         RepeatRun,
         "RetryWorkflowRequest",
-        {"run_id": "new_run_id", "of_run_id": "run_id", "keep_steps": "from_scratch"},
+        {"run_id": "new_run_id", "of_run_id": "run_id", "keep_steps": "from_scratch", "keep_id": "leave_id"},
     ),
     (
         Worker,

@@ -573,7 +573,7 @@ def test_a_retry_goes_on_before_what_failed(stage: Stage) -> None:
         assert await ended(run) is FAILED
         old = await run.get()
         broken = False
-        again = await run.retry()
+        again = await run.retry(keep_id=False)
         assert again.id != run.id
         # Nothing is slept or paid twice, and what was drawn by chance is the same.
         assert await again.result(timeout=60) == ["ada", "paid", "shipped", True]
@@ -587,7 +587,7 @@ def test_a_retry_goes_on_before_what_failed(stage: Stage) -> None:
         third = await again.retry()
         assert await third.result(timeout=60) == await again.result()
         nap = "10ms"
-        scratch = await run.rerun()
+        scratch = await run.rerun(keep_id=False)
         assert (await scratch.result(timeout=60))[:3] == ["ada", "paid", "shipped"]
 
     shop.run(scenario)

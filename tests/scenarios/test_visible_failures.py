@@ -129,8 +129,9 @@ def a_failed_run_that_was_found_by_its_id_says_so(seen: Seen) -> None:
     error = f"checkout {seen.run_id} failed: {ERROR}"
     assert str(seen.raised) == error
     assert str(seen.raised_again) == (
-        f"{error}. This run was found by its id 'order-42', and ended {seen.ended}; nothing was started. Go on with it "
-        "by `await run.retry()`, run it again from scratch by `await run.rerun()`, or start one with another id"
+        f"{error}. This run, {seen.run_id}, was found by its id 'order-42', and ended {seen.ended}; nothing was "
+        "started. Go on with it by `await run.retry()`, run it again from scratch by `await run.rerun()`, or start it "
+        'with `.options(id=..., on_conflict="restart_failed")`, which makes a new run in its place'
     )
 
 

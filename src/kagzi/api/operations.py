@@ -23,6 +23,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
+from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
@@ -106,11 +107,13 @@ class ChildStart(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     trace_context: str | None = None
     depth: Annotated[int, _INT4] = 1
     tags: dict[str, str] = {}
+    on_conflict: OnConflict = OnConflict.FAIL  # RETURN is none of its choices: the run would be nobody's child
 
 
 class SpawnChild(StepOperation, frozen=True, kw_only=True, gc=False, tag=5):
     """The workflow has started a child run, of kind CHILD_WORKFLOW; `input` is the child's. No event: the row stays
-    RUNNING until the child ends. An id that another run has makes the outcome a Conflict."""
+    RUNNING until the child ends. An id that another run has makes the outcome a Conflict, unless that run gives it up:
+    as `on_conflict` says, or because it is a finished child that this step has spawned in an earlier attempt."""
 
     status = StepStatus.RUNNING
 
@@ -253,6 +256,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     on_failure: str | None = None  # the workflow that is started if this run fails
     on_failure_queue: str | None = None  # where that one waits; None: in the queue of this run
     tags: dict[str, str] = {}
+    on_conflict: OnConflict = OnConflict.RETURN
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -303,18 +307,21 @@ class CancelAnswer(Struct, frozen=True, kw_only=True):
 
 
 class RepeatRun(Struct, frozen=True, kw_only=True):
-    """Insert a run like `of_run_id`, which has finished and does not change: same type, version, queue and input. The
-    id of the old one (`external_id`) stays with it. The caller makes `run_id`, so repeating this is harmless.
+    """Insert a run like `of_run_id`, which has finished: same type, version, queue and input. With `keep_id` the id of
+    the old one (`external_id`) goes to the new one; the old one changes in nothing else. The caller makes `run_id`, so
+    repeating this is harmless.
 
     With `keep_steps` the new run begins with what the old one has recorded, up to its first final failure or to its
     cancellation; without, from scratch. The answer is `Started`, NotFound, or Conflict for a run that has not finished
-    and for a `run_id` that a run has which differs from what is asked for.
+    and for a `run_id` that a run has which differs from what is asked for. A run gives its id up once: with `keep_id`
+    the answer is then the run that has it from there (`already_exists`), or Conflict if that has not ended well.
     """
 
     namespace: str
     run_id: str
     of_run_id: str
     keep_steps: bool
+    keep_id: bool = True
 
 
 class SendSignal(Struct, frozen=True, kw_only=True):

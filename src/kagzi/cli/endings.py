@@ -27,6 +27,11 @@ Facts: TypeAlias = dict[str, object]
 Change: TypeAlias = Callable[[ManagedEngine, Run], Awaitable["Facts | CancelAnswer"]]
 
 
+_keep_id = click.option(
+    "--keep-id/--leave-id", default=True, help="Whether the id of the old run goes to the new one. [--keep-id]"
+)
+
+
 class Outcome(Struct):
     """What became of one of the runs that were named."""
 
@@ -82,38 +87,55 @@ def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: st
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@_keep_id
 @where
 @as_json
-def retry(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+def retry(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str | None, json: bool) -> None:
     """Go on with finished runs, as new ones.
 
-    A new run keeps what the old one has recorded up to its first final failure or its cancellation; the old one does
-    not change. Prints the ids of the new runs. Exit code 5 if a run has not finished.
+    A new run keeps what the old one has recorded up to its first final failure or its cancellation, and takes its id
+    over. Prints the ids of the new runs. Exit code 5 if a run has not finished.
     """
-    _repeat("runs retry", runs, keep_steps=True, url=url, namespace=namespace, json=json)
+    _repeat("runs retry", runs, keep_steps=True, keep_id=keep_id, url=url, namespace=namespace, json=json)
 
 
 @click.command()
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@_keep_id
 @where
 @as_json
-def rerun(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+def rerun(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str | None, json: bool) -> None:
     """Run finished runs again from scratch, as new ones.
 
-    Prints the ids of the new runs. Exit code 5 if a run has not finished.
+    A new run takes the id of the old one over. Prints the ids of the new runs. Exit code 5 if a run has not finished.
     """
-    _repeat("runs rerun", runs, keep_steps=False, url=url, namespace=namespace, json=json)
+    _repeat("runs rerun", runs, keep_steps=False, keep_id=keep_id, url=url, namespace=namespace, json=json)
 
 
 def _repeat(
-    action: str, runs: Sequence[str], *, keep_steps: bool, url: str | None, namespace: str | None, json: bool
+    action: str,
+    runs: Sequence[str],
+    *,
+    keep_steps: bool,
+    keep_id: bool,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
 ) -> None:
     ids = RandomIds(SystemClock().now)
 
     async def change(engine: ManagedEngine, found: Run) -> Facts:
         started = await engine.workflows.repeat(
-            RepeatRun(namespace=found.namespace, run_id=ids.run_id(), of_run_id=found.run_id, keep_steps=keep_steps)
+            RepeatRun(
+                namespace=found.namespace,
+                run_id=ids.run_id(),
+                of_run_id=found.run_id,
+                keep_steps=keep_steps,
+                keep_id=keep_id,
+            )
         )
+        if started.already_exists:
+            output.note(f"run {found.run_id} was superseded by run {started.run_id} already; nothing was started")
         return {"run_id": started.run_id, "of_run_id": found.run_id}
 
     _do(action, runs, change, url=url, namespace=namespace, json=json)

@@ -25,6 +25,7 @@ from kagzi.cli.options import (
     where,
 )
 from kagzi.clock import SystemClock
+from kagzi.core.conflict import OnConflict
 from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.repeated_keys import repeated_key
@@ -47,6 +48,13 @@ from kagzi.settings import Loaded
 @click.option(
     "--id", "external_id", metavar="TEXT", help="Your own id of the run: starting it again finds the first one."
 )
+@click.option(
+    "--on-conflict",
+    type=click.Choice([choice.value for choice in OnConflict]),
+    default=OnConflict.RETURN.value,
+    show_default=True,
+    help="If a run has the id: find it, fail, or start a new one in its place, if it has finished or has failed.",
+)
 @click.option("-q", "--queue", default=DEFAULT_QUEUE, show_default=True, metavar="NAME", help="The queue.")
 @click.option(
     "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"
@@ -67,6 +75,7 @@ def start(
     workflow: str,
     text: str | None,
     external_id: str | None,
+    on_conflict: str,
     queue: str,
     version: str | None,
     priority: int,
@@ -89,6 +98,8 @@ def start(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
+    if on_conflict != OnConflict.RETURN and external_id is None:
+        raise click.UsageError("--on-conflict is for --id")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
@@ -106,6 +117,7 @@ def start(
         on_failure=handler,
         on_failure_queue=handler_queue,
         tags=tags_of(tags),
+        on_conflict=OnConflict(on_conflict),
     )
     run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:

@@ -87,3 +87,6 @@ class Run(Struct, frozen=True, kw_only=True):
     lease_expires_at: Instant | None = None  # while RUNNING
     cancel_deadline: Instant | None = None  # until when it may clean up; None: nobody has asked it to end
     tags: dict[str, str] = {}  # what its starter wrote on it, to find it by
+    superseded_by: str | None = None  # the run that has taken its id over
+    former_id: str | None = None  # that id
+    origin: str | None = None  # the run that it repeats, restarts or was forked from

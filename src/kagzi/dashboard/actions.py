@@ -110,7 +110,7 @@ async def _repeat(call: Call[Any, EmptyForm], run: Run, verb: str) -> Redirect:
         keep_steps=verb == "retry",
     )
     started: Started = await call.engine.workflows.repeat(request)
-    return _to(call, started.run_id, verb)
+    return _to(call, started.run_id, "found" if started.already_exists else verb)
 
 
 async def _retry(call: Call[Any, EmptyForm], run: Run) -> Redirect:
@@ -170,15 +170,15 @@ RETRY: Final = Action(
     verb="retry",
     button="Retry run",
     consequence="A new run goes on where this one failed: steps that completed are not run again, the one that failed "
-    "and what follows are. This run stays as it is.",
+    "and what follows are. It has the id of this run from then on; this run stays as it is.",
     form=EmptyForm,
     do=_retry,
 )
 RERUN: Final = Action(
     verb="rerun",
     button="Run again",
-    consequence="A new run begins from the first step with the same input, and every step is run again. This run stays "
-    "as it is.",
+    consequence="A new run begins from the first step with the same input, and every step is run again. It has the id "
+    "of this run from then on; this run stays as it is.",
     form=EmptyForm,
     do=_rerun,
 )

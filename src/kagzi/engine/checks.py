@@ -23,6 +23,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import LONGEST, format_span
 from kagzi.core.failure import check_failure
 from kagzi.core.family import MOST_DEPTH, ParentPolicy
@@ -151,6 +152,8 @@ class StartCheck:
             raise InvalidRequest("run id must be written in lower case")
         if start.external_id is not None:
             check_name(start.external_id, "id")
+        elif start.on_conflict is not OnConflict.RETURN:
+            raise InvalidRequest(f"on_conflict={start.on_conflict.value} is for a start with an id, which is not given")
         if start.on_failure is not None or start.on_failure_queue is not None:
             check_handler(start.on_failure, start.on_failure_queue)
         if start.tags:
@@ -262,6 +265,8 @@ def check_child(spawn: SpawnChild) -> None:
         raise InvalidRequest("run id of a child must be written in lower case")
     if child.external_id is not None:
         check_name(child.external_id, "id")
+    if child.on_conflict is OnConflict.RETURN:
+        raise InvalidRequest("a child that is spawned has the on_conflict fail, restart_finished or restart_failed")
     if child.policy is ParentPolicy.NONE:
         raise InvalidRequest("a child that is spawned has the policy cancel, abandon or terminate")
     check_tags(child.tags)

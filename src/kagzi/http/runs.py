@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Meta, Raw, Struct
 from kagzi.api.explanation import explain
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
+from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import parse_duration
 from kagzi.core.instant import SECOND, Instant, Span, from_datetime
 from kagzi.core.limits import (
@@ -29,7 +29,7 @@ from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
 from kagzi.core.tags import check_tags, read_tag
-from kagzi.errors import Conflict, NotFound
+from kagzi.errors import NotFound
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, WAIT, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.limits import ANSWER_BYTES, LONGEST_WAIT_SECONDS, STEPS_PAGE
@@ -211,11 +211,6 @@ async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
 # Starting.
 
 
-class OnConflict(StrEnum):
-    RETURN = "return"
-    FAIL = "fail"
-
-
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the run, and steps without a policy of their own, are tried again."""
 
@@ -255,9 +250,13 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: Timeout | None = None
     deadline: When | None = None
     retry: RetryBody | None = None
-    on_conflict: Annotated[OnConflict, Meta(description="If there is a run with this id: return it, or fail.")] = (
-        OnConflict.RETURN
-    )
+    on_conflict: Annotated[
+        OnConflict,
+        Meta(
+            description="If there is a run with this id: return it, fail, or start a new one in its place if it has "
+            "finished, or has finished otherwise than COMPLETED."
+        ),
+    ] = OnConflict.RETURN
     on_failure: Annotated[
         Name | None, Meta(description="A workflow that is started if the run fails or times out.")
     ] = None
@@ -287,6 +286,8 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
     check_handler_queue(body.on_failure, body.on_failure_queue)
     with naming("tags"):
         check_tags(body.tags)
+    if external_id is None and body.on_conflict is not OnConflict.RETURN:
+        raise BadField("on_conflict", "on_conflict is for a start with an id, which is not given")
     started = await call.engine.workflows.start(
         StartRun(
             namespace=call.namespace,
@@ -306,10 +307,9 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             on_failure=body.on_failure,
             on_failure_queue=body.on_failure_queue,
             tags=body.tags,
+            on_conflict=body.on_conflict,
         )
     )
-    if started.already_exists and body.on_conflict is OnConflict.FAIL:
-        raise Conflict(f"there is a run with this id already: {started.run_id}")
     return _started(started)
 
 
@@ -405,6 +405,9 @@ class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             extra_json_schema=NEW_RUN_ID,
         ),
     ] = None
+    keep_id: Annotated[
+        bool, Meta(description="Your own id of the run goes to the new one. False: it stays where it is.")
+    ] = True
 
 
 async def retry(call: Call[Namespaced, RepeatBody]) -> Reply:
@@ -421,6 +424,7 @@ async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Re
         run_id=_new_id(call, call.body.run_id),
         of_run_id=await run_id_of(call, call.path["run_id"]),
         keep_steps=keep_steps,
+        keep_id=call.body.keep_id,
     )
     return _started(await call.engine.workflows.repeat(request))
 

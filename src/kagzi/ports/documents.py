@@ -44,7 +44,9 @@ class FailureDocument(Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(Struct, frozen=True, kw_only=True):
-    """A run without its payloads. `id` is the one its caller gave it, `parent_run_id` the run that has started it."""
+    """A run without its payloads. `id` is the one its caller gave it, `parent_run_id` the run that has started it,
+    `origin` the run that it repeats, restarts or was forked from. A run whose id has gone to another one names it,
+    `superseded_by`; `former_id` is what the id was."""
 
     run_id: str
     id: str | None
@@ -65,6 +67,9 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     worker_id: str | None
     parent_run_id: str | None = None
     tags: dict[str, str] = {}
+    superseded_by: str | None = None
+    former_id: str | None = None
+    origin: str | None = None
 
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
@@ -303,6 +308,9 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "worker_id": run.worker_id,
         "parent_run_id": run.parent_run_id,
         "tags": run.tags,
+        "superseded_by": run.superseded_by,
+        "former_id": run.former_id,
+        "origin": run.origin,
     }
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from kagzi.api.operations import ChildStart
+from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND, Span
@@ -211,6 +212,16 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
             f"{workflow.name} has namespace={options.namespace!r:.100}, and a child runs in the namespace of its "
             f"parent; start it in a step to have it elsewhere (at {place_of_call()})"
         )
+    if options.on_conflict == "return":
+        raise InvalidRequest(
+            f'{workflow.name} has on_conflict="return", and the run that has the id would not be a child of this one; '
+            f'give "fail" (the default of children), "restart_finished" or "restart_failed" (at {place_of_call()})'
+        )
+    if options.on_conflict is not None and options.id is None:
+        raise InvalidRequest(
+            f"on_conflict is for a child with an id: {workflow.name}.options(id=..., on_conflict=...) "
+            f"(at {place_of_call()})"
+        )
     timeout = options.timeout if options.timeout is not None else workflow.timeout
     handler = options.on_failure or workflow.on_failure
     return ChildStart(
@@ -231,4 +242,5 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
         policy=ParentPolicy(options.on_parent_end or "cancel"),
         trace_context=execution.trace_context,
         tags=options.tags,
+        on_conflict=OnConflict(options.on_conflict or "fail"),
     )

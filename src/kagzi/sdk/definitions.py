@@ -29,6 +29,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     cast,
+    get_args,
     overload,
 )
 
@@ -67,7 +68,7 @@ R = TypeVar("R")
 STEP_TIMEOUT: Final[Span] = 600 * SECOND
 DEFAULT_VERSION: Final = "1"
 
-OnConflict: TypeAlias = Literal["return", "fail"]
+OnConflict: TypeAlias = Literal["return", "fail", "restart_finished", "restart_failed"]
 OnParentEnd: TypeAlias = Literal["cancel", "abandon", "terminate"]
 
 # What a call of a step gives to await. Not Coroutine[Any, Any, R]: mypy would then infer Any for asyncio.gather.
@@ -94,7 +95,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     timeout: Duration | None = None
     deadline: datetime | None = None
     namespace: str | None = None
-    on_conflict: OnConflict = "return"
+    on_conflict: OnConflict | None = None
     on_failure: FailureHandler | None = None
     key: str | None = None
     on_parent_end: OnParentEnd | None = None
@@ -359,10 +360,11 @@ class Workflow(Generic[P, R]):
         """The same workflow with settings for the runs started from what this returns.
 
         `id` makes starting idempotent: a second start with the same id returns the run that is there already
-        (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. `on_failure` is a workflow, or the name
-        of one, that is started with a `FailedRun` if the run fails or times out; it waits in `on_failure_queue`, else
-        in its own queue, else in that of the run. `tags` are words of your own to find the run by, `{"batch": "7"}`:
-        at most 10, and `app.search(tags=...)` finds them.
+        (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. With "restart_finished" it starts a new
+        run if the one there has finished, with "restart_failed" if that has not completed; the new run has the id from
+        then on. `on_failure` is a workflow, or the name of one, that is started with a `FailedRun` if the run fails or
+        times out; it waits in `on_failure_queue`, else in its own queue, else in that of the run. `tags` are words
+        of your own to find the run by, `{"batch": "7"}`: at most 10, and `app.search(tags=...)` finds them.
 
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
@@ -385,8 +387,9 @@ class Workflow(Generic[P, R]):
         if retry is not None:
             changes["retry"] = _check_retry(retry)
         if on_conflict is not None:
-            if on_conflict not in ("return", "fail"):
-                raise InvalidRequest(f'on_conflict must be "return" or "fail", not {on_conflict!r:.100}')
+            if on_conflict not in get_args(OnConflict):
+                choices = ", ".join(f'"{word}"' for word in get_args(OnConflict))
+                raise InvalidRequest(f"on_conflict must be one of {choices}, not {on_conflict!r:.100}")
             changes["on_conflict"] = on_conflict
         if on_failure is not None:
             changes["on_failure"] = _check_handler(on_failure)

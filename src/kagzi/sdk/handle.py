@@ -193,22 +193,30 @@ class Handle(Generic[R]):
         found = await self._engine().workflows.values(self.namespace, self.id, (PROGRESS,))
         return value_codec(Progress, "progress", self._codec).decode_result(found[0].value) if found else None
 
-    async def retry(self) -> Handle[R]:
+    async def retry(self, *, keep_id: bool = True) -> Handle[R]:
         """Try a finished run again: a new run that keeps what this one has recorded, up to its first step that failed
-        for good or to its cancellation, and goes on from there. This run does not change, and keeps its id.
+        for good or to its cancellation, and goes on from there.
+
+        The id that this run was started with goes to the new one: `app.find(id)` and a start with that id give that one
+        from then on. With `keep_id=False` it stays here. In everything else this run does not change. If its id has
+        gone to another run before, that run is returned (`already_exists`); Conflict if that one has ended badly, too.
 
         Raises Conflict while the run has not finished.
         """
-        return await self._repeat(keep_steps=True)
+        return await self._repeat(keep_steps=True, keep_id=keep_id)
 
-    async def rerun(self) -> Handle[R]:
-        """Run a finished run again from scratch: a new run with the same input. Raises Conflict while it has not
-        finished."""
-        return await self._repeat(keep_steps=False)
+    async def rerun(self, *, keep_id: bool = True) -> Handle[R]:
+        """Run a finished run again from scratch: a new run with the same input, and with its id as `retry` says. Raises
+        Conflict while it has not finished."""
+        return await self._repeat(keep_steps=False, keep_id=keep_id)
 
-    async def _repeat(self, *, keep_steps: bool) -> Handle[R]:
+    async def _repeat(self, *, keep_steps: bool, keep_id: bool) -> Handle[R]:
         request = RepeatRun(
-            namespace=self.namespace, run_id=self._ids.run_id(), of_run_id=self.id, keep_steps=keep_steps
+            namespace=self.namespace,
+            run_id=self._ids.run_id(),
+            of_run_id=self.id,
+            keep_steps=keep_steps,
+            keep_id=keep_id,
         )
         started = await self._engine().workflows.repeat(request)
         return Handle(
@@ -220,6 +228,7 @@ class Handle(Generic[R]):
             self._ids,
             self._unserved,
             codec=self._codec,
+            already_exists=started.already_exists,
         )
 
     async def _wait(self) -> Run:
@@ -280,9 +289,11 @@ class Handle(Generic[R]):
 def _found(run: Run) -> str:
     """That nothing was started, for those who may take an old error for a new one."""
     when = "" if run.finished_at is None else f", and ended {to_datetime(run.finished_at):%Y-%m-%d %H:%M:%S} UTC"
+    name = run.external_id or run.former_id
     return (
-        f". This run was found by its id {run.external_id!r}{when}; nothing was started. Go on with it by "
-        f"`await run.retry()`, run it again from scratch by `await run.rerun()`, or start one with another id"
+        f". This run, {run.run_id}, was found by its id {name!r}{when}; nothing was started. "
+        f"Go on with it by `await run.retry()`, run it again from scratch by `await run.rerun()`, or start it with "
+        f'`.options(id=..., on_conflict="restart_failed")`, which makes a new run in its place'
     )
 
 

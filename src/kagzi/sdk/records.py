@@ -48,6 +48,9 @@ class RunRecord(_Record, frozen=True, kw_only=True):
 
     Of a child, `parent_run_id` is the run that has started it, and `on_parent_end` what becomes of it when that ends;
     "none" of a run that a step has started, which is on its own.
+
+    `origin` is the run that this one repeats, restarts or was forked from. A run whose id has gone to another one names
+    it, `superseded_by`; its own `id` is None then, and `former_id` what it was.
     """
 
     namespace: str
@@ -73,6 +76,9 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     on_parent_end: str | None = None
     tags: dict[str, str] = {}
+    superseded_by: str | None = None
+    former_id: str | None = None
+    origin: str | None = None
 
     @property
     def duration(self) -> timedelta | None:
@@ -151,6 +157,9 @@ def run_record(run: Run, read: Read) -> RunRecord:
         parent_run_id=run.parent_run_id,
         on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
         tags=run.tags,
+        superseded_by=run.superseded_by,
+        former_id=run.former_id,
+        origin=run.origin,
         _input=run.input,
         _output=run.output,
         _read=read,

@@ -360,7 +360,7 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
     for field in _OF_CHILDREN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")
-    if options.on_conflict != "return":
+    if options.on_conflict is not None:
         raise InvalidRequest("on_conflict is for a start with an id; leave it out of .options(...)")
     if options.on_failure is not None:
         raise InvalidRequest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kagzi.api.operations import CancelRun, ChildStart, TerminateRun
 from kagzi.core.failure import Failure
 from kagzi.core.family import ParentPolicy
+from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, WorkflowFailed
 
 
@@ -28,3 +29,9 @@ def end_of_child(namespace: str, run_id: str, policy: str) -> CancelRun | Termin
     if policy == ParentPolicy.TERMINATE:
         return TerminateRun(namespace=namespace, run_id=run_id, reason="its parent has ended")
     return CancelRun(namespace=namespace, run_id=run_id)
+
+
+def gives_id_up(child: ChildStart, workflow_type: str, status: RunStatus, *, own: bool) -> bool:
+    """Returns whether a finished run of this type gives its id up to a child. One that the same step has spawned before
+    (`own`) always does, or a parent that is tried again could never spawn it again."""
+    return own or (workflow_type == child.workflow_type and child.on_conflict.restarts(status))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kagzi.api.operations import StartRun
+from kagzi.api.operations import Started, StartRun
+from kagzi.core.conflict import OnConflict
+from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict
 
 
@@ -43,6 +45,8 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
             f"run id {found.run_id} belongs to a run of {found.workflow_type}, which was started with another type, "
             "id, queue, version or input"
         )
+    if start.on_conflict is OnConflict.FAIL:
+        return Conflict(f"there is a run with the id {start.external_id!r} already: {found.run_id}")
     if found.workflow_type == start.workflow_type and input == start.input:
         return None
     return Conflict(
@@ -54,3 +58,24 @@ def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
 def id_taken(run_id: str, workflow_type: str) -> Conflict:
     """For a run that is to be like another, and is to have this id."""
     return Conflict(f"run id {run_id} belongs to another run, of {workflow_type}")
+
+
+def restarts(start: StartRun, found: Identity, status: RunStatus) -> bool:
+    """Returns whether the run that was found gives its id up to this start. Its input may be another; its type not."""
+    return (
+        found.run_id != start.run_id
+        and found.workflow_type == start.workflow_type
+        and start.on_conflict.restarts(status)
+    )
+
+
+def superseded(of_run_id: str, by: str, status: RunStatus | None, available_at: int) -> Started | Conflict:
+    """The answer to a repeat of a run that has given its id up before: the run that has taken it over, if that is on
+    its way or has done what was asked for. `status` is None if that run is gone."""
+    if status is not None and (not status.finished or status is RunStatus.COMPLETED):
+        return Started(run_id=by, already_exists=True, status=status, available_at=available_at)
+    ended = "was deleted" if status is None else f"has {status}"
+    return Conflict(
+        f"run {of_run_id} was superseded by run {by}, which {ended}: repeat that one, or this one without its id "
+        "(keep_id=False)"
+    )

@@ -7,6 +7,7 @@ from typing import Final
 from kagzi._proto.v1 import common_pb2, workflow_pb2
 from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
+from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
@@ -41,6 +42,16 @@ _EXACT: Final[dict[RunStatus, pb.WorkflowStatus]] = {
     RunStatus.SCHEDULED: pb.WORKFLOW_STATUS_SCHEDULED,
     RunStatus.PAUSED: pb.WORKFLOW_STATUS_PAUSED,
 }
+_ON_CONFLICT: Final[dict[OnConflict, pb.OnConflict]] = {
+    OnConflict.RETURN: pb.ON_CONFLICT_UNSPECIFIED,
+    OnConflict.FAIL: pb.ON_CONFLICT_FAIL,
+    OnConflict.RESTART_FINISHED: pb.ON_CONFLICT_RESTART_FINISHED,
+    OnConflict.RESTART_FAILED: pb.ON_CONFLICT_RESTART_FAILED,
+}
+_CONFLICTS: Final[dict[int, OnConflict]] = {
+    **{wire: choice for choice, wire in _ON_CONFLICT.items()},
+    pb.ON_CONFLICT_RETURN: OnConflict.RETURN,
+}
 _STATUSES: Final[dict[int, RunStatus]] = {wire: status for status, wire in _EXACT.items()}
 
 
@@ -69,6 +80,8 @@ def namespace_of(text: str) -> str:
 
 def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id: str) -> StartRun:
     """`run_id` is used if the caller brought none."""
+    if request.on_conflict not in _CONFLICTS:
+        raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
     policy: bytes | None = None
     if request.HasField("exact_retry_policy"):
         policy = Retry.decode(request.exact_retry_policy).encode()
@@ -93,6 +106,7 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         on_failure=request.on_failure if request.HasField("on_failure") else None,
         on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
         tags=dict(request.tags) if request.tags else {},
+        on_conflict=_CONFLICTS[request.on_conflict],
     )
 
 
@@ -116,6 +130,7 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         on_failure=start.on_failure,
         on_failure_queue=start.on_failure_queue,
         tags=start.tags,
+        on_conflict=_ON_CONFLICT[start.on_conflict],
     )
 
 
@@ -168,6 +183,7 @@ def repeat_from_wire(request: pb.RetryWorkflowRequest, run_id: str) -> RepeatRun
         run_id=request.new_run_id or run_id,
         of_run_id=request.run_id,
         keep_steps=not request.from_scratch,
+        keep_id=not request.leave_id,
     )
 
 
@@ -177,6 +193,7 @@ def repeat_to_wire(repeat: RepeatRun) -> pb.RetryWorkflowRequest:
         run_id=repeat.of_run_id,
         new_run_id=repeat.run_id,
         from_scratch=not repeat.keep_steps,
+        leave_id=not repeat.keep_id,
     )
 
 
@@ -228,6 +245,9 @@ def run_to_wire(run: Run) -> pb.Workflow:
         cancel_deadline_us=run.cancel_deadline,
         lease_expires_at_us=run.lease_expires_at,
         tags=run.tags,
+        superseded_by=run.superseded_by,
+        former_id=run.former_id,
+        origin_run_id=run.origin,
     )
 
 
@@ -266,6 +286,9 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         lease_expires_at=workflow.lease_expires_at_us if workflow.HasField("lease_expires_at_us") else None,
         cancel_deadline=workflow.cancel_deadline_us if workflow.HasField("cancel_deadline_us") else None,
         tags=dict(workflow.tags),
+        superseded_by=workflow.superseded_by or None,
+        former_id=workflow.former_id or None,
+        origin=workflow.origin_run_id or None,
     )
 
 

@@ -12,9 +12,10 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
 from kagzi.store.postgres.children import lock_families
 from kagzi.store.postgres.ends import end_runs, ended
+from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, Told
-from kagzi.store.starts import id_taken
+from kagzi.store.starts import id_taken, superseded
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _CANCEL_RUN = STATEMENTS["cancel_run"]
 _FIND_CANCELLED_RUN = STATEMENTS["find_cancelled_run"]
 _FIND_REPEATED_RUN = STATEMENTS["find_repeated_run"]
+_FIND_SUPERSEDED_RUN = STATEMENTS["find_superseded_run"]
 _KEEP_OF_RUN = STATEMENTS["keep_of_run"]
 _REPEAT_RUN = STATEMENTS["repeat_run"]
 _COPY_INPUT = STATEMENTS["copy_input"]
@@ -81,12 +83,18 @@ async def _repeat(connection: Connection, request: RepeatRun, now: Instant | Non
     namespace, source, run_id = request.namespace, request.of_run_id, request.run_id
     async with connection.transaction():
         # One statement after the other: the next one sees all that was written before this lock was given.
-        found = await connection.fetchrow(_FIND_REPEATED_RUN, namespace, source)
+        statement = _FIND_SUPERSEDED_RUN if request.keep_id else _FIND_REPEATED_RUN
+        found = await connection.fetchrow(statement, namespace, source)
         if found is None:
             return NotFound(f"there is no run {source} in namespace {namespace}")
         status = RunStatus(found["status"])
         if not status.finished:
             return Conflict(f"run {source} is {status}; only a finished run can be repeated")
+        successor = None if found["superseded_by"] is None else str(found["superseded_by"])
+        if request.keep_id and successor is not None and successor != run_id:
+            row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, successor)
+            state = None if row is None else RunStatus(row["status"])
+            return superseded(source, successor, state, 0 if row is None else row["available_at"] or 0)
         keep = await connection.fetchval(_KEEP_OF_RUN, namespace, source) if request.keep_steps else 0
         row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
         if row is None:
@@ -96,6 +104,8 @@ async def _repeat(connection: Connection, request: RepeatRun, now: Instant | Non
             if not row["same"]:
                 return id_taken(run_id, row["workflow_type"])
         else:
+            if request.keep_id and await free_id(connection, (namespace, source), run_id):
+                await note_origin(connection, (namespace, source), run_id)
             await connection.execute(_COPY_INPUT, namespace, source, run_id)
             await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
             if keep > 0:

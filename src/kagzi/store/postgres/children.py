@@ -12,6 +12,7 @@ from kagzi.core.step import Step
 from kagzi.core.tags import encode_tags
 from kagzi.errors import InvalidRequest
 from kagzi.store.children import end_of_child, outcome_lost, spawn_refused
+from kagzi.store.postgres.restarts import free_ids_for_children, note_origin
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import step_of
@@ -27,6 +28,7 @@ _FIND_PARENTS = STATEMENTS["find_parents"]
 _LOCK_PARENTS = STATEMENTS["lock_parents"]
 _SPAWN_CHILDREN = STATEMENTS["spawn_children"]
 _STORE_INPUTS = STATEMENTS["store_inputs"]
+_UNPLACE_CHILDREN = STATEMENTS["unplace_children"]
 _FIND_OWN_CHILDREN = STATEMENTS["find_own_children"]
 _REFUSE_CHILDREN = STATEMENTS["refuse_children"]
 _TELL_OUTCOMES = STATEMENTS["tell_outcomes"]
@@ -88,7 +90,16 @@ async def spawn_children(connection: Connection, spawns: Sequence[Spawn], now: I
     told = [_started(namespace, spawn, at) for namespace, spawn in new.values()]
     if placed == made:
         return told
-    return told + await _refuse(connection, [each for each in spawns if each[2].child.run_id in placed - made], at)
+    left = [each for each in spawns if each[2].child.run_id in placed - made]
+    freed = await free_ids_for_children(connection, left)
+    if freed:
+        again = [each for each in left if each[2].child.run_id in freed]
+        steps = [spawn.step_id for _, _, spawn in again]
+        await connection.execute(_UNPLACE_CHILDREN, *columns_of([each[:2] for each in again]), steps, list(freed))
+        told += await spawn_children(connection, again, now)
+        for run_id, holder in freed.items():
+            await note_origin(connection, holder, run_id)
+    return told + await _refuse(connection, [each for each in left if each[2].child.run_id not in freed], at)
 
 
 async def take_outcomes(connection: Connection, taken: Sequence[Taken]) -> None:
@@ -107,6 +118,8 @@ async def take_outcomes(connection: Connection, taken: Sequence[Taken]) -> None:
 
 
 async def _refuse(connection: Connection, spawns: Sequence[Spawn], now: Instant) -> list[Told]:
+    if not spawns:
+        return []
     rows = await connection.fetch(
         _FIND_OWN_CHILDREN,
         [namespace for namespace, _, _ in spawns],

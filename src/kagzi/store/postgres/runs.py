@@ -192,6 +192,9 @@ def run_of(row: asyncpg.Record) -> Run:
         parent_policy=None if row["parent_policy"] is None else ParentPolicy(row["parent_policy"]),
         depth=row["depth"],
         tags=decode_tags(row["tags"]),
+        superseded_by=None if row["superseded_by"] is None else str(row["superseded_by"]),
+        former_id=row["former_id"],
+        origin=None if row["origin"] is None else str(row["origin"]),
     )
 
 

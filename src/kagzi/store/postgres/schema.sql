@@ -105,7 +105,17 @@ CREATE OR REPLACE FUNCTION kagzi.refuse_change_of_finished_run()
  RETURNS trigger
  LANGUAGE plpgsql
 AS $function$
+DECLARE
+    superseded kagzi.workflow_runs := OLD;
 BEGIN
+    IF OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL AND OLD.external_id IS NOT NULL THEN
+        superseded.external_id := NULL;
+        superseded.former_id := OLD.external_id;
+        superseded.superseded_by := NEW.superseded_by;
+        IF superseded IS NOT DISTINCT FROM NEW THEN
+            RETURN NEW;
+        END IF;
+    END IF;
     RAISE EXCEPTION 'run % has finished and cannot change', OLD.run_id USING ERRCODE = 'integrity_constraint_violation';
 END $function$;
 
@@ -408,6 +418,9 @@ CREATE TABLE kagzi.workflow_runs (
     on_failure text,
     on_failure_queue text,
     tags text,
+    superseded_by uuid,
+    former_id text,
+    repeats_run_id uuid,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (

@@ -11,10 +11,11 @@ from kagzi.core.run import RunStatus
 from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
+from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied
-from kagzi.store.starts import Identity, refusal
+from kagzi.store.protocol import Applied, RunKey
+from kagzi.store.starts import Identity, refusal, restarts
 
 if TYPE_CHECKING:
     import asyncpg
@@ -48,7 +49,7 @@ async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: 
         if len(created) == len(waiting):
             break
         taken = [place for place in waiting if answers[place] is None]
-        waiting = await _look_up(connection, starts, taken, answers)
+        waiting = await _look_up(connection, starts, taken, answers, now)
         if not waiting:
             break
     given_up = Unavailable("the run's id was being given up; try again")
@@ -78,9 +79,13 @@ async def _insert(
 
 
 async def _look_up(
-    connection: Connection, starts: Sequence[StartRun], taken: list[int], answers: list[Answer | None]
+    connection: Connection,
+    starts: Sequence[StartRun],
+    taken: list[int],
+    answers: list[Answer | None],
+    now: Instant | None,
 ) -> list[int]:
-    """Answer the starts whose ids are taken; returns those whose id nobody has any more."""
+    """Answer the starts whose ids are taken; returns those whose id nobody has any more, or somebody else has now."""
     asked = [starts[place] for place in taken]
     rows = await connection.fetch(
         _FIND_STARTED_RUNS,
@@ -95,15 +100,49 @@ async def _look_up(
         if place not in found or str(row["run_id"]) == starts[place].run_id:
             found[place] = row
     for place, row in found.items():
-        answers[place] = _existing(row, starts[place])
-    return [place for place in taken if place not in found]
+        start, identity = starts[place], _identity(row)
+        if restarts(start, identity, _STATUSES[row["status"]]):
+            answers[place] = await _restart(connection, start, (identity.namespace, identity.run_id), now)
+        else:
+            answers[place] = _existing(row, identity, start)
+    return [place for place in taken if answers[place] is None]
 
 
-def _existing(row: asyncpg.Record, start: StartRun) -> Answer:
-    run_id = str(row["run_id"])
-    found = Identity(
-        row["namespace"], run_id, row["external_id"], row["workflow_type"], row["task_queue"], row["version"]
+async def _restart(connection: Connection, start: StartRun, holder: RunKey, now: Instant | None) -> Started | None:
+    """Inserts a run in the place of a finished one, whose id it gets; a transaction for each. None if another was
+    faster: then the id has another holder, or none, and everything is looked up again."""
+    try:
+        async with connection.transaction():
+            if not await free_id(connection, holder, start.run_id):
+                return None
+            rows = await connection.fetch(_START_RUN, now, *start_columns(start))
+            if not rows:
+                raise _Overtaken
+            if len(start.input) > INLINE_BYTES:
+                await connection.execute(_STORE_INPUTS, [start.namespace], [start.run_id], [start.input])
+            await note_origin(connection, holder, start.run_id)
+    except _Overtaken:
+        return None
+    return _created(rows[0], start)
+
+
+class _Overtaken(Exception):
+    """Undoes a transaction: another start was inserted with the id, or with the run id, first."""
+
+
+def _identity(row: asyncpg.Record) -> Identity:
+    return Identity(
+        row["namespace"],
+        str(row["run_id"]),
+        row["external_id"],
+        row["workflow_type"],
+        row["task_queue"],
+        row["version"],
     )
+
+
+def _existing(row: asyncpg.Record, found: Identity, start: StartRun) -> Answer:
+    run_id = found.run_id
     if (conflict := refusal(start, found, row["input"])) is not None:
         return conflict
     if run_id == start.run_id:

@@ -11,9 +11,10 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
 from kagzi.store.protocol import Told
 from kagzi.store.sqlite.ends import end_run, ended
+from kagzi.store.sqlite.restarts import free_id, note_origin
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.starts import id_taken
+from kagzi.store.starts import id_taken, superseded
 
 
 def cancel(
@@ -51,15 +52,22 @@ def cancel(
 
 def repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
     source = (request.namespace, request.of_run_id)
-    found = execute(connection, "find_run_to_cancel", source).fetchone()
+    found = execute(connection, "find_run_to_repeat", source).fetchone()
     if found is None:
         return NotFound(f"there is no run {request.of_run_id} in namespace {request.namespace}")
-    status = RunStatus(found[0])
+    state, external_id, successor, state_of_successor, due = found
+    status = RunStatus(state)
     if not status.finished:
         return Conflict(f"run {request.of_run_id} is {status}; only a finished run can be repeated")
+    if request.keep_id and successor not in (None, request.run_id):
+        state = None if state_of_successor is None else RunStatus(state_of_successor)
+        return superseded(request.of_run_id, successor, state, due or 0)
     keep = execute(connection, "keep_of_run", source).fetchone()[0] if request.keep_steps else 0
     made = execute(connection, "repeat_run", (*source, request.run_id, now, keep)).rowcount
     if made:
+        if request.keep_id and external_id is not None:
+            free_id(connection, source, request.run_id)
+            note_origin(connection, source, request.run_id)
         execute(connection, "copy_input", (*source, request.run_id))
         execute(connection, "copy_failed_input", (*source, request.run_id))
         if keep > 0:

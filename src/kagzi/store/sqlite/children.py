@@ -12,6 +12,7 @@ from kagzi.core.step import Step
 from kagzi.store.children import end_of_child, outcome_lost, spawn_refused
 from kagzi.store.protocol import RunKey, Told
 from kagzi.store.sqlite.inboxes import raise_inbox
+from kagzi.store.sqlite.restarts import free_id, holder_for_child, note_origin
 from kagzi.store.sqlite.runs import INLINE_BYTES
 from kagzi.store.sqlite.starts import new_run_row
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
@@ -29,13 +30,18 @@ def spawn_child(connection: sqlite3.Connection, chunk: Chunk, spawn: SpawnChild,
         return None
     execute(connection, "mark_parent", (namespace, parent))
     started = Started(run_id=child.run_id, available_at=max(now + child.delay, child.start_at or 0))
-    row = new_run_row(namespace, child, input, started, None, now)
-    if not execute(connection, "insert_child", (*row, parent, spawn.step_id, child.policy.value, child.depth)).rowcount:
+    row = (*new_run_row(namespace, child, input, started, None, now), parent, spawn.step_id, child.policy.value)
+    if not execute(connection, "insert_child", (*row, child.depth)).rowcount:
         own = (namespace, child.run_id, parent, spawn.step_id)
         if execute(connection, "is_own_child", own).fetchone()[0]:
             return None
-        execute(connection, "refuse_child", (*step, spawn_refused(child), now))
-        return raise_inbox(connection, (namespace, parent), _waits(child.run_id), now)
+        holder = holder_for_child(connection, (namespace, parent), spawn.step_id, child)
+        if holder is None:
+            execute(connection, "refuse_child", (*step, spawn_refused(child), now))
+            return raise_inbox(connection, (namespace, parent), _waits(child.run_id), now)
+        free_id(connection, holder, child.run_id)
+        execute(connection, "insert_child", (*row, child.depth))
+        note_origin(connection, holder, child.run_id)
     if len(input) > INLINE_BYTES:
         execute_rows(connection, "insert_payloads", [(namespace, child.run_id, "input", input)])
     return Told(

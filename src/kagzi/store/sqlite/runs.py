@@ -66,6 +66,9 @@ def run_of(row: tuple[Any, ...]) -> Run:
         handles_run_id=row[27],
         on_failure=row[28],
         tags=decode_tags(row[29]),
+        superseded_by=row[30],
+        former_id=row[31],
+        origin=row[32],
     )
 
 

@@ -256,7 +256,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -299,6 +299,24 @@ CREATE INDEX workflow_runs_scheduled_live ON workflow_runs (namespace, schedule_
     WHERE schedule_group_id IS NOT NULL AND finished_at IS NULL;
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
     WHEN OLD.finished_at IS NOT NULL
+     AND NOT (OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL
+              AND OLD.external_id IS NOT NULL AND NEW.external_id IS NULL AND NEW.former_id IS OLD.external_id
+              AND (NEW.run_id, NEW.namespace, NEW.status, NEW.task_queue, NEW.workflow_type, NEW.version,
+                   NEW.input, NEW.output, NEW.error, NEW.retry_policy, NEW.priority, NEW.attempts, NEW.executions,
+                   NEW.crashes, NEW.crashed_seq, NEW.token, NEW.worker_id, NEW.poll, NEW.claim_key, NEW.available_at,
+                   NEW.lease_expires_at, NEW.lease_length, NEW.created_at, NEW.started_at, NEW.finished_at,
+                   NEW.deadline_at, NEW.inbox_seq, NEW.cancel_requested, NEW.cancel_deadline, NEW.parent_run_id,
+                   NEW.parent_step_id, NEW.parent_policy, NEW.has_children, NEW.depth, NEW.handles_run_id,
+                   NEW.on_failure, NEW.on_failure_queue, NEW.schedule_group_id, NEW.scheduled_for, NEW.origin_run_id,
+                   NEW.repeats_run_id, NEW.trace_context, NEW.waiting_for, NEW.tags)
+               IS (OLD.run_id, OLD.namespace, OLD.status, OLD.task_queue, OLD.workflow_type, OLD.version,
+                   OLD.input, OLD.output, OLD.error, OLD.retry_policy, OLD.priority, OLD.attempts, OLD.executions,
+                   OLD.crashes, OLD.crashed_seq, OLD.token, OLD.worker_id, OLD.poll, OLD.claim_key, OLD.available_at,
+                   OLD.lease_expires_at, OLD.lease_length, OLD.created_at, OLD.started_at, OLD.finished_at,
+                   OLD.deadline_at, OLD.inbox_seq, OLD.cancel_requested, OLD.cancel_deadline, OLD.parent_run_id,
+                   OLD.parent_step_id, OLD.parent_policy, OLD.has_children, OLD.depth, OLD.handles_run_id,
+                   OLD.on_failure, OLD.on_failure_queue, OLD.schedule_group_id, OLD.scheduled_for, OLD.origin_run_id,
+                   OLD.repeats_run_id, OLD.trace_context, OLD.waiting_for, OLD.tags))
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;

@@ -8,10 +8,12 @@ from kagzi.api.operations import Answer, ChildStart, Started, StartRun
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import encode_tags
+from kagzi.store.protocol import RunKey
 from kagzi.store.sqlite.limits import Limited, is_limited, read_limited
+from kagzi.store.sqlite.restarts import free_id, note_origin
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
-from kagzi.store.starts import Identity, identity_of, refusal
+from kagzi.store.starts import Identity, identity_of, refusal, restarts
 
 
 def start_runs(
@@ -36,8 +38,7 @@ def start_runs(
     # Some were there before, or twice in this batch.
     fresh = {identity_of(start): start.input for _, start in reversed(starts)}
     for position, start in starts:
-        answer = _existing_run(connection, start, fresh)
-        answers[position] = answer
+        answers[position] = answer = _existing_run(connection, start, fresh, now)
         if isinstance(answer, Started) and answer.run_id == start.run_id and len(start.input) > INLINE_BYTES:
             execute_rows(connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)])
 
@@ -104,10 +105,14 @@ def new_run_row(
     )
 
 
-def _existing_run(connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes]) -> Answer:
+def _existing_run(
+    connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes], now: Instant
+) -> Answer:
     row = execute(connection, "find_started_run", (start.namespace, start.run_id, start.external_id)).fetchone()
     *identity, status, token, started_at, available_at, input = row
     found = Identity(*identity)
+    if restarts(start, found, RunStatus(status)):
+        return _restart(connection, start, (found.namespace, found.run_id), now)
     if input is None:
         # Inserted by this batch, and its large input is not written yet.
         input = fresh[found]
@@ -124,3 +129,12 @@ def _existing_run(connection: sqlite3.Connection, start: StartRun, fresh: dict[I
             available_at=available_at,
         )
     return Started(run_id=found.run_id, already_exists=True, status=RunStatus(status), available_at=available_at)
+
+
+def _restart(connection: sqlite3.Connection, start: StartRun, holder: RunKey, now: Instant) -> Started:
+    """Inserts a run in the place of a finished one, whose id it gets."""
+    free_id(connection, holder, start.run_id)
+    started = _new_run(start, frozenset() if start.lease is None else read_limited(connection), now)
+    execute(connection, "insert_runs", _run_row(start, started, now))
+    note_origin(connection, holder, start.run_id)
+    return started

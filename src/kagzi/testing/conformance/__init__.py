@@ -30,6 +30,7 @@ _NOUNS = (
     "keys",
     "listing",
     "namespaces",
+    "restarts",
     "runs",
     "schedules",
     "signals",
@@ -71,6 +72,7 @@ from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.limits import TestPauses  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
+from kagzi.testing.conformance.restarts import TestRestarts  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.schedules import (  # noqa: E402
     TestChangingSchedules,
@@ -129,6 +131,7 @@ __all__ = [
     "TestRecovery",
     "TestRememberedVersions",
     "TestRepeats",
+    "TestRestarts",
     "TestRetention",
     "TestRunIds",
     "TestRunRetries",

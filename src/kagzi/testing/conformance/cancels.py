@@ -359,7 +359,10 @@ class TestCancelGrace:
 
 class TestRepeats:
     def repeat(self, bench: Bench, run_id: str, *, keep_steps: bool = True, namespace: str = NAMESPACE) -> RepeatRun:
-        return RepeatRun(namespace=namespace, run_id=bench.new_id(), of_run_id=run_id, keep_steps=keep_steps)
+        """Without its id, which `restarts.py` is about: so the source does not change at all."""
+        return RepeatRun(
+            namespace=namespace, run_id=bench.new_id(), of_run_id=run_id, keep_steps=keep_steps, keep_id=False
+        )
 
     async def failed_run(self, bench: Bench, **fields: object) -> str:
         claim = await bench.started_claim(**fields)

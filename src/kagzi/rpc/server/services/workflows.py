@@ -13,7 +13,7 @@ from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.run import Run
 from kagzi.core.signal import MADE_KEY
-from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.errors import InvalidRequest, KagziError
 from kagzi.rpc.convert import signals, values
 from kagzi.rpc.convert.common import page_info, page_size
 from kagzi.rpc.convert.runs import (
@@ -34,7 +34,6 @@ from kagzi.rpc.server.services.waits import Waits
 from kagzi.rpc.status import Refused, describe
 
 _MOST_WAITS = 10 * CALL_ITEMS
-_ON_CONFLICT = (pb.ON_CONFLICT_UNSPECIFIED, pb.ON_CONFLICT_RETURN, pb.ON_CONFLICT_FAIL)
 
 
 class WorkflowService:
@@ -51,7 +50,7 @@ class WorkflowService:
     async def StartWorkflow(self, request: pb.StartWorkflowRequest, call: Call) -> pb.StartWorkflowResponse:
         wait = self._host.wait_span(request.wait_us, call)  # refuses what makes no sense, before anything is stored
         namespace = namespace_of(request.namespace)
-        response = started_to_wire(_unless_refused(request, await self._start(request, namespace, call)))
+        response = started_to_wire(await self._start(request, namespace, call))
         if wait:
             # The run is stored: if waiting fails, the caller hears so much at least, and asks again for its end.
             with contextlib.suppress(KagziError, Refused):
@@ -69,7 +68,7 @@ class WorkflowService:
                 raise InvalidRequest("starts: every run of one call belongs to the namespace of the call")
         # All of them are in the engine's hands before the first is waited for.
         results = await gather([self._begin(start, namespace) for start in request.starts])
-        return pb.StartWorkflowsResponse(results=list(map(self._start_result, request.starts, results)))
+        return pb.StartWorkflowsResponse(results=list(map(self._start_result, results)))
 
     def _begin(self, request: pb.StartWorkflowRequest, namespace: str) -> Reply[Started]:
         try:
@@ -79,20 +78,13 @@ class WorkflowService:
         return started if isinstance(started, Reply) else reply_of(started)
 
     def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Awaitable[Started]:
-        if request.on_conflict not in _ON_CONFLICT:
-            if request.on_conflict in pb.OnConflict.values():
-                raise InvalidRequest("on_conflict: this server cannot restart finished runs yet; use RETURN or FAIL")
-            raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
         run_id = request.run_id or self._host.ids.run_id()
         start = start_from_wire(request, namespace=namespace, run_id=run_id)
         return traces.start(self._host, start, call)
 
-    def _start_result(self, request: pb.StartWorkflowRequest, result: Started | Exception) -> pb.StartResult:
+    def _start_result(self, result: Started | Exception) -> pb.StartResult:
         if not isinstance(result, Exception):
-            try:
-                return pb.StartResult(started=started_to_wire(_unless_refused(request, result)))
-            except Conflict as conflict:
-                result = conflict
+            return pb.StartResult(started=started_to_wire(result))
         return pb.StartResult(error=describe(result, self._host.ids.token)[1])
 
     # Looking.
@@ -215,9 +207,3 @@ class WorkflowService:
         if trouble is not None and not runs and not unknown:
             raise trouble
         return runs, unknown
-
-
-def _unless_refused(request: pb.StartWorkflowRequest, started: Started) -> Started:
-    if started.already_exists and request.on_conflict == pb.ON_CONFLICT_FAIL:
-        raise Conflict(f"there is a run with the id {request.external_id!r} already: {started.run_id}")
-    return started

@@ -32,10 +32,17 @@ WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHED
 
 -- name: find_repeated_run
 -- The run that is to be repeated. Locked, so that retention does not take it away meanwhile.
-SELECT r.status
+SELECT r.status, r.external_id, r.superseded_by
 FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 FOR KEY SHARE OF r;
+
+-- name: find_superseded_run
+-- The run that is to be repeated and gives its id up. Locked for that.
+SELECT r.status, r.external_id, r.superseded_by
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+FOR NO KEY UPDATE OF r;
 
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
@@ -54,13 +61,13 @@ WITH instant AS MATERIALIZED (
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, created_at,
     available_at, deadline_at, status, claim_key, started_at, origin_run_id, trace_context, scheduled_for,
-    on_failure, on_failure_queue, handles_run_id, tags)
+    on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id)
 SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.retry_policy,
        r.lease_length, i.now, i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
        {{claim_key_of_now(r.priority, i.now)}},
        CASE WHEN $5::integer > 0 THEN r.started_at END,
        CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, r.trace_context, r.scheduled_for,
-       r.on_failure, r.on_failure_queue, r.handles_run_id, r.tags
+       r.on_failure, r.on_failure_queue, r.handles_run_id, r.tags, r.run_id
 FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid
 ON CONFLICT DO NOTHING
@@ -87,7 +94,9 @@ WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0
 -- name: find_repeat
 -- The run that has this id already, and whether it is what is asked for: then this request came twice.
 SELECT r.status, r.available_at, r.workflow_type,
-       r.run_id <> s.run_id AND r.external_id IS NULL AND r.task_queue = s.task_queue
+       r.run_id <> s.run_id AND r.task_queue = s.task_queue
+           AND coalesce(r.external_id, r.former_id)
+               IS NOT DISTINCT FROM CASE WHEN s.superseded_by = r.run_id THEN s.former_id END
            AND r.workflow_type = s.workflow_type AND r.version = s.version
            AND coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data)
            AND r.origin_run_id

@@ -89,6 +89,12 @@ WITH instant AS MATERIALIZED (
 SELECT (SELECT array_agg(run_id) FROM placed) AS placed, (SELECT array_agg(run_id) FROM made) AS made,
        (SELECT now FROM instant) AS now;
 
+-- name: unplace_children
+-- Steps that this transaction has placed, whose children are spawned once more: the id that was taken is free now.
+DELETE FROM kagzi.step_runs AS s
+USING unnest($1::text[], $2::uuid[], $3::text[]) AS k (namespace, run_id, step_id)
+WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.child_run_id = ANY ($4::uuid[]);
+
 -- name: find_own_children
 -- Which of these runs are the children of these very steps.
 SELECT r.run_id

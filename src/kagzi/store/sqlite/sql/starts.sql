@@ -5,8 +5,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 ON CONFLICT DO NOTHING;
 
 -- name: find_started_run
--- The run that has this id, else the one that has this external id.
-SELECT r.namespace, r.run_id, r.external_id, r.workflow_type, r.task_queue, r.version,
+-- The run that has this id, else the one that has this external id. One that has given its own up was started with it.
+SELECT r.namespace, r.run_id, coalesce(r.external_id, r.former_id), r.workflow_type, r.task_queue, r.version,
     r.status, r.token, r.started_at, r.available_at,
     coalesce(r.input, (SELECT p.data FROM workflow_payloads AS p
                        WHERE p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'))

@@ -1,0 +1,167 @@
+"""Runs that begin again under their old id, in every home."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import kagzi
+from kagzi import Conflict, InvalidRequest, Kagzi, NotFound, Retry, WorkflowFailed
+from kagzi.core.run import RunStatus
+
+ONCE = Retry(attempts=1)
+
+
+def shop() -> tuple[Kagzi, Any, dict[str, bool]]:
+    app = Kagzi("memory://", max_crashes=3)
+    works = {"charge": False}
+
+    @app.step(retry=ONCE)
+    async def reserve(order: int) -> int:
+        return order
+
+    @app.step(retry=ONCE)
+    async def charge(order: int) -> str:
+        if not works["charge"]:
+            raise ValueError("no cover")
+        return f"paid {order}"
+
+    @app.workflow
+    async def checkout(order: int) -> str:
+        return await charge(await reserve(order))
+
+    return app, checkout, works
+
+
+async def failed(app: Kagzi, checkout: Any) -> Any:
+    run = await checkout.options(id="order-42").start(42)
+    with pytest.raises(WorkflowFailed):
+        await run.result(timeout=60)
+    return run
+
+
+async def test_the_id_leads_to_the_run_that_counts(home: str) -> None:
+    app, checkout, works = shop()
+    app.url = home
+    async with app, app.worker():
+        old = await failed(app, checkout)
+        # Who finds the failed run is told so.
+        found = await checkout.options(id="order-42").start(42)
+        assert (found.id, found.already_exists) == (old.id, True)
+        with pytest.raises(WorkflowFailed, match=rf"{old.id}.*ended 20.*nothing was started.*restart_failed"):
+            await found.result(timeout=60)
+        with pytest.raises(Conflict, match=old.id):
+            await checkout.options(id="order-42", on_conflict="fail").start(42)
+
+        works["charge"] = True
+        again = checkout.options(id="order-42", on_conflict="restart_failed")
+        new = await again.start(43)  # a restart may have other input
+        assert not new.already_exists
+        assert await new.result(timeout=60) == "paid 43"
+        same = await again.start(43)
+        assert (same.id, same.already_exists) == (new.id, True)
+        assert (await app.find("order-42")).id == new.id
+
+        was, is_ = await old.get(), await new.get()
+        assert (was.superseded_by, was.former_id, was.id, was.status) == (new.id, "order-42", None, RunStatus.FAILED)
+        assert (is_.origin, is_.id, is_.superseded_by) == (old.id, "order-42", None)
+        third = await checkout.options(id="order-42", on_conflict="restart_finished").start(44)
+        assert await third.result(timeout=60) == "paid 44"
+        assert (await new.get()).superseded_by == third.id
+
+
+async def test_retry_and_rerun_take_the_id_over(home: str) -> None:
+    app, checkout, works = shop()
+    app.url = home
+    async with app, app.worker():
+        old = await failed(app, checkout)
+        aside = await old.retry(keep_id=False)
+        with pytest.raises(WorkflowFailed):
+            await aside.result(timeout=60)
+        assert (await app.find("order-42")).id == old.id
+        assert ((await aside.get()).origin, (await old.get()).superseded_by) == (old.id, None)
+
+        retried = await old.retry()
+        with pytest.raises(WorkflowFailed):
+            await retried.result(timeout=60)
+        assert (await app.find("order-42")).id == retried.id
+        with pytest.raises(Conflict, match=retried.id):
+            await old.retry()
+        works["charge"] = True
+        rerun = await retried.rerun()
+        assert await rerun.result(timeout=60) == "paid 42"
+        assert [step.name for step in await rerun.steps()] == ["reserve", "charge"]
+        same = await retried.retry()  # what was asked for has been done
+        assert (same.id, same.already_exists) == (rerun.id, True)
+        assert (await checkout.options(id="order-42").start(42)).id == rerun.id
+        await app.find("order-42")
+        with pytest.raises(NotFound):
+            await app.find("order-43")
+
+
+async def test_fifty_restarts_at_once_make_one_run(home: str) -> None:
+    app, checkout, works = shop()
+    app.url = home
+    async with app:
+        async with app.worker():
+            old = await failed(app, checkout)
+        works["charge"] = True
+        again = checkout.options(id="order-42", on_conflict="restart_failed")
+
+        runs = await asyncio.gather(*(again.start(42) for _ in range(40)), *(old.retry() for _ in range(10)))
+
+        assert len({run.id for run in runs}) == 1
+        assert sum(not run.already_exists for run in runs) == 1
+        async with app.worker():
+            assert await runs[0].result(timeout=60) == "paid 42"
+        assert len((await app.runs()).items) == 2
+
+
+async def test_a_parent_that_is_tried_again_spawns_its_child_under_the_same_id(home: str) -> None:
+    app, checkout, works = shop()
+    app.url = home
+
+    @app.workflow(retry=ONCE)
+    async def order(number: int) -> str:
+        return str(await checkout.options(id=f"pay-{number}").run(number))
+
+    async with app, app.worker():
+        run = await order.options(id="order-7").start(7)
+        with pytest.raises(WorkflowFailed, match="no cover"):
+            await run.result(timeout=60)
+        first = await app.find("pay-7")
+        works["charge"] = True
+
+        again = await run.retry()
+
+        assert await again.result(timeout=60) == "paid 7"
+        child = await app.find("pay-7")
+        assert (await first.get()).superseded_by == child.id
+        assert ((await child.get()).origin, (await child.get()).parent_run_id) == (first.id, again.id)
+
+
+async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> None:
+    app, checkout, _ = shop()
+
+    @app.workflow
+    async def parent() -> None:
+        await checkout.options(id="x", on_conflict="return").spawn(1)
+
+    @app.workflow
+    async def unnamed() -> None:
+        await checkout.options(on_conflict="restart_failed").spawn(1)
+
+    async with app, app.worker():
+        with pytest.raises(InvalidRequest, match=r'"return", "fail", "restart_finished", "restart_failed"'):
+            checkout.options(id="a", on_conflict="restart")
+        for choice in ("fail", "restart_finished", "restart_failed"):
+            with pytest.raises(InvalidRequest, match="with an id"):
+                await checkout.options(on_conflict=choice).start(1)
+        with pytest.raises(WorkflowFailed, match="would not be a child"):
+            await parent.run()
+        with pytest.raises(WorkflowFailed, match="child with an id"):
+            await unnamed.run()
+        assert {run.workflow for run in (await app.runs()).items} == {"parent", "unnamed"}
+        assert kagzi.Conflict is Conflict
