@@ -43,6 +43,13 @@ def run(script: Path, directory: Path, timeout: float = 60) -> str:
     return done.stdout
 
 
+def test_the_tests_of_an_example_pass() -> None:
+    """As users run theirs: in a process of its own, the plugin found by its entry point."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/testing"]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 def test_every_example_is_covered() -> None:
     here = Path(__file__).read_text()
     for script in EXAMPLES.glob("*.py"):

@@ -66,7 +66,8 @@ def test_tests_in_the_docs_pass(code: str, monkeypatch: pytest.MonkeyPatch, requ
     tests = [value for name, value in vars(module).items() if name.startswith("test_")]
     assert tests
     for test in tests:
-        test()
+        given = inspect.signature(test).parameters
+        test(**{name: request.getfixturevalue(name) for name in given})
 
 
 def test_the_tutorial_survives_the_kill(tmp_path: Path) -> None:

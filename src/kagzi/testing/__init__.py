@@ -1,7 +1,23 @@
-"""The test kit: your workflows on virtual time, a real engine in memory, faults from a seed."""
+"""The test kit: your workflows on virtual time, a real engine in memory, crashes everywhere, faults from a seed."""
 
 from kagzi.testing.clock import VirtualClock
+from kagzi.testing.crashes import CrashReport, NotCrashSafe, crash_everywhere
 from kagzi.testing.environment import run_virtually
+from kagzi.testing.kit import AsyncRun, BlockingRun, Environment, NeedsVirtualTime
+from kagzi.testing.mocks import StepMock
 from kagzi.testing.virtual import Deadlock, VirtualLoop
 
-__all__ = ["Deadlock", "VirtualClock", "VirtualLoop", "run_virtually"]
+__all__ = [
+    "AsyncRun",
+    "BlockingRun",
+    "CrashReport",
+    "Deadlock",
+    "Environment",
+    "NeedsVirtualTime",
+    "NotCrashSafe",
+    "StepMock",
+    "VirtualClock",
+    "VirtualLoop",
+    "crash_everywhere",
+    "run_virtually",
+]

@@ -25,9 +25,10 @@ from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
-from kagzi.ids import RandomIds
+from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.store.protocol import Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.stillness import unless_stuck
@@ -61,25 +62,32 @@ def run_virtually(
     ids = RandomIds(clock.now, entropy=Random(seed).randbytes)
 
     async def scenario() -> T:
-        store = SqliteStore(None, now=clock.now, inline=True)
-        engine = LocalEngine(store, clock=clock, ids=ids, settings=_SETTINGS, coordinate=Coordinator)
-        settings = WorkerSettings(queues=queues, concurrency=concurrency, threads=0, poll_wait=_DAY)
-        async with engine:
+        async with virtual_engine(SqliteStore(None, now=clock.now, inline=True), clock, ids) as engine:
             await app.open(engine)
             try:
-                worker = Worker(
-                    engine,
-                    app,
-                    namespace=app.namespace,
-                    clock=clock,
-                    ids=ids,
-                    settings=settings,
-                    heart=HeartbeatTask,
-                )
-                async with worker:
+                async with virtual_worker(engine, app, clock, ids, queues=queues, concurrency=concurrency):
                     return await unless_stuck(main(), engine, namespace=app.namespace, queues=queues)
             finally:
                 await app.close()
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         return runner.run(scenario())
+
+
+def virtual_engine(store: Store, clock: VirtualClock, ids: IdSource) -> LocalEngine:
+    return LocalEngine(store, clock=clock, ids=ids, settings=_SETTINGS, coordinate=Coordinator)
+
+
+def virtual_worker(
+    engine: LocalEngine,
+    app: Kagzi,
+    clock: VirtualClock,
+    ids: IdSource,
+    *,
+    queues: tuple[str, ...],
+    concurrency: int = 100,
+    strict: bool = False,
+) -> Worker:
+    """Returns a worker without threads, which keeps its leases for virtual days."""
+    settings = WorkerSettings(queues=queues, concurrency=concurrency, threads=0, poll_wait=_DAY, strict=strict)
+    return Worker(engine, app, namespace=app.namespace, clock=clock, ids=ids, settings=settings, heart=HeartbeatTask)

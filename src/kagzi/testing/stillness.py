@@ -14,6 +14,7 @@ from typing import TypeVar, cast
 
 from kagzi.api.engine import Engine
 from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import SECOND
 from kagzi.core.run import Run, RunStatus
 from kagzi.testing.virtual import Deadlock, VirtualLoop
 
@@ -25,10 +26,14 @@ _LOOKS = 40
 _MOST_NAMED = 3
 
 
-async def unless_stuck(work: Awaitable[T], engine: Engine, *, namespace: str, queues: Sequence[str]) -> T:
-    """What `work` comes to; Deadlock if it waits for something that cannot happen."""
+async def unless_stuck(
+    work: Awaitable[T], engine: Engine, *, namespace: str, queues: Sequence[str], loop: VirtualLoop | None = None
+) -> T:
+    """What `work` comes to; Deadlock if it waits for something that cannot happen. `loop` is the one on which time
+    passes, if that is not the running one."""
+    loop = loop or cast(VirtualLoop, asyncio.get_running_loop())
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_stillness(engine, namespace))
+    watching = asyncio.ensure_future(_stillness(engine, namespace, loop))
     try:
         await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -40,19 +45,18 @@ async def unless_stuck(work: Awaitable[T], engine: Engine, *, namespace: str, qu
         await asyncio.gather(working, watching, return_exceptions=True)
 
 
-async def _stillness(engine: Engine, namespace: str) -> list[Run]:
+async def _stillness(engine: Engine, namespace: str, loop: VirtualLoop) -> list[Run]:
     """Returns when there is no hope, with the runs that are still there."""
-    loop = cast(VirtualLoop, asyncio.get_running_loop())
     runs: list[Run] = []
     before: object = None
     quiet = 0
     while quiet < _LOOKS:
         await asyncio.sleep(_LOOK)
         runs = [run async for run in _live(engine, namespace)]
-        running = [run.run_id for run in runs if run.status is RunStatus.RUNNING]
-        seen = (runs, [await engine.workflows.steps(namespace, run_id) for run_id in running])
-        now = loop.clock.now()
-        hope = loop.waits_for_later_than(_LOOK) or any((run.available_at or 0) > now for run in runs)
+        # Not the runs as they are: one that waits for a signal is looked at every day, in case that was missed.
+        seen = [(run.run_id, run.attempts, await engine.workflows.steps(namespace, run.run_id)) for run in runs]
+        later = loop.clock.now() + round(_LOOK * SECOND)
+        hope = loop.waits_for_later_than(_LOOK) or any((run.available_at or 0) > later for run in runs)
         quiet = 0 if hope or seen != before else quiet + 1
         before = seen
     return runs

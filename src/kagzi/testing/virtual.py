@@ -39,6 +39,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _Leap(self.clock)
         self._clock_resolution = 1 / SECOND
 
+    def run_forever(self) -> None:
+        self._selector.begin()  # somebody outside has something new to do
+        super().run_forever()
+
     def time(self) -> float:
         return self.clock.monotonic() / SECOND
 
@@ -58,6 +62,9 @@ class _Leap:
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
+        self._restless = 0
+
+    def begin(self) -> None:
         self._restless = 0
 
     def select(self, timeout: float | None) -> list[Any]:

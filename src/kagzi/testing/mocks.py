@@ -1,0 +1,78 @@
+"""Replacing the body of a step for a test."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+from unittest.mock import Mock
+
+from kagzi.errors import InvalidRequest
+from kagzi.sdk.definitions import Step
+
+_NOT_GIVEN: Final[Any] = object()
+
+
+class StepMock:
+    """What stands in for a step's body, from when it is made to the end of its `with` block or of the test.
+
+    `calls` lists the arguments of each call; `call_count`, `assert_called_once_with(...)` and what else is known of
+    `unittest.mock.Mock` work, too.
+    """
+
+    def __init__(
+        self, step: Step[Any, Any], return_value: Any, side_effect: Any, before_exit: Callable[[], object]
+    ) -> None:
+        if not isinstance(step, Step):
+            raise InvalidRequest(f"mock() replaces the body of a step, as made by @app.step, not {step!r:.100}")
+        if (return_value is _NOT_GIVEN) == (side_effect is _NOT_GIVEN):
+            raise InvalidRequest("mock() takes `return_value=` or `side_effect=`, and one of the two is needed")
+        given = {"return_value": return_value} if side_effect is _NOT_GIVEN else {"side_effect": side_effect}
+        self._mock = Mock(name=step.name, **given)
+        self._before_exit = before_exit
+        self._step = step
+        self._body: Callable[..., Any] | None = step.fn
+        step.fn = _like(step.fn, self._mock)
+
+    @property
+    def calls(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        return [(call.args, dict(call.kwargs)) for call in self._mock.call_args_list]
+
+    def undo(self) -> None:
+        """Puts the body back. A second time does nothing."""
+        if self._body is not None:
+            self._step.fn, self._body = self._body, None
+
+    def __enter__(self) -> StepMock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._before_exit()
+        finally:
+            self.undo()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mock, name)
+
+
+def mock_step(
+    step: Step[Any, Any],
+    before_exit: Callable[[], object],
+    *,
+    return_value: Any = _NOT_GIVEN,
+    side_effect: Any = _NOT_GIVEN,
+) -> StepMock:
+    return StepMock(step, return_value, side_effect, before_exit)
+
+
+def _like(body: Callable[..., Any], mock: Mock) -> Callable[..., Any]:
+    """Calls the mock as this body is called: a worker awaits the one and runs the other on a thread."""
+    if not inspect.iscoroutinefunction(body):
+        return lambda *args, **kwargs: mock(*args, **kwargs)
+
+    async def mocked(*args: Any, **kwargs: Any) -> Any:
+        result = mock(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    return mocked
