@@ -69,9 +69,9 @@ def crash_everywhere(
     comes out differently, and the step that is not idempotent.
 
     `effects` is what the world sees: a list, dict or set that your fakes write to, which is put back as it is now
-    before each run and at the end; or a function that reads it, with `reset` to put it back. Without it only results are compared.
-    `signals` are sent to each run at its start: `signals=[("approved", True)]`. It all happens in memory on virtual
-    time; the number of runs is twice the number of recorded events.
+    before each run and at the end; or a function that reads it, with `reset` to put it back. Without it only results
+    are compared. `signals` are sent to each run at its start: `signals=[("approved", True)]`. It all happens in
+    memory on virtual time; the number of runs is twice the number of recorded events.
     """
     if not isinstance(workflow, Workflow):
         raise InvalidRequest(f"crash_everywhere() takes a workflow, as made by @app.workflow, not {workflow!r:.100}")
