@@ -21,6 +21,7 @@ from examples import (
     order_with_children,
     retries_and_errors,
     saga,
+    subscription,
 )
 from kagzi.testing import run_virtually
 
@@ -174,3 +175,21 @@ def test_dead_letter(tmp_path: Path) -> None:
         "payment of c",
         "dead letter: checkout('b', -1): -1 cents cannot be charged",
     ]
+
+
+def test_a_subscription_is_one_run_for_as_long_as_it_lasts() -> None:
+    async def scenario() -> tuple[int, int]:
+        run = await subscription.subscription.start(subscription.Account("Ada"))
+        for change in ("large", "end"):
+            await asyncio.sleep(100 * 86_400)
+            await run.signal("change", change)
+        account = await run.result()
+        return account.months, account.paid
+
+    assert run_virtually(subscription.app, scenario) == (8, 4 * 5 + 4 * 20)
+
+
+def test_the_program_of_a_subscription(tmp_path: Path) -> None:
+    assert re.search(
+        r"Ada paid \d+ in \d+ months, in one run that began anew \d+ times", run(EXAMPLES / "subscription.py", tmp_path)
+    )

@@ -29,6 +29,7 @@ from kagzi.api.operations import (
     CancelRun,
     Chunk,
     CompleteRun,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     HandBackRun,
@@ -216,7 +217,7 @@ OURS: dict[str, str] = {
     "Workflow": (
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
-        "59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
+        "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
         "62 tags map<string,string>, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
@@ -289,8 +290,8 @@ OURS: dict[str, str] = {
         "6 external_id ?string, 7 input ?bytes, 8 started_at_us int64, 9 lease_us int64, 10 attempts int32, "
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
-        "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, 26 depth int32, "
-        "28 scheduled_for_us ?int64"
+        "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
+        "25 incarnation int32, 26 depth int32, 28 scheduled_for_us ?int64, 30 executions_before int32"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
@@ -306,7 +307,7 @@ OURS: dict[str, str] = {
     "Chunk": (
         "1 run_id string, 2 token string, 3 steps *StepRecord, 4 park |ParkRun, 5 hand_back |HandBackRun, "
         "6 retry |RetryRun, 7 complete |CompleteRun, 8 fail |FailRun, 9 end_cancelled |EndCancelledRun, "
-        "11 values *SetValue"
+        "10 continue |ContinueRun, 11 values *SetValue"
     ),
     "ParkRun": "1 available_at_us int64, 2 inbox_seq int64, 3 waiting_for *string",
     "HandBackRun": "1 available_at_us ?int64",
@@ -314,6 +315,7 @@ OURS: dict[str, str] = {
     "CompleteRun": "1 output bytes, 2 unless_cancelled bool",
     "FailRun": "1 error bytes",
     "EndCancelledRun": "1 error bytes",
+    "ContinueRun": "1 input bytes, 2 version ?string",
     "ChunkResult": "1 answer ChunkAnswer, 2 error ErrorDetail",
     "RunNews": "1 run_id string, 2 inbox_seq int64, 3 cancelled bool",
     "WaitNewsRequest": "1 namespace string, 2 worker_id string, 3 wait_us int64",
@@ -606,6 +608,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (CompleteRun, "CompleteRun", {"family": None}),
     (FailRun, "FailRun", {"family": None}),
     (EndCancelledRun, "EndCancelledRun", {"family": None}),
+    (ContinueRun, "ContinueRun", {}),
     (CancelRun, "CancelWorkflowRequest", {}),
     (TerminateRun, "TerminateWorkflowRequest", {}),
     # The queue and the due time are for whoever wakes the workers, at the other end.

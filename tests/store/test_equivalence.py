@@ -25,6 +25,7 @@ from kagzi.api.operations import (
     Chunk,
     CompleteRun,
     CompleteStep,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     FailStep,
@@ -414,7 +415,9 @@ class World:
     def _new_ending(self) -> Operation:
         now = self.clock.now()
         later = now + self.random.choice((-SECOND, SECOND, 20 * SECOND))
-        match self.random.randint(0, 7):
+        match self.random.randint(0, 8):
+            case 8:
+                return ContinueRun(input=self._payload(), version=self.random.choice((None, "2")))
             case 7:
                 return EndCancelledRun(error=self._payload())
             case 0:

@@ -202,6 +202,19 @@ class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16)
     family: bool | None = None
 
 
+class ContinueRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=17):
+    """The workflow function goes on as a new one, in the same run: with this input and, if given, in this version.
+
+    What it has recorded is set aside and its clock begins anew; its id, its waiters, its deadline and the signals that
+    it has not taken stay. A run that was told to end meanwhile is told when it begins anew.
+    """
+
+    status = RunStatus.PENDING
+
+    input: bytes
+    version: str | None = None
+
+
 Operation: TypeAlias = StepOperation | SetValue | RunOperation
 
 

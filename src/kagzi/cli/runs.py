@@ -124,7 +124,10 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
         output.document(output.run_details(found, steps, signals, why, values, children.items))
         return
     summary = output.run_summary(found) | {"tags": " ".join(tag_text(*tag) for tag in found.tags.items()) or None}
+    del summary["incarnation"]
     facts = [(name, str(value)) for name, value in summary.items() if value is not None]
+    if found.incarnation:
+        facts.append(("continued", "once" if found.incarnation == 1 else f"{found.incarnation:,} times"))
     if why is not None:
         facts.insert(1 + [name for name, _ in facts].index("status"), ("why", why))
     if (progress := progress_document(values)) is not None:

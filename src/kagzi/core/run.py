@@ -85,6 +85,7 @@ class Run(Struct, frozen=True, kw_only=True):
     on_failure: str | None = None  # the workflow that is started if it fails
     waiting_for: tuple[str, ...] = ()  # what wakes it while it is SLEEPING, as its ParkRun said
     lease_expires_at: Instant | None = None  # while RUNNING
+    incarnation: int = 0  # how often it has begun anew, with a new input, by `continue_as_new`
     cancel_deadline: Instant | None = None  # until when it may clean up; None: nobody has asked it to end
     tags: dict[str, str] = {}  # what its starter wrote on it, to find it by
     superseded_by: str | None = None  # the run that has taken its id over

@@ -6,9 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kagzi.core.instant import Instant
+from kagzi.core.instant import SECOND, Instant, Span
 
 MOST_UNTAKEN: Final = 10_000  # signals that may wait in the inbox of one run
+# How long the key of a taken signal is remembered when its run begins anew. The SDK repeats its own for minutes.
+MADE_KEY_KEPT: Final[Span] = 3600 * SECOND
+GIVEN_KEY_KEPT: Final[Span] = 30 * 24 * 3600 * SECOND
 MADE_KEY: Final = "~"  # what keys begin with that the SDK makes for senders who give none
 
 

@@ -86,10 +86,9 @@ def whole_run(run: Run, steps: Sequence[Step], now: Instant) -> Row:
     bars = []
     queued_until = min(begun if begun is not None else scale.end, scale.end)
     if queued_until > run.created_at:
+        before = "before it began anew" if run.incarnation else "in the queue"
         bars.append(
-            scale.bar(
-                "queued", run.created_at, queued_until, f"in the queue, {text.length(queued_until - run.created_at)}"
-            )
+            scale.bar("queued", run.created_at, queued_until, f"{before}, {text.length(queued_until - run.created_at)}")
         )
     if begun is not None:
         parked_at = max((step.finished_at or 0 for step in steps), default=begun)
@@ -173,7 +172,7 @@ def _row(step_id: str, attempts: list[Step], scale: Scale, now: Instant) -> Row:
     if len(attempts) > 1:
         notes.append(f"{len(attempts)} attempts")
     if generation:
-        notes.append("set aside by a retry of the run")
+        notes.append("before the run began anew" if generation[0] == "i" else "set aside by a retry of the run")
     end = last.finished_at or now
     return Row(
         key=step_id,

@@ -10,6 +10,7 @@ from kagzi.api.operations import (
     Chunk,
     CompleteRun,
     CompleteStep,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     Operation,
@@ -234,6 +235,10 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
         elif type(operation) is SetValue:
             total += _check_value(operation)
         else:
+            if isinstance(operation, ContinueRun):
+                total += len(operation.input)
+                if operation.version is not None:
+                    check_name(operation.version, "version")
             if isinstance(operation, FailRun | RetryRun | EndCancelledRun):
                 total += len(operation.error)
                 check_failure(operation.error, f"error of run {chunk.run_id}")

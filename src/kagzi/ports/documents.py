@@ -46,7 +46,8 @@ class FailureDocument(Struct, frozen=True, kw_only=True):
 class RunSummary(Struct, frozen=True, kw_only=True):
     """A run without its payloads. `id` is the one its caller gave it, `parent_run_id` the run that has started it,
     `origin` the run that it repeats, restarts or was forked from. A run whose id has gone to another one names it,
-    `superseded_by`; `former_id` is what the id was."""
+    `superseded_by`; `former_id` is what the id was.
+    `incarnation` counts how often it has begun anew, and `started_at` is when it did so last."""
 
     run_id: str
     id: str | None
@@ -70,6 +71,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     superseded_by: str | None = None
     former_id: str | None = None
     origin: str | None = None
+    incarnation: Count = 0
 
 
 class RunDocument(RunSummary, frozen=True, kw_only=True):
@@ -311,6 +313,7 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "superseded_by": run.superseded_by,
         "former_id": run.former_id,
         "origin": run.origin,
+        "incarnation": run.incarnation,
     }
 
 

@@ -123,6 +123,18 @@ def scheduled_for() -> datetime | None:
     return None if execution.scheduled_for is None else to_datetime(execution.scheduled_for)
 
 
+def events() -> int:
+    """In a workflow: how many events it has seen since it began, or began anew: steps that ended, timers, signals. A
+    history that grows long is a reason to `continue_as_new`."""
+    execution = _execution()
+    if execution is None:
+        refuse_beside_workflow("kagzi.events()")
+        if current_step.get(None) is not None:
+            raise InvalidRequest("kagzi.events() is for workflows; give what it returns to the step as an argument")
+        return 0
+    return execution.events
+
+
 def random() -> Random:
     """A source of chance that gives the same numbers on each replay: `kagzi.random().choice(...)`."""
     execution = _execution()

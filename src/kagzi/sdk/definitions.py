@@ -24,6 +24,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    NoReturn,
     ParamSpec,
     Protocol,
     TypeAlias,
@@ -53,6 +54,7 @@ from kagzi.sdk.children import ChildRun, run_child, spawn_child
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.calls import call_inline, call_step
+from kagzi.sdk.replay.continuing import continue_as_new
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, current_bridge, in_turn, run_in_thread
@@ -311,6 +313,31 @@ class Workflow(Generic[P, R]):
             )
         return cast("Call[ChildRun[R]]", spawn_child(self, execution, args, kwargs))
 
+    def continue_as_new(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        """In a run of this workflow: begin it anew with other arguments, in the same run, and keep nothing of what was
+        recorded. `subscription.continue_as_new(state)` never returns.
+
+        For workflows without end, whose history would grow for ever. The run keeps its id, its handle, its deadline and
+        the signals that it has not taken; who waits for its result waits on. It goes on in the version of the workflow
+        that this is called on, or of `.options(version=...)`.
+        """
+        what = f"{self.name}.continue_as_new()"
+        execution = current(what)
+        if execution is None:
+            raise InvalidRequest(f"{what} is for workflows, and was called outside of one (at {place_of_call()})")
+        given = [name for name in _given_options(self._options) if name != "version"]
+        if given:
+            raise InvalidRequest(
+                f"{what} was called with {', '.join(given)} (at {place_of_call()}); a run that begins anew keeps what "
+                "it was started with, and can be given another version only"
+            )
+        try:
+            input = self.signature.encode_arguments(args, kwargs)
+        except Exception:
+            execution.loop.unawaited.excuse()
+            raise
+        raise continue_as_new(execution, self.name, input, self._options.version or self.version)
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Inside a workflow: do what this one does, as part of the same run."""
         execution = current(self.name)
@@ -472,11 +499,7 @@ class Workflow(Generic[P, R]):
         """Refuses to become part of another run, in this queue, with settings that only a run of its own can have."""
         if self._options is _NO_OPTIONS and self.timeout is None and self.retry is None and self.queue in (None, queue):
             return
-        given = {
-            name: value
-            for name, value in msgspec.structs.asdict(self._options).items()
-            if value != getattr(_NO_OPTIONS, name)
-        }
+        given = _given_options(self._options)
         for name, value in (("timeout", self.timeout), ("retry", self.retry)):
             if value is not None:
                 given.setdefault(name, value)
@@ -768,6 +791,13 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
             kwargs=kwargs,
         )
     )
+
+
+def _given_options(options: WorkflowOptions) -> dict[str, Any]:
+    """Returns what `.options(...)` has said, by name."""
+    return {
+        name: value for name, value in msgspec.structs.asdict(options).items() if value != getattr(_NO_OPTIONS, name)
+    }
 
 
 # For `def` workflows of all apps in this process; a thread that has done its run waits here for the next.

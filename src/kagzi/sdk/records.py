@@ -51,6 +51,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
 
     `origin` is the run that this one repeats, restarts or was forked from. A run whose id has gone to another one names
     it, `superseded_by`; its own `id` is None then, and `former_id` what it was.
+    `incarnation` counts how often the run has begun anew (`continue_as_new`); `started_at` is when it did so last.
     """
 
     namespace: str
@@ -79,6 +80,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     superseded_by: str | None = None
     former_id: str | None = None
     origin: str | None = None
+    incarnation: int = 0
 
     @property
     def duration(self) -> timedelta | None:
@@ -144,6 +146,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         priority=run.priority,
         attempts=run.attempts,
         executions=run.executions,
+        incarnation=run.incarnation,
         crashes=run.crashes,
         created_at=to_datetime(run.created_at),
         available_at=_moment(run.available_at),

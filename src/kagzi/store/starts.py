@@ -28,16 +28,16 @@ def identity_of(start: StartRun) -> Identity:
     )
 
 
-def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
+def refusal(start: StartRun, found: Identity, input: bytes, *, continued: bool = False) -> Conflict | None:
     """Why the run that was found is not what this start asks for; None if it is.
 
     Inputs are compared by their bytes, though a codec may give others for the same value. With an id of the caller's
     choice our own client then looks at what they decode to; a run id it makes anew for every start, and what it sends
-    again is the same to the byte.
+    again is the same to the byte. One that has begun anew since (`continued`) may have another version.
     """
     if found.run_id == start.run_id:
         asked = identity_of(start)
-        if start.version_resolved:  # the default may have changed since the first time
+        if start.version_resolved or continued:  # the default may have changed since the first time
             asked = replace(asked, version=found.version)
         if found == asked and input == start.input:
             return None

@@ -17,6 +17,7 @@ from kagzi.api.operations import (
     Chunk,
     CompleteRun,
     CompleteStep,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     FailStep,
@@ -46,6 +47,7 @@ _Operation: TypeAlias = (
     | CompleteRun
     | EndCancelledRun
     | FailRun
+    | ContinueRun
 )
 
 _write = Encoder().encode

@@ -248,6 +248,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         superseded_by=run.superseded_by,
         former_id=run.former_id,
         origin_run_id=run.origin,
+        incarnation=run.incarnation,
     )
 
 
@@ -289,6 +290,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         superseded_by=workflow.superseded_by or None,
         former_id=workflow.former_id or None,
         origin=workflow.origin_run_id or None,
+        incarnation=workflow.incarnation,
     )
 
 

@@ -12,6 +12,7 @@ from kagzi.api.operations import (
     ChunkAnswer,
     CompleteRun,
     CompleteStep,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     FailStep,
@@ -247,6 +248,8 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         family=claim.family,
         handles_run_id=claim.handles_run_id,
         depth=claim.depth,
+        incarnation=claim.incarnation,
+        executions_before=claim.executions_before,
     )
 
 
@@ -278,6 +281,8 @@ def claim_from_wire(
         handles_run_id=claim.handles_run_id if claim.HasField("handles_run_id") else None,
         failed_input=failed_input,
         depth=claim.depth,
+        incarnation=claim.incarnation,
+        executions_before=claim.executions_before,
     )
 
 
@@ -371,6 +376,9 @@ def _end_of(message: pb.Chunk) -> RunOperation | None:
             return CompleteRun(output=complete.output, unless_cancelled=complete.unless_cancelled)
         case "end_cancelled":
             return EndCancelledRun(error=message.end_cancelled.error)
+        case "continue":
+            anew = getattr(message, "continue")  # a word of Python's
+            return ContinueRun(input=anew.input, version=anew.version if anew.HasField("version") else None)
         case "fail":
             return FailRun(error=message.fail.error)
         case _:

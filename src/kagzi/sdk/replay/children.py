@@ -27,7 +27,7 @@ _MOST_NAMED: Final = 20  # by each of which a parked run is woken; beyond this b
 
 
 class Children:
-    def __init__(self, journal: Journal, recorded: dict[str, Step], run_id: str, attempts: int, depth: int) -> None:
+    def __init__(self, journal: Journal, recorded: dict[str, Step], origin: tuple[str, ...], depth: int) -> None:
         self.live = False
         self.spawned = False  # in this execution
         self.awaited: dict[str, ChildWait] = {}  # by step, in order of the waits
@@ -38,7 +38,7 @@ class Children:
         self._number = 0
         self._journal = journal
         self._recorded = recorded
-        self._origin = (run_id, str(attempts))
+        self._origin = origin  # of their ids
         self._depth = depth
         self.receive(recorded.values())
 

@@ -36,6 +36,8 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 17. A switch of the code (`patched`) is on where nobody has been before. That is recorded in order and without a number,
     once for each place: it is on there from then on. Where code has been before and nothing is recorded it is off, also
     behind the last recorded event, where a body may have begun.
+18. A workflow function may begin anew (`continue_as_new`): an end like any other, and nothing from before it is
+    replayed. Each incarnation has its own time zero, chance and children.
 
 Workflow code may be changed under a live run. A recorded step that is no longer called is passed over; one that is
 called later than recorded gets its result when it is called; a new step simply runs.
@@ -60,6 +62,7 @@ from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, ste
 from kagzi.errors import NonDeterminismError, PayloadTooLarge
 from kagzi.sdk.replay import outcome
 from kagzi.sdk.replay.children import Children
+from kagzi.sdk.replay.continuing import ContinueAsNew, caught, is_asked
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.inbox import SignalInbox
 from kagzi.sdk.replay.journal import Journal
@@ -77,6 +80,7 @@ _LONGEST_TURN: Final[Span] = 20 * SECOND
 
 class Execution:
     value_names: set[str] | None = None  # that the workflow has set so far
+    continuing: ContinueAsNew | None = None  # the workflow function is to begin anew
 
     def __init__(
         self,
@@ -98,12 +102,15 @@ class Execution:
         attempts: int = 0,
         depth: int = 0,
         trace_context: str | None = None,
+        incarnation: int = 0,
     ) -> None:
         self.run_id = run_id
         self.queue = queue
         self.scheduled_for = scheduled_for
         self.namespace = namespace
-        self.seed = seed or run_id  # of chance and of hashes: that of the run whose history this one continues
+        self._repeats = seed is not None and seed != run_id  # the history of another run
+        # Of chance and of hashes: that of the run whose history this one repeats; each incarnation has another.
+        self.seed = f"{seed or run_id}/{incarnation}" if incarnation else seed or run_id
         self.workflow = workflow
         self.outcome: Outcome | None = None
         self.cancelled = False  # the workflow has been told to end
@@ -120,6 +127,7 @@ class Execution:
         self._inbox: SignalInbox | None = None
         self._children: Children | None = None
         self._attempts = attempts  # of the run, that were set aside
+        self._incarnation = incarnation
         self._depth = depth
         self.trace_context = trace_context  # of the run, which its children have, too
         self.may_await_news = False  # something from outside may be what the workflow waits for
@@ -272,11 +280,16 @@ class Execution:
     def children(self) -> Children:
         """The runs that this one has spawned. Most have none."""
         if self._children is None:
-            children = Children(self._journal, self._recorded.children, self.run_id, self._attempts, self._depth)
+            children = Children(self._journal, self._recorded.children, self._family_id(), self._depth)
             children.live = self.steps.live
             self._children = children
             self.may_await_news = True
         return self._children
+
+    def _family_id(self) -> tuple[str, ...]:
+        """Returns what the ids of children are made of: a run that is tried again, or begins anew, has others."""
+        attempts = str(self._attempts)
+        return (self.run_id, f"{attempts}/{self._incarnation}" if self._incarnation else attempts)
 
     @property
     def has_spawned(self) -> bool:
@@ -382,7 +395,7 @@ class Execution:
         While recorded events are to come, what is said has been stored: with the events that followed it. A run that
         continues the history of another one has none of its values, and says all of it again.
         """
-        if not self.loop.evicting and (not self._recorded.events or self.seed != self.run_id):
+        if not self.loop.evicting and (not self._recorded.events or self._repeats):
             self._effects.set_value(name, value)
 
     def patched(self, step_id: str) -> bool:
@@ -562,11 +575,20 @@ class Execution:
         assert self._encode_result is not None
         if self.steps.shown:
             self.steps.record_all_cancelled()
-        if main.cancelled() or main.exception() is not None:
+        asked = self.continuing
+        if asked is not None and not main.cancelled() and is_asked(main.exception()):
+            try:
+                self.loop.refuse_mistakes()
+                self.outcome = outcome.begun_anew(main, asked.input, asked.version)
+            except Exception as problem:
+                self.outcome = outcome.failed(problem, self._journal.keep_seq())
+        elif main.cancelled() or main.exception() is not None:
             self.outcome = outcome.unsuccessful(main, self._journal.keep_seq(), told=self.cancelled)
         else:
             try:
                 self.loop.refuse_mistakes()
+                if asked is not None:
+                    raise caught(asked)
                 output = self._encode_result(main.result())
                 if len(output) > self.payload_limit:
                     raise PayloadTooLarge(

@@ -13,20 +13,33 @@ from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.loop import WorkflowTask
 
 
+class Anew(Struct, frozen=True):
+    """With what, and in which version, the workflow function begins anew."""
+
+    input: bytes
+    version: str
+
+
 class Outcome(Struct, frozen=True):
-    """With an output, with a failure, or with neither because it was cancelled."""
+    """With an output, with a failure, to begin anew, or with none of these because it was cancelled."""
 
     output: bytes | None
     failure: Failure | None = None
     keep_seq: int = 0
+    anew: Anew | None = None
 
     @property
     def cancelled(self) -> bool:
-        return self.output is None and self.failure is None
+        return self.output is None and self.failure is None and self.anew is None
 
 
 def failed(error: BaseException, keep_seq: int) -> Outcome:
     return Outcome(None, Failure.from_exception(error), keep_seq)
+
+
+def begun_anew(main: WorkflowTask, input: bytes, version: str) -> Outcome:
+    _forget_tracebacks(main, main.exception())
+    return Outcome(None, anew=Anew(input, version))
 
 
 def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome:

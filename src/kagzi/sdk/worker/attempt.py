@@ -19,6 +19,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     HandBackRun,
@@ -338,6 +339,8 @@ class Attempt:
         assert outcome is not None
         if outcome.cancelled:
             return EndCancelledRun(error=cancelled(), family=self._has_family())
+        if outcome.anew is not None:
+            return ContinueRun(input=outcome.anew.input, version=outcome.anew.version)
         if outcome.failure is None:
             assert outcome.output is not None
             return CompleteRun(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kagzi.api.operations import (
     CompleteRun,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     HandBackRun,
@@ -35,6 +36,7 @@ _ENDS: Final[dict[type[Operation], str]] = {
     ParkRun: "parked",
     HandBackRun: "handed back",
     RetryRun: "retrying",
+    ContinueRun: "continued",
 }
 
 

@@ -472,8 +472,8 @@ class Worker:
             workflow=claim.workflow_type,
             started_at=claim.started_at,
             # After a crash the code before the first event is said again: perhaps nobody got as far.
-            resumed=claim.executions > 1 and not claim.crashes,
-            visited=claim.executions > 1,
+            resumed=claim.executions - claim.executions_before > 1 and not claim.crashes,
+            visited=claim.executions - claim.executions_before > 1,
             history=claim.history,
             default_retry=_run_retry(claim, definition) or DEFAULT_STEP_RETRY,
             payload_limit=self._payload_limit,
@@ -485,9 +485,12 @@ class Worker:
             attempts=claim.attempts,
             depth=claim.depth,
             trace_context=claim.trace_context,
+            incarnation=claim.incarnation,
         )
+        # A handler that has begun anew was given its input by itself, and not by the engine.
+        failed_input = None if claim.incarnation else claim.failed_input
         try:
-            coroutine = definition.begin(claim.input, execution, claim.failed_input)
+            coroutine = definition.begin(claim.input, execution, failed_input)
         except Exception as error:
             attempt.fail(Failure.from_exception(error))
             return

@@ -17,6 +17,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     HandBackRun,
@@ -35,6 +36,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.store.ends import has_consequences, may_have_family
 from kagzi.store.postgres.children import Spawn, lock_families, spawn_children, take_outcomes
+from kagzi.store.postgres.continues import continue_runs
 from kagzi.store.postgres.ends import ended
 from kagzi.store.postgres.signals import take_signals
 from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
@@ -217,9 +219,10 @@ class _Afterwards:
         self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
+        self._continued = [move for move in moves if type(move[2]) is ContinueRun]
         self._ended = [move for move in moves if has_consequences(move[2])]
         rare = (self._taken, self._values, self._outcomes, self._outputs, self._retries, self._returned, self._ended)
-        self.needed = any(rare) or any(run.spawns for run in runs)
+        self.needed = any(rare) or bool(self._continued) or any(run.spawns for run in runs)
 
     async def send(
         self, connection: Connection, held: frozenset[int], moved: frozenset[int], now: Instant | None
@@ -255,6 +258,13 @@ class _Afterwards:
             await connection.execute(_GIVE_OUTCOMES_BACK, *_keys(retries), kept)
         if returned := [move for move in self._returned if move[0] in moved]:
             await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
+        continued = [
+            (run.namespace, run.run_id, move)
+            for place, run, move in self._continued
+            if place in moved and isinstance(move, ContinueRun)
+        ]
+        if continued:
+            await continue_runs(connection, continued)
         over = [(run.namespace, run.run_id) for place, run, _ in self._ended if place in moved]
         return await ended(connection, over) if over else []
 

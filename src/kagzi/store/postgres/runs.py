@@ -107,6 +107,8 @@ def claim_of(
         depth=row["depth"],
         handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
         failed_input=failed_input,
+        incarnation=row["incarnation"],
+        executions_before=row["executions_before"],
     )
 
 
@@ -195,6 +197,7 @@ def run_of(row: asyncpg.Record) -> Run:
         superseded_by=None if row["superseded_by"] is None else str(row["superseded_by"]),
         former_id=row["former_id"],
         origin=None if row["origin"] is None else str(row["origin"]),
+        incarnation=row["incarnation"],
     )
 
 

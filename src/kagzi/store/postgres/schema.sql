@@ -421,6 +421,8 @@ CREATE TABLE kagzi.workflow_runs (
     superseded_by uuid,
     former_id text,
     repeats_run_id uuid,
+    incarnation integer,
+    executions_before integer,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (

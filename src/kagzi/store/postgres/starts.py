@@ -143,7 +143,7 @@ def _identity(row: asyncpg.Record) -> Identity:
 
 def _existing(row: asyncpg.Record, found: Identity, start: StartRun) -> Answer:
     run_id = found.run_id
-    if (conflict := refusal(start, found, row["input"])) is not None:
+    if (conflict := refusal(start, found, row["input"], continued=row["continued"])) is not None:
         return conflict
     if run_id == start.run_id:
         return _repeated(row, start)

@@ -22,6 +22,7 @@ from kagzi.api.operations import (
     ChunkAnswer,
     CompleteRun,
     CompleteStep,
+    ContinueRun,
     EndCancelledRun,
     FailRun,
     FailStep,
@@ -42,6 +43,7 @@ from kagzi.core.step import StepKind
 from kagzi.store.ends import has_consequences
 from kagzi.store.protocol import RunKey, Told
 from kagzi.store.sqlite.children import spawn_child, take_outcome
+from kagzi.store.sqlite.continues import continue_run
 from kagzi.store.sqlite.ends import ended
 from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.signals import take_signal
@@ -56,7 +58,7 @@ _STEP_STATUS: Final[dict[type[Operation], str]] = {
     CancelStep: "CANCELLED",
     TakeSignal: "COMPLETED",
 }
-_RELEASES: Final[frozenset[type[Operation]]] = frozenset({ParkRun, HandBackRun, RetryRun})
+_RELEASES: Final[frozenset[type[Operation]]] = frozenset({ParkRun, HandBackRun, RetryRun, ContinueRun})
 _step_columns = attrgetter(
     "step_id",
     "attempt",
@@ -103,6 +105,7 @@ class _Rows:
         self.released: list[Row] = []
         self.handed_back: list[RunKey] = []
         self.retried: list[tuple[Chunk, RetryRun, _Lease]] = []
+        self.continued: list[tuple[Chunk, ContinueRun, _Lease]] = []
 
 
 def apply_chunks(
@@ -231,6 +234,9 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease |
             rows.finished.append((namespace, run_id, token, "FAILED", None, error, now))
         case EndCancelledRun(error=error):
             rows.finished.append((namespace, run_id, token, "CANCELLED", None, error, now))
+        case ContinueRun():
+            assert lease is not None  # see _all_held
+            rows.continued.append((chunk, operation, lease))
         case ParkRun() | HandBackRun() | RetryRun():
             assert lease is not None  # see _all_held
             if not _release(rows, chunk, operation, lease, now):
@@ -292,6 +298,8 @@ def _write(connection: sqlite3.Connection, rows: _Rows, now: Instant) -> list[To
         execute(connection, "forget_step_timeouts", run)
     for chunk, retry, lease in rows.retried:
         _retry_run(connection, chunk, retry, lease, now)
+    for chunk, anew, lease in rows.continued:
+        continue_run(connection, chunk, anew, lease.priority, now)
     return rows.woken + ended(connection, rows.ended, now)
 
 

@@ -88,6 +88,8 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             depth=row[19],
             handles_run_id=row[20],
             failed_input=row[21],
+            incarnation=row[22],
+            executions_before=row[23],
         )
         for row in rows
     }

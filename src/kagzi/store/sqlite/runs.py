@@ -69,6 +69,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
         superseded_by=row[30],
         former_id=row[31],
         origin=row[32],
+        incarnation=row[33],
     )
 
 

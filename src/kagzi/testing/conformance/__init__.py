@@ -25,6 +25,7 @@ _NOUNS = (
     "children",
     "chunks",
     "claims",
+    "continues",
     "duties",
     "handlers",
     "keys",
@@ -60,6 +61,7 @@ from kagzi.testing.conformance.cancels import (  # noqa: E402
 from kagzi.testing.conformance.children import TestChildren  # noqa: E402
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
+from kagzi.testing.conformance.continues import TestContinuing  # noqa: E402
 from kagzi.testing.conformance.duties import (  # noqa: E402
     TestDeadlines,
     TestHorizon,
@@ -106,6 +108,7 @@ __all__ = [
     "TestChunks",
     "TestClaims",
     "TestConfirmedLeases",
+    "TestContinuing",
     "TestCounters",
     "TestCounting",
     "TestDeadlines",

@@ -30,7 +30,7 @@ _STEPS_PAGE: Final = 50
 _MOST_NAMES: Final = 1000  # in one map or list
 _FEATURES: Final = (
     *("batches", "packed-chunks", "history-pages", "wait", "cancel", "terminate", "retry", "payload-metadata"),
-    *("inbox", "signals", "handlers", "values", "versions", "schedules", "children", "limits"),
+    *("inbox", "signals", "handlers", "values", "versions", "schedules", "children", "limits", "continue"),
 )
 # As with runs: a token is a position, and bound to its listing.
 

@@ -61,13 +61,14 @@ WITH instant AS MATERIALIZED (
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, created_at,
     available_at, deadline_at, status, claim_key, started_at, origin_run_id, trace_context, scheduled_for,
-    on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id)
+    on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id, incarnation)
 SELECT r.namespace, $4::uuid, r.task_queue, r.workflow_type, r.version, r.priority, r.input, r.retry_policy,
        r.lease_length, i.now, i.now, i.now + (r.deadline_at - r.created_at), 'PENDING',
        {{claim_key_of_now(r.priority, i.now)}},
        CASE WHEN $5::integer > 0 THEN r.started_at END,
        CASE WHEN $5::integer > 0 THEN coalesce(r.origin_run_id, r.run_id) END, r.trace_context, r.scheduled_for,
-       r.on_failure, r.on_failure_queue, r.handles_run_id, r.tags, r.run_id
+       r.on_failure, r.on_failure_queue, r.handles_run_id, r.tags, r.run_id,
+       CASE WHEN $5::integer > 0 THEN r.incarnation END
 FROM kagzi.workflow_runs AS r CROSS JOIN instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid
 ON CONFLICT DO NOTHING
@@ -97,8 +98,10 @@ SELECT r.status, r.available_at, r.workflow_type,
        r.run_id <> s.run_id AND r.task_queue = s.task_queue
            AND coalesce(r.external_id, r.former_id)
                IS NOT DISTINCT FROM CASE WHEN s.superseded_by = r.run_id THEN s.former_id END
-           AND r.workflow_type = s.workflow_type AND r.version = s.version
-           AND coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data)
+           AND r.workflow_type = s.workflow_type
+           -- It may have begun anew since.
+           AND (r.incarnation IS DISTINCT FROM CASE WHEN $4::integer > 0 THEN s.incarnation END
+                OR r.version = s.version AND coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data))
            AND r.origin_run_id
                IS NOT DISTINCT FROM CASE WHEN $4::integer > 0 THEN coalesce(s.origin_run_id, s.run_id) END AS same
 FROM kagzi.workflow_runs AS r

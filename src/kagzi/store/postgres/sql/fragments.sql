@@ -61,7 +61,8 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
            {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.retry_policy, {r}.token,
            {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for,
            {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
-           coalesce({r}.depth, 0) AS depth, {r}.handles_run_id
+           coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
+           coalesce({r}.executions_before, 0) AS executions_before
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
@@ -70,7 +71,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure, r.tags,
-       r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id) AS origin
+       r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

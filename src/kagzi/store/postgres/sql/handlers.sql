@@ -52,7 +52,7 @@ SELECT v.run_id, v.value FROM kagzi.run_values AS v
 WHERE v.namespace = $1::text AND v.run_id = ANY ($2::uuid[]) AND v.name = '@failed_input';
 
 -- name: copy_failed_input
--- The same, for the run that repeats a handler.
+-- The same, for the run that repeats a handler; and what a run was started with that has begun anew since.
 INSERT INTO kagzi.run_values (namespace, run_id, name, value, at, seq)
 SELECT v.namespace, $3::uuid, v.name, v.value, v.at, v.seq FROM kagzi.run_values AS v
-WHERE v.namespace = $1::text AND v.run_id = $2::uuid AND v.name = '@failed_input';
+WHERE v.namespace = $1::text AND v.run_id = $2::uuid AND v.name IN ('@failed_input', '@first_input');

@@ -41,7 +41,10 @@ FROM unnest($1::text[], $2::uuid[], $3::bytea[]) AS p (namespace, run_id, data);
 -- name: find_started_runs
 -- Who has the ids that a start found taken. A run that has given its own up was started with it.
 SELECT w.place, r.namespace, r.run_id, coalesce(r.external_id, r.former_id) AS external_id, r.task_queue, r.workflow_type, r.version, r.status, r.token,
-       r.started_at, r.available_at, coalesce(r.input, p.data) AS input
+       r.started_at, r.available_at, r.incarnation IS NOT NULL AS continued,
+       coalesce((SELECT v.value FROM kagzi.run_values AS v
+                 WHERE r.incarnation IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id
+                   AND v.name = '@first_input'), r.input, p.data) AS input
 FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS w (namespace, run_id, external_id, place)
 CROSS JOIN LATERAL (
     SELECT a.* FROM kagzi.workflow_runs AS a WHERE a.namespace = w.namespace AND a.run_id = w.run_id

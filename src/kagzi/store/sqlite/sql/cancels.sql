@@ -30,11 +30,13 @@ WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT
 -- for the same instant of a schedule, and none of its firings.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy,
     lease_length, created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id,
-    trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id)
+    trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id,
+    incarnation)
 SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, ?4, ?4,
     ?4 + (deadline_at - created_at), 'PENDING', {{claim_key(?4, priority, ?4)}},
     CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END,
-    trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, run_id
+    trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, run_id,
+    CASE WHEN ?5 > 0 THEN incarnation END
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2
 ON CONFLICT DO NOTHING;
@@ -59,8 +61,10 @@ WHERE namespace = ?1 AND run_id = ?2 AND generation = 0
 SELECT r.status, r.available_at, r.workflow_type,
        r.run_id <> s.run_id AND r.task_queue = s.task_queue
            AND coalesce(r.external_id, r.former_id) IS CASE WHEN s.superseded_by = r.run_id THEN s.former_id END
-           AND r.workflow_type = s.workflow_type AND r.version = s.version
-           AND coalesce(r.input, rp.data) IS coalesce(s.input, sp.data)
+           AND r.workflow_type = s.workflow_type
+           -- It may have begun anew since.
+           AND (r.incarnation IS NOT CASE WHEN ?4 > 0 THEN s.incarnation END
+                OR r.version = s.version AND coalesce(r.input, rp.data) IS coalesce(s.input, sp.data))
            AND r.origin_run_id IS CASE WHEN ?4 > 0 THEN coalesce(s.origin_run_id, s.run_id) END
 FROM workflow_runs AS r
 JOIN workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = ?3

@@ -39,7 +39,8 @@ SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coales
     r.has_children IS NOT NULL OR coalesce(r.parent_policy, 'none') <> 'none', coalesce(r.depth, 0), r.handles_run_id,
     CASE WHEN r.handles_run_id IS NOT NULL THEN
         (SELECT v.value FROM run_values AS v
-         WHERE v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input') END
+         WHERE v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input') END,
+    coalesce(r.incarnation, 0), coalesce(r.executions_before, 0)
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'

@@ -31,7 +31,7 @@ FROM workflow_runs AS r
 WHERE r.namespace = ?1 AND r.run_id = ?2;
 
 -- name: copy_failed_input
--- The same, for the run that repeats a handler.
+-- The same, for the run that repeats a handler; and what a run was started with that has begun anew since.
 INSERT INTO run_values (namespace, run_id, name, value, at, seq)
 SELECT namespace, ?3, name, value, at, seq FROM run_values
-WHERE namespace = ?1 AND run_id = ?2 AND name = '@failed_input';
+WHERE namespace = ?1 AND run_id = ?2 AND name IN ('@failed_input', '@first_input');

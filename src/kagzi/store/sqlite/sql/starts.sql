@@ -7,8 +7,11 @@ ON CONFLICT DO NOTHING;
 -- name: find_started_run
 -- The run that has this id, else the one that has this external id. One that has given its own up was started with it.
 SELECT r.namespace, r.run_id, coalesce(r.external_id, r.former_id), r.workflow_type, r.task_queue, r.version,
-    r.status, r.token, r.started_at, r.available_at,
-    coalesce(r.input, (SELECT p.data FROM workflow_payloads AS p
+    r.status, r.token, r.started_at, r.available_at, r.incarnation IS NOT NULL,
+    coalesce((SELECT v.value FROM run_values AS v
+              WHERE r.incarnation IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id
+                AND v.name = '@first_input'),
+             r.input, (SELECT p.data FROM workflow_payloads AS p
                        WHERE p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'))
 FROM workflow_runs AS r
 WHERE r.namespace = ?1 AND (r.run_id = ?2 OR (?3 IS NOT NULL AND r.external_id = ?3))
