@@ -55,6 +55,7 @@ from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
+from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import Home, Schedules
 from kagzi.sdk.search import Runs, search, status_of
 from kagzi.sdk.signal_values import check_key, encode_signal
@@ -72,7 +73,10 @@ from kagzi.settings import Loaded, Settings, load, mask_url
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from kagzi.mount import Mounted
+
 R = TypeVar("R")
+T = TypeVar("T")
 
 logger = logging.getLogger("kagzi")
 
@@ -130,6 +134,9 @@ class Kagzi(Registrar):
         self._tracer: Tracer | None = None
         self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
         self._engine_here = self.portal = Portal(self)
+        self._resources = Resources()
+        self._mounts: list[Mounted] = []
+        self._workers_here = 0
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
         self.schedules = Schedules(
             Home(
@@ -226,6 +233,8 @@ class Kagzi(Registrar):
         if self._opening is not None:
             self._opening.check()
         engine, self._engine, self._opening = self._engine, None, None
+        for mounted in self._mounts:
+            await mounted.close()
         if engine is not None and self._owns_engine:
             await engine.close()
 
@@ -696,8 +705,99 @@ class Kagzi(Registrar):
             if wait and thread is not threading.current_thread():
                 thread.join()
 
+    # At home in other programs.
+
+    def resource(self, fn: Opens[T], /) -> Resource[T]:
+        """Make a function something that is opened once for each worker, such as a pool of connections.
+
+        It yields what it opens and closes it afterwards, `def` or `async def`; in steps, calling it gives what is open:
+
+            @app.resource
+            async def pool() -> AsyncIterator[asyncpg.Pool]:
+                async with asyncpg.create_pool(...) as pool:
+                    yield pool
+
+            @app.step
+            async def save(order: Order) -> None:
+                await pool().execute(...)
+        """
+        made: Resource[T] = self._resources.add(fn)
+        return made
+
+    def resources(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """The resources of this app, open for as long as the block lasts: for tests, and for code beside a worker."""
+        return self._resources.opened()
+
+    @names_its_options
+    def lifespan(
+        self,
+        inner: Callable[[Any], contextlib.AbstractAsyncContextManager[Any]] | None = None,
+        /,
+        *,
+        worker: bool = False,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        strict: bool = False,
+    ) -> Callable[[Any], contextlib.AbstractAsyncContextManager[Any]]:
+        """For web frameworks: opens the app when a server starts, with a worker if told so, drains and closes it when
+        that stops. `FastAPI(lifespan=app.lifespan(worker=True))`; Starlette the same, Litestar takes a list.
+
+        `inner` is a lifespan that you have already: it is entered when the app is open and left when the worker has
+        drained, so that steps may use what it opens. In a process where the app is open already, as in `kagzi worker`,
+        nothing is opened and no second worker is started.
+        """
+        settings = None
+        if worker:
+            settings = self._worker_settings(
+                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+            )
+
+        @contextlib.asynccontextmanager
+        async def scope(api: Any) -> AsyncIterator[Any]:
+            async with contextlib.AsyncExitStack() as stack:
+                if self._opening is None:
+                    await stack.enter_async_context(self)
+                state = None if inner is None else await stack.enter_async_context(inner(api))
+                if settings is not None and not self._workers_here:
+                    await stack.enter_async_context(self._hosted(self._make_worker(settings)))
+                yield state
+
+        return scope
+
+    @names_its_options
+    def asgi(self, *, insecure: bool = False, read_only: bool | None = None) -> Mounted:
+        """The HTTP API and the dashboard, to be mounted in a web app of your own: `api.mount("/kagzi", app.asgi())`.
+
+        Who may come is decided by API keys (docs/security.md). While there are none, only this machine is answered;
+        `insecure` lets everybody in whom your own code lets through. `read_only`: no form changes anything; else what
+        KAGZI_UI_READ_ONLY says.
+        """
+        from kagzi.mount import Mounted  # programs without it need no web server
+
+        mounted = Mounted(
+            self.portal,
+            lambda: self.settings,
+            clock=self._clock,
+            ids=self._ids,
+            insecure=insecure,
+            read_only=read_only,
+        )
+        self._mounts.append(mounted)
+        return mounted
+
     @contextlib.asynccontextmanager
     async def _hosted(self, worker: Worker) -> AsyncIterator[Worker]:
+        self._workers_here += 1
+        try:
+            async with self._resources.opened(), self._executing(worker):
+                yield worker
+        finally:
+            self._workers_here -= 1
+
+    @contextlib.asynccontextmanager
+    async def _executing(self, worker: Worker) -> AsyncIterator[Worker]:
         silent = SilentWhileReplaying()
         handlers = list(logging.getLogger().handlers)
         for handler in handlers:

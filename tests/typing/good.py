@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, assert_type
@@ -148,7 +148,20 @@ async def main() -> None:
         assert_type(await run_step("identity", identity, 3), int)
 
 
+@app.resource
+async def pool() -> AsyncIterator[Shop]:
+    yield Shop()
+
+
+@app.resource
+def settings() -> Iterator[dict[str, int]]:
+    yield {}
+
+
 def main_sync(order: Order) -> None:
+    assert_type(pool(), Shop)
+    assert_type(settings(), dict[str, int])
+    app.lifespan(worker=True)
     with app, app.worker_sync(queues=["shop"]):
         run = send_receipt.options(id="x").start_sync("x")
         assert_type(run, Handle[int])

@@ -108,7 +108,9 @@ class Entrance:
         if scope["type"] != "http":
             return
         scope["path"] = address(scope["raw_path"])
-        if scope["path"] not in self._probes:
+        base: str = scope.get("root_path", "")
+        probe = scope["path"].removeprefix(base) in self._probes
+        if not probe:
             await self._pace.wait()
         request = Request(scope)
         request_id = name_request(request.headers.items(), self._host.ids)
@@ -128,7 +130,7 @@ class Entrance:
 
         self._under_way += 1
         try:
-            refusal = await self._refusal(request)
+            refusal = await self._refusal(request, probe)
             if refusal is not None:
                 await problem_response(refusal, request_id)(scope, receive, answer)
             else:
@@ -147,9 +149,9 @@ class Entrance:
             self._host.engine.metrics.http_answered(request.method, route, status, taken)
             _log(request, status, taken, request_id)
 
-    async def _refusal(self, request: Request) -> Exception | None:
+    async def _refusal(self, request: Request, probe: bool) -> Exception | None:
         # Whoever is told that a busy server does not live would start it anew, and have all of them come again.
-        if self._under_way > limits.REQUESTS + limits.STREAMS and request.scope["path"] not in self._probes:
+        if self._under_way > limits.REQUESTS + limits.STREAMS and not probe:
             return LimitExceeded("too many requests are under way; trying again later is safe")
         if "transfer-encoding" in request.headers and "content-length" in request.headers:
             # Where a body ends is then a matter of opinion: what a proxy took for the rest of it may be a request here.

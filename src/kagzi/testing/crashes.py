@@ -245,11 +245,13 @@ class _Trial:
         try:
             worker = virtual_worker(engine, app, self._clock, ids, queues=queues, strict=True)
             self._workers.append(worker)
-            await worker.start()
-            handle = await self._start()
-            run = await unless_stuck(handle._wait(), engine, namespace=app.namespace, queues=queues, loop=self._host)
-            steps = await engine.workflows.steps(app.namespace, handle.id)
-            self._over.set_result((run, steps))
+            async with app.resources():
+                await worker.start()
+                handle = await self._start()
+                ended = handle._wait()
+                run = await unless_stuck(ended, engine, namespace=app.namespace, queues=queues, loop=self._host)
+                steps = await engine.workflows.steps(app.namespace, handle.id)
+                self._over.set_result((run, steps))
         finally:
             await app.close()
 

@@ -65,7 +65,8 @@ def run_virtually(
         async with virtual_engine(SqliteStore(None, now=clock.now, inline=True), clock, ids) as engine:
             await app.open(engine)
             try:
-                async with virtual_worker(engine, app, clock, ids, queues=queues, concurrency=concurrency):
+                worker = virtual_worker(engine, app, clock, ids, queues=queues, concurrency=concurrency)
+                async with app.resources(), worker:
                     return await unless_stuck(main(), engine, namespace=app.namespace, queues=queues)
             finally:
                 await app.close()

@@ -360,6 +360,7 @@ class _Virtual:
         await app.open(self._engine)
         app._ids = self._ids  # from the seed
         self._open.push_async_callback(close)
+        await self._open.enter_async_context(app.resources())
         await self._open.enter_async_context(
             virtual_worker(
                 self._engine, app, self._clock, self._ids, queues=queues, concurrency=concurrency, strict=True

@@ -1,0 +1,179 @@
+"""`app.asgi()`: the HTTP API and the dashboard inside a web app of the user's own, below any path.
+
+It is what a server has on its HTTP port, on the engine of the app. Who may use it is decided by API keys, as there.
+While there are none, only this machine is answered: the web app around it may be open to the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kagzi.access import Gate
+from kagzi.api.engine import Engine
+from kagzi.clock import Clock
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import InvalidRequest
+from kagzi.http import limits
+from kagzi.http.app import is_local, make_app
+from kagzi.http.call import Host
+from kagzi.http.problems import Refused, problem_response
+from kagzi.http.routes import ROUTES
+from kagzi.ids import IdSource
+from kagzi.settings import Settings
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_SILENCE_SECONDS: Final = 5.0
+# A stream of events would keep the web server from ending for as long as somebody looks at a page. Browsers ask again.
+_STREAM_SECONDS: Final = 20.0
+_STREAMS: Final = ("/live", "/api/v1/events")
+
+
+class Mounted:
+    """The HTTP port of an app as an ASGI application."""
+
+    def __init__(
+        self,
+        engine: Callable[[], Engine],
+        settings: Callable[[], Settings],
+        *,
+        clock: Clock,
+        ids: IdSource,
+        insecure: bool,
+        read_only: bool | None,
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+        self._ids = ids
+        self._insecure = insecure
+        self._read_only = read_only
+        self._of: Engine | None = None  # the engine that what follows was made for
+        self._gate: Gate
+        self._host: Host
+        self._app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        base: str = scope.get("root_path", "").rstrip("/")
+        path: str = scope["path"]
+        local = path.removeprefix(base) if path.startswith(f"{base}/") or path == base else path
+        if not local:  # `/kagzi`, from which relative addresses would lead elsewhere
+            await _redirect(f"{base}/", send)
+            return
+        raw = scope.get("raw_path") or path.encode()
+        prefix = base.encode()
+        scope = {**scope, "root_path": base}
+        scope["raw_path"] = raw if raw.startswith(prefix + b"/") else prefix + raw
+        try:
+            self._make()
+            refusal = None if self._insecure else await self._refusal(scope)
+        except Exception as error:
+            refusal = error
+        if refusal is not None:
+            await problem_response(refusal, self._ids.token())(scope, receive, send)
+        elif local in _STREAMS:
+            await _for_a_while(self._app, scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    async def close(self) -> None:
+        """The app is about to be closed."""
+        if self._of is not None:
+            self._of = None
+            self._host.closing.set()
+            await self._host.checkups.close()
+            await self._gate.close()
+
+    def _make(self) -> None:
+        try:
+            engine = self._engine()
+        except InvalidRequest as error:
+            detail = f"{error}; a web app opens it by lifespan=app.lifespan()"
+            raise Refused(503, "UNAVAILABLE", detail) from None
+        if engine is self._of:
+            return
+        if not isinstance(engine, LocalEngine):
+            raise Refused(
+                501,
+                "NOT_HERE",
+                "this app uses a server, which has this API and the dashboard on its own HTTP port (8420 unless it was "
+                "told otherwise)",
+            )
+        settings = self._settings()
+        pages = None
+        if settings.ui_enabled == "on":
+            from kagzi.dashboard import make_pages  # templates are read when it is imported
+
+            read_only = settings.ui_read_only == "on" if self._read_only is None else self._read_only
+            pages = make_pages(read_only=read_only, session_seconds=settings.ui_session_secs)
+        self._gate = Gate(engine.keys, engine.namespaces, audit=engine.audit)
+        self._host = Host(
+            engine,
+            ready=lambda: engine.silence() < _SILENCE_SECONDS,
+            clock=self._clock,
+            ids=self._ids,
+            gate=self._gate,
+            session_seconds=settings.ui_session_secs,
+        )
+        self._app = make_app(
+            self._host,
+            ROUTES,
+            gate=self._gate,
+            audit=engine.audit,
+            body_bytes=settings.payload_max_size_bytes * 4 // 3 + limits.BODY_SLACK_BYTES,
+            local_names=None,
+            pages=pages,
+        )
+        self._of = engine
+
+    async def _refusal(self, scope: Scope) -> Exception | None:
+        """While no keys are asked for, only this machine is let in. A proxy on it shows by the Host header for whom
+        it asks."""
+        if await self._gate.configured():
+            return None
+        client = (scope.get("client") or ("",))[0]
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if _is_loopback(client) and all(is_local(host, frozenset()) for host in hosts):
+            return None
+        return Refused(
+            403,
+            "NO_KEYS",
+            "there are no API keys, so only this machine is let in: make one with `kagzi keys create`, or mount "
+            "app.asgi(insecure=True) if your own code decides who comes here",
+        )
+
+
+def _is_loopback(client: str) -> bool:
+    try:
+        return ipaddress.ip_address(client).is_loopback
+    except ValueError:
+        return False
+
+
+async def _redirect(to: str, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 307, "headers": [(b"location", to.encode("latin-1"))]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _for_a_while(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    begun = ended = False
+
+    async def note(message: Message) -> None:
+        nonlocal begun, ended
+        begun = begun or message["type"] == "http.response.start"
+        ended = ended or (message["type"] == "http.response.body" and not message.get("more_body"))
+        await send(message)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_STREAM_SECONDS):
+            await app(scope, receive, note)
+    if begun and not ended:
+        with contextlib.suppress(OSError):  # the reader has gone
+            await send({"type": "http.response.body", "body": b""})
