@@ -218,6 +218,46 @@ def test_what_a_crash_took_is_said_again_by_the_next_execution() -> None:
     run_virtually(app, main)
 
 
+def test_a_run_that_is_tried_again_says_again_what_it_had_come_to() -> None:
+    """What the attempt before has said behind the events that are kept is not how it stands any more."""
+    app = Kagzi("memory://")
+    failed: list[int] = []
+
+    @app.step
+    async def charge() -> None: ...
+
+    @app.step(retry=kagzi.Retry(attempts=1))
+    async def ship() -> None:
+        if not failed:
+            failed.append(1)
+            raise RuntimeError("no parcel")
+        kagzi.progress(0.5)
+        await asyncio.sleep(60)
+
+    @app.workflow(retry=kagzi.Retry(attempts=2))
+    async def flow() -> None:
+        kagzi.set_value("stage", "shipping")
+        await charge()
+        try:
+            await ship()
+        except RuntimeError:
+            kagzi.set_value("stage", "sorry")
+            kagzi.set_value("sorry", 1)
+            raise
+        await kagzi.sleep("1h")
+
+    async def main() -> None:
+        run = await flow.start()
+        await asyncio.sleep(30)
+        assert await run.values() == {"stage": "shipping", "sorry": 1}
+        await asyncio.sleep(3600)
+        await run.result()
+        assert (await run.values())["stage"] == "shipping"
+        assert await run.progress() == Progress(0.5)
+
+    run_virtually(app, main)
+
+
 def test_numbers_rise_under_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Kagzi("memory://")
     numbers: list[int] = []

@@ -29,7 +29,7 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
     driven for a weekend decides its timeouts as if one had.
 15. What a run says about itself (`set_value`) is no event, and nothing waits for it. It becomes durable with or after
     the events before it; so what was said before the last recorded event is stored, and what was said since is said
-    again on replay.
+    again on replay. A run whose events were cut off by a retry says all of it again.
 16. Starting a child is no event: its id follows from the run, the step and the time of the last event, so it is the
     same child whenever it is started. It is submitted in order. Its outcome is an event when the workflow gets it,
     delivered among signals and timers by when the child ended.
@@ -57,6 +57,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import CompleteStep, TakeSignal
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.retry import Retry
+from kagzi.core.run_value import PROGRESS
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.errors import NonDeterminismError, PayloadTooLarge
@@ -393,9 +394,13 @@ class Execution:
         """The run says something about itself. It is no event, and no gate counts it.
 
         While recorded events are to come, what is said has been stored: with the events that followed it. A run that
-        continues the history of another one has none of its values, and says all of it again.
+        continues the history of another one has none of its values, and says all of it again. So does a run that is
+        tried again: an attempt before may have said more, behind events that are set aside. But not its progress,
+        which a recorded step may have told since.
         """
-        if not self.loop.evicting and (not self._recorded.events or self._repeats):
+        if self.loop.evicting:
+            return
+        if not self._recorded.events or self._repeats or (self._attempts and name != PROGRESS):
             self._effects.set_value(name, value)
 
     def patched(self, step_id: str) -> bool:
