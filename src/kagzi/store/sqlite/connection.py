@@ -32,7 +32,7 @@ from kagzi.errors import KagziError, Unavailable
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.sqlite.errors import is_busy, translate
 from kagzi.store.sqlite.files import OpenedFile, prepare_file
-from kagzi.store.sqlite.schema import migrate
+from kagzi.store.sqlite.schema import migrate, migrate_in_memory
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -136,7 +136,9 @@ class Database:
                 connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
                 connection.execute("PRAGMA cache_size = -8000")
                 self._file = OpenedFile(self.path)
-            migrate(connection, begin, self._retention_days)
+                migrate(connection, begin, self._retention_days)
+            else:
+                migrate_in_memory(connection, begin, self._retention_days)
         except BaseException:
             connection.close()
             raise
