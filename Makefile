@@ -25,7 +25,7 @@ $(shell test -x $(PY) || rm -f $(BASE) $(DEV))
 .DEFAULT_GOAL := help
 # An environment whose making failed must not be taken for one.
 .DELETE_ON_ERROR:
-.PHONY: help demo quick test check format pythons bench browser screenshots simulate pgbouncer failover clean
+.PHONY: help demo quick test check format pythons bench browser screenshots campaigns simulate pgbouncer failover clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,13 @@ browser: $(DEV) ## Try the dashboard in Chromium, which is installed first where
 
 screenshots: $(DEV) ## Take the pictures of the dashboard for the documents anew
 	$(PY) -m scripts.screenshots
+
+# The tests that tests/campaigns.py shortens in the suite, in full length; a quarter of an hour or so.
+CAMPAIGNS := tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py tests/sdk/replay \
+	tests/simulation tests/store/test_equivalence.py
+
+campaigns: $(DEV) ## Run the searches of the suite in full length
+	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n $(JOBS) --dist worksteal $(CAMPAIGNS) $(ARGS)
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kagzi.store.postgres.arrays import expect_lists
+from kagzi.store.sqlite import SqliteStore
+from tests.postgres_databases import in_thread
 
 pytest_plugins = ["tests.measures", "tests.parts", "tests.postgres_server"]
 
@@ -22,9 +25,28 @@ expect_lists()  # so that every statement of ours is tried as in a server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of the test's own, empty: the test runs on each kind."""
+def url(request: pytest.FixtureRequest) -> str:
+    """A database of the test's own, without a run: the test runs on each kind."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'kagzi.db'}"
+        return f"sqlite:///{request.getfixturevalue('sqlite_file')}"
     found: str = request.getfixturevalue("postgres_database")
     return found
+
+
+@pytest.fixture
+def sqlite_file(tmp_path: Path, migrated_file: Path) -> str:
+    """The path of a database of the test's own, migrated, without a run."""
+    return str(shutil.copyfile(migrated_file, tmp_path / "kagzi.db"))
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sqlite") / "migrated.db"
+
+    async def migrate() -> None:
+        store = SqliteStore(str(path))
+        await store.open()
+        await store.close()
+
+    in_thread(migrate)
+    return path

@@ -1,7 +1,8 @@
 """Fixtures for tests that need PostgreSQL. Such a test never skips: a server is found or started.
 
 - `postgres_url`: a server for the whole session, shared by the processes of pytest-xdist. Do not stop it.
-- `postgres_database`: a database of the test's own on that server, empty, dropped afterwards.
+- `postgres_database`: a database on that server which nobody else uses meanwhile, migrated, without a run.
+- `fresh_database`: one that was never used: not migrated either, and dropped afterwards.
 - `postgres_server`: a server of the test's own, to stop, kill and restart.
 
 Under pytest-xdist the controlling process starts the server and tells the workers its URL; without it, the
@@ -10,18 +11,14 @@ first test that asks starts it. Either way it is stopped when the session ends, 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Protocol
-from urllib.parse import urlsplit
-from uuid import uuid4
 
-import asyncpg
 import pytest
 
 from kagzi.testing.postgres import PostgresServer, postgres_for_tests
+from tests.postgres_databases import Databases, create_database, drop_database
 
 _SHARED_URL = pytest.StashKey[str]()
 _WORKER_INPUT = "kagzi_postgres_url"
@@ -42,16 +39,25 @@ def postgres_url(pytestconfig: pytest.Config) -> str:
     return _shared_url(pytestconfig)
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_url: str) -> Iterator[Databases]:
+    databases = Databases(postgres_url)
+    yield databases
+    databases.close()
+
+
 @pytest.fixture
-def postgres_database(postgres_url: str) -> Iterator[str]:
-    name = f"kagzi_test_{uuid4().hex}"
-    # template0, as nobody can be connected to it, which would make PostgreSQL refuse to copy it.
-    _execute(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
-    try:
-        yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-    finally:
-        # FORCE, as processes which a test has killed may still seem connected.
-        _execute(postgres_url, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+def postgres_database(postgres_databases: Databases) -> Iterator[str]:
+    database = postgres_databases.take()
+    yield database.url
+    postgres_databases.give_back(database)
+
+
+@pytest.fixture
+def fresh_database(postgres_url: str) -> Iterator[str]:
+    url = create_database(postgres_url)
+    yield url
+    drop_database(url, postgres_url)
 
 
 @pytest.fixture
@@ -69,16 +75,3 @@ def _shared_url(config: pytest.Config) -> str:
         config.add_cleanup(stack.close)
         config.stash[_SHARED_URL] = stack.enter_context(postgres_for_tests())
     return config.stash[_SHARED_URL]
-
-
-def _execute(url: str, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    # In a thread, so that the fixture serves blocking and async tests and leaves the test's event loop alone.
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        executor.submit(lambda: asyncio.run(run())).result()

@@ -119,24 +119,24 @@ def test_migrations_on_sqlite(shell: Shell) -> None:
 
 
 @pytest.mark.postgres
-def test_five_migrations_at_once_on_an_empty_database(shell: Shell, postgres_database: str) -> None:
-    processes = [shell.spawn("migrate", KAGZI_DB_URL=postgres_database) for _ in range(5)]
+def test_five_migrations_at_once_on_an_empty_database(shell: Shell, fresh_database: str) -> None:
+    processes = [shell.spawn("migrate", KAGZI_DB_URL=fresh_database) for _ in range(5)]
     for process in processes:
         _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
-    done = shell("doctor", "--json", KAGZI_URL=postgres_database)
+    done = shell("doctor", "--json", KAGZI_URL=fresh_database)
     assert done.code == 0, done
     assert done.json["status"] == "healthy"
 
 
 @pytest.mark.postgres
-def test_postgres_before_and_after(shell: Shell, postgres_database: str) -> None:
-    before = shell("doctor", "--json", KAGZI_URL=postgres_database)
+def test_postgres_before_and_after(shell: Shell, fresh_database: str) -> None:
+    before = shell("doctor", "--json", KAGZI_URL=fresh_database)
     assert before.code == 0, before
     assert components(before) == {"database": "healthy", "migrations": "degraded"}
-    shell("start", "checkout", KAGZI_URL=postgres_database)
-    after = shell("doctor", "--json", KAGZI_URL=postgres_database)
+    shell("start", "checkout", KAGZI_URL=fresh_database)
+    after = shell("doctor", "--json", KAGZI_URL=fresh_database)
     assert after.json["counts"]["pending"] == 1, after
-    wrong = shell("doctor", "--json", KAGZI_URL=postgres_database + "_not_there")
+    wrong = shell("doctor", "--json", KAGZI_URL=fresh_database + "_not_there")
     assert wrong.code == 4, wrong
     assert "Check user, password and database in the URL" in wrong.out

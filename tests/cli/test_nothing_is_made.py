@@ -49,9 +49,9 @@ def test_a_file_of_another_program_stays_as_it_is(shell: Shell) -> None:
 
 
 @pytest.mark.postgres
-async def test_an_empty_postgresql_stays_empty(shell: Shell, postgres_database: str) -> None:
-    refused(shell, "runs", "list", "--url", postgres_database)
-    connection = await asyncpg.connect(postgres_database)
+async def test_an_empty_postgresql_stays_empty(shell: Shell, fresh_database: str) -> None:
+    refused(shell, "runs", "list", "--url", fresh_database)
+    connection = await asyncpg.connect(fresh_database)
     assert await connection.fetchval("SELECT to_regnamespace('kagzi') IS NULL")
     await connection.close()
 

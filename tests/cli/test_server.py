@@ -68,7 +68,7 @@ def hide_uvloop(shop: Shell) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_run_through_a_server(shop: Shell, database: str, request: pytest.FixtureRequest) -> None:
-    arguments = ["--url", request.getfixturevalue("postgres_database")] if database == "postgres" else []
+    arguments = ["--url", request.getfixturevalue("fresh_database")] if database == "postgres" else []
     if database == "sqlite":
         hide_uvloop(shop)
     server = shop.spawn("server", "--port", "0", "--log-format", "json", *arguments)
@@ -169,8 +169,8 @@ def test_health_tells_the_truth(shop: Shell, postgres_server: PostgresServer) ->
 
 
 @pytest.mark.postgres
-def test_five_servers_at_once_on_an_empty_database(shop: Shell, postgres_database: str) -> None:
-    servers = [shop.spawn("server", "--port", "0", KAGZI_DB_URL=postgres_database) for _ in range(5)]
+def test_five_servers_at_once_on_an_empty_database(shop: Shell, fresh_database: str) -> None:
+    servers = [shop.spawn("server", "--port", "0", KAGZI_DB_URL=fresh_database) for _ in range(5)]
     ports = [port_of(server) for server in servers]
     assert all(is_serving(port) for port in ports)
     (shop.directory / "go-3").touch()

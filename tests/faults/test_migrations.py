@@ -91,13 +91,13 @@ def test_sqlite_is_migrated_once(tmp_path: Path, count: int) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("count", [2, 5])
-def test_postgres_is_migrated_once(postgres_database: str, count: int) -> None:
+def test_postgres_is_migrated_once(fresh_database: str, count: int) -> None:
     for _ in range(2):
-        start_at_once(postgres_database, count)
-        numbers, runs = asyncio.run(_postgres_counts(postgres_database))
+        start_at_once(fresh_database, count)
+        numbers, runs = asyncio.run(_postgres_counts(fresh_database))
         assert numbers == list(range(1, len(numbers) + 1))
         assert runs == count
-        asyncio.run(_drop_schema(postgres_database))
+        asyncio.run(_drop_schema(fresh_database))
 
 
 async def _drop_schema(url: str) -> None:

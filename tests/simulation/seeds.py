@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-BATCHES = 4
+from tests.campaigns import length
+
+BATCHES = length(2, 8)
 SEEDS_IN_A_BATCH = 125
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +49,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.store.protocol import Applied, Changed, Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
+from tests.campaigns import length
 
 pytestmark = pytest.mark.postgres
 
@@ -59,15 +59,16 @@ QUEUES = ("a", "b")
 TYPES = ("x", "y")
 STEPS = ("s", "t", "s#2")
 OPERATIONS = 700
+SEEDS = length(2, 12)
 
 
 @pytest.fixture
-async def stores(tmp_path: Path, empty_database: str) -> AsyncIterator[tuple[VirtualClock, tuple[Store, Store]]]:
+async def stores(sqlite_file: str, postgres_database: str) -> AsyncIterator[tuple[VirtualClock, tuple[Store, Store]]]:
     from kagzi.store.postgres.store import PostgresStore
 
     clock = VirtualClock()
-    sqlite = SqliteStore(str(tmp_path / "kagzi.db"), now=clock.now)
-    postgres = PostgresStore(empty_database, now=clock.now)
+    sqlite = SqliteStore(sqlite_file, now=clock.now)
+    postgres = PostgresStore(postgres_database, now=clock.now)
     async with AsyncExitStack() as stack:
         for store in (sqlite, postgres):
             await store.open()
@@ -75,7 +76,7 @@ async def stores(tmp_path: Path, empty_database: str) -> AsyncIterator[tuple[Vir
         yield clock, (sqlite, postgres)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(SEEDS))
 async def test_both_stores_agree(stores: tuple[VirtualClock, tuple[Store, Store]], seed: int) -> None:
     clock, pair = stores
     world = World(random.Random(seed), clock)

@@ -14,5 +14,5 @@ def test_the_schema_of_sqlite_is_current() -> None:
 
 
 @pytest.mark.postgres
-async def test_the_schema_of_postgres_is_current(postgres_database: str) -> None:
-    assert POSTGRES.read_text(encoding="utf-8") == await postgres_schema(postgres_database), STALE
+async def test_the_schema_of_postgres_is_current(fresh_database: str) -> None:
+    assert POSTGRES.read_text(encoding="utf-8") == await postgres_schema(fresh_database), STALE

@@ -44,6 +44,15 @@ def version(request: pytest.FixtureRequest) -> str:
     return found
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where nothing is yet."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'kagzi.db'}"
+    found: str = request.getfixturevalue("fresh_database")
+    return found
+
+
 @pytest.fixture
 async def stored(version: str, url: str) -> str:
     """The URL of a database with what this version has left behind."""

@@ -6,19 +6,17 @@ each comes with a second one, so the statements over arrays have to do the same.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from random import Random
-from urllib.parse import urlsplit
 from uuid import uuid4
 
-import asyncpg
 import pytest
+import pytest_asyncio
 
 from kagzi.api.operations import Chunk, ChunkAnswer, StartRun, Write
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.store import PostgresStore
 from kagzi.store.protocol import Applied
-from kagzi.testing.clock import VirtualClock
 from kagzi.testing.conformance import (  # noqa: F401
     Bench,
     TestBirth,
@@ -30,9 +28,10 @@ from kagzi.testing.conformance import (  # noqa: F401
     TestRuns,
     TestSteps,
 )
-from tests.postgres_server import _execute
+from tests.postgres_databases import Databases
+from tests.store.shared import NewBench, shared_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.asyncio(loop_scope="module")]
 
 
 class SociableStore(PostgresStore):
@@ -49,26 +48,15 @@ class SociableStore(PostgresStore):
         return Applied(applied.answers[len(company) :], applied.woken)
 
 
-@pytest.fixture(scope="module")
-def database(postgres_url: str) -> Iterator[str]:
-    """One database for all of these tests: making and migrating one takes longer than most of them."""
-    name = f"kagzi_batches_{uuid4().hex}"
-    _execute(postgres_url, f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
-    yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-    _execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sociable(postgres_databases: Databases) -> AsyncIterator[NewBench]:
+    async with shared_store(postgres_databases, kind=SociableStore) as new:
+        yield new
 
 
-@pytest.fixture
-async def bench(database: str) -> AsyncIterator[Bench]:
-    clock = VirtualClock()
-    store = SociableStore(database, now=clock.now)
-    await store.open()
-    connection = await asyncpg.connect(database)
-    await connection.execute("DELETE FROM kagzi.workflow_runs; DELETE FROM kagzi.step_runs")
-    await connection.execute("DELETE FROM kagzi.workflow_payloads; DELETE FROM kagzi.workers")
-    await connection.close()
-    yield Bench(store, clock)
-    await store.close()
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(sociable: NewBench) -> Bench:
+    return await sociable()
 
 
 async def test_a_key_that_is_too_long_is_a_bad_value_and_the_others_pass(bench: Bench) -> None:

@@ -23,6 +23,12 @@ from tests.rpc.guarded import guarded
 
 pytestmark = pytest.mark.postgres
 
+
+@pytest.fixture
+def postgres_database(fresh_database: str) -> str:
+    return fresh_database
+
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "security.md"
 
 

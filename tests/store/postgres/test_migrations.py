@@ -14,6 +14,11 @@ from kagzi.store.postgres.store import PostgresStore
 pytestmark = pytest.mark.postgres
 
 
+@pytest.fixture
+def postgres_database(fresh_database: str) -> str:
+    return fresh_database
+
+
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
 async def test_five_processes_starting_at_once_migrate_once(
     postgres_database: str, connection: asyncpg.Connection, isolation: str

@@ -25,6 +25,12 @@ from kagzi.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 
+
+@pytest.fixture
+def postgres_database(fresh_database: str) -> str:
+    return fresh_database
+
+
 IDS = RandomIds(SystemClock().now)
 BUILD = "CREATE INDEX CONCURRENTLY IF NOT EXISTS by_type ON kagzi.workflow_runs (namespace, workflow_type);"
 

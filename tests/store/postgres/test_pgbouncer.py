@@ -1,12 +1,17 @@
-"""Nothing is kept in sessions: the store passes its suite that way, and behind a real PgBouncer."""
+"""Nothing is kept in sessions: the store passes its suite that way, and behind a real PgBouncer.
+
+With asyncpg as programs that embed the engine have it: other tests expect lists, as a server does (tests/conftest.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sized
 
 import asyncpg
 import pytest
+import pytest_asyncio
+from asyncpg.protocol import protocol
 
 from kagzi.cli.doctor import examine
 from kagzi.core.health import HealthStatus
@@ -26,19 +31,31 @@ from kagzi.testing.conformance.bench import NAMESPACE
 from kagzi.testing.conformance.schedules import fire, made, runs, until
 from kagzi.testing.pgbouncer import MISSING, PgBouncer, find_pgbouncer
 from kagzi.testing.postgres import PostgresServer
+from tests.postgres_databases import Databases
+from tests.store.shared import NewBench, shared_store
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.asyncio(loop_scope="module")]
 needs_pgbouncer = pytest.mark.skipif(find_pgbouncer() is None, reason=MISSING)
 
 
-@pytest.fixture
-async def bench(empty_database: str) -> AsyncIterator[Bench]:
+@pytest.fixture(scope="module", autouse=True)
+def any_sequence() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "IterableABC", Iterable)
+        patch.setattr(protocol, "SizedABC", Sized)
+        yield
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pooled(postgres_databases: Databases) -> AsyncIterator[NewBench]:
     """Says itself what a PgBouncer would make it do, so that this needs none."""
-    clock = VirtualClock()
-    store = PostgresStore(f"{empty_database}?pgbouncer=true", now=clock.now)
-    await store.open()
-    yield Bench(store, clock)
-    await store.close()
+    async with shared_store(postgres_databases, "?pgbouncer=true") as new:
+        yield new
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(pooled: NewBench) -> Bench:
+    return await pooled()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +143,7 @@ async def test_the_url_may_say_it(postgres_database: str, option: str) -> None:
     await connection.close()
 
 
-def test_an_option_that_says_nothing_is_refused() -> None:
+async def test_an_option_that_says_nothing_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="pgbouncer in the PostgreSQL URL must be true, false or auto"):
         Connector("postgresql://localhost/shop?pgbouncer=maybe")
 

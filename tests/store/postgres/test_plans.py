@@ -14,6 +14,13 @@ from kagzi.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.postgres
 
+
+@pytest.fixture
+def postgres_database(fresh_database: str) -> str:
+    """Without the statistics that other tests have left behind: plans are looked at."""
+    return fresh_database
+
+
 WORKER = "00000000-0000-7000-8000-0000000000aa"
 TOKEN = "00000000-0000-7000-8000-0000000000bb"
 

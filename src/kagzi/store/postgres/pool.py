@@ -91,6 +91,10 @@ class Line:
                     await asyncio.sleep(self._chance.uniform(0.001, 0.01) * 2**collisions)
                 except KagziError:
                     raise
+                except asyncio.CancelledError:
+                    # In the middle of a transaction: whoever came next would be part of it, and believe it durable.
+                    self._hang_up()
+                    raise
                 except Exception as error:
                     broken = is_outage(error) and (isinstance(error, _BROKEN) or connection.is_closed())
                     if broken:
