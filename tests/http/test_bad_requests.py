@@ -22,9 +22,10 @@ from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.http import limits
 from kagzi.http.routes import ROUTES, Route
+from tests.campaigns import length
 from tests.http.support import Client
 
-CALLS = 1_700
+CALLS = length(500, 2_500)
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
 WORKER = "01900000-0000-7000-8000-000000000001"
 DOCUMENTED = {200, 201, 400, 403, 404, 405, 409, 413, 414, 415, 421, 431}
@@ -278,6 +279,7 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monk
         ({"workflow": "w", "input_base64": "!"}, "input_base64"),
         ({"workflow": "w", "input": [1], "input_base64": "AA=="}, "input_base64"),
         ({"workflow": "w", "on_conflict": "restart"}, "on_conflict"),
+        ({"workflow": "w", "on_failure": "notify@ops"}, "on_failure"),
         ({"workflow": "w", "run_id": "zap"}, "run_id"),
         ({"workflow": "w", "run_id": "0190a5f2-7c3e-4d31-9a51-0c8e6b1f2a44"}, "run_id"),
     ],

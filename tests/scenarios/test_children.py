@@ -376,6 +376,19 @@ def test_a_forgotten_await_fails_the_run(press: Press) -> None:
     run_virtually(app, main)
 
 
+def test_a_default_that_is_never_given_is_refused(press: Press) -> None:
+    @press.app.workflow
+    async def endless() -> int:
+        child = await press.render.spawn(1)
+        return await child.result(default=0)
+
+    async def main() -> None:
+        with pytest.raises(WorkflowFailed, match=r"has a default and no timeout.*test_children\.py:\d+"):
+            await endless.run()
+
+    run_virtually(press.app, main)
+
+
 def test_bad_children_are_refused_before_anything_is_written(press: Press) -> None:
     app, render = press.app, press.render
     refused: list[tuple[str, str]] = []

@@ -188,6 +188,18 @@ async def test_outside_of_a_workflow_there_is_nothing_to_wait_for() -> None:
         kagzi.wait_signal("approved")
 
 
+def test_a_default_that_is_never_given_is_refused(office: Office) -> None:
+    @office.app.workflow
+    async def endless() -> bool:
+        return await kagzi.wait_signal("approved", bool, default=False)
+
+    async def main() -> None:
+        await endless.run()
+
+    with pytest.raises(WorkflowFailed, match=r"has a default and no timeout.*test_signals\.py:\d+"):
+        run_virtually(office.app, main)
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_a_wait_that_is_not_awaited_fails_the_run(office: Office) -> None:
     @office.app.workflow

@@ -20,6 +20,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.run import RunStatus
 from kagzi.errors import InvalidRequest
 
+HANDLER_ALONE: Final = "on_failure is the name of a workflow; the queue of that one belongs into on_failure_queue"
 FAILURE_HANDLER: Final = "__kagzi_failure_handler"  # the type of the handler that a whole namespace has
 FAILED_INPUT: Final = "@failed_input"  # the name in run_values of what the failed run was given
 

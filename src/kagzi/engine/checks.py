@@ -26,6 +26,7 @@ from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import LONGEST, format_span
+from kagzi.core.failed_run import HANDLER_ALONE
 from kagzi.core.failure import check_failure
 from kagzi.core.family import MOST_DEPTH, ParentPolicy
 from kagzi.core.instant import NEVER, Instant, Span
@@ -68,9 +69,11 @@ def check_handler(name: object, queue: object) -> None:
     """The workflow that is started when a run fails, and the queue it waits in."""
     if name is None:
         raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
-    check_name(name, "on_failure")
+    name = check_name(name, "on_failure")
     if queue is not None:
         check_name(queue, "on_failure_queue")
+    elif "@" in name:
+        raise InvalidRequest(HANDLER_ALONE)
 
 
 def check_number(value: object, field: str, least: int, most: int) -> int:
@@ -289,6 +292,8 @@ def check_child(spawn: SpawnChild) -> None:
     if child.retry_policy is not None:
         check_bytes(child.retry_policy, "retry policy", _POLICY_BYTES)
         Retry.decode(child.retry_policy)
+    if child.on_failure is not None or child.on_failure_queue is not None:
+        check_handler(child.on_failure, child.on_failure_queue)
 
 
 def _check_moments(operation: Operation, owner: str, *names: str) -> None:

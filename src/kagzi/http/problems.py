@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
 
+from kagzi.core.failed_run import HANDLER_ALONE
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -88,9 +89,11 @@ class BadField(InvalidRequest):
 
 
 def check_handler_queue(name: str | None, queue: str | None) -> None:
-    """Refuses the queue of a failure handler without the handler."""
+    """Refuses the queue of a failure handler without the handler, and both in one."""
     if queue is not None and not name:
         raise BadField("on_failure_queue", "on_failure_queue is the queue of on_failure, which is not given")
+    if queue is None and name and "@" in name:
+        raise BadField("on_failure", HANDLER_ALONE)
 
 
 @contextmanager

@@ -74,6 +74,11 @@ class ChildRun(Generic[R]):
         """
         execution = self._inside("result")
         span = None if timeout is None else parse_duration(timeout, "timeout")
+        if span is None and default is not _MISSING:
+            raise InvalidRequest(
+                f"the result of {self._wait.workflow} has a default and no timeout, so it would never give it; say how "
+                f'long it waits: timeout="1h" (at {place_of_call()})'
+            )
         unawaited = execution.loop.unawaited
         if unawaited.dropped:
             unawaited.refuse_dropped()

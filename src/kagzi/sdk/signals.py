@@ -23,7 +23,7 @@ from kagzi.sdk.ambient import payload_codec
 from kagzi.sdk.definitions import Call
 from kagzi.sdk.replay import calls
 from kagzi.sdk.replay.execution import Execution
-from kagzi.sdk.replay.loop import WorkflowLoop
+from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.side_threads import refuse_beside_workflow
 from kagzi.sdk.replay.threaded import in_turn
 from kagzi.sdk.replay.unawaited import Made
@@ -63,6 +63,11 @@ def _waiting(name: str, type: Any, timeout: Duration | None, default: Any, calle
         raise InvalidRequest(f"kagzi.wait_signal({name!r}) was called outside of a workflow")
     if loop.unawaited.dropped:
         loop.unawaited.refuse_dropped()
+    if span is None and default is not _MISSING:
+        raise InvalidRequest(
+            f"kagzi.wait_signal({name!r}) has a default and no timeout, so it would never give it; say how long it "
+            f'waits: timeout="1h" (at {place_of_call()})'
+        )
     call = Made()
     waiting = _wait(loop, call, name, _reader(loop.execution, name, type), span, default)
     return in_turn(loop.unawaited.add(waiting, call, "kagzi.wait_signal", caller))

@@ -18,6 +18,15 @@ def spawn_refused(child: ChildStart) -> bytes:
     return Failure.of(Conflict, message).encode()
 
 
+def place_taken(child: ChildStart, step_id: str) -> bytes:
+    """Returns the outcome of a child in whose place another step of its parent stands."""
+    message = (
+        f"step {step_id} of this run is recorded, and not as a child, so {child.workflow_type} was not started; "
+        f"give it a key of its own"
+    )
+    return Failure.of(Conflict, message).encode()
+
+
 def outcome_lost(run_id: str) -> bytes:
     """Returns the outcome of a child that ended without telling, and whose record is gone."""
     message = f"child {run_id} has ended, and was deleted before its parent was told how"

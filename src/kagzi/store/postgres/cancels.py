@@ -60,7 +60,7 @@ async def cancel(
     if isinstance(request, CancelRun):
         row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
         if row is not None and row["status"] == RunStatus.CANCELLED:
-            woken += await ended(connection, [(namespace, run_id)])
+            woken += await ended(connection, [(namespace, run_id)], [])
     else:
         error = terminated(request.reason)
         done = await end_runs(connection, [(namespace, run_id)], RunStatus.CANCELLED, error, now)

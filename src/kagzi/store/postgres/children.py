@@ -11,9 +11,9 @@ from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
 from kagzi.core.tags import encode_tags
 from kagzi.errors import InvalidRequest
-from kagzi.store.children import end_of_child, outcome_lost, spawn_refused
+from kagzi.store.children import end_of_child, outcome_lost, place_taken, spawn_refused
 from kagzi.store.postgres.restarts import free_ids_for_children, note_origin
-from kagzi.store.postgres.single import INLINE_BYTES
+from kagzi.store.postgres.single import INLINE_BYTES, told_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import step_of
 from kagzi.store.protocol import RunKey, Told
@@ -30,6 +30,7 @@ _SPAWN_CHILDREN = STATEMENTS["spawn_children"]
 _STORE_INPUTS = STATEMENTS["store_inputs"]
 _UNPLACE_CHILDREN = STATEMENTS["unplace_children"]
 _FIND_OWN_CHILDREN = STATEMENTS["find_own_children"]
+_REFUSE_PLACES = STATEMENTS["refuse_places"]
 _REFUSE_CHILDREN = STATEMENTS["refuse_children"]
 _TELL_OUTCOMES = STATEMENTS["tell_outcomes"]
 _RAISE_INBOXES = STATEMENTS["raise_inboxes"]
@@ -88,6 +89,8 @@ async def spawn_children(connection: Connection, spawns: Sequence[Spawn], now: I
         keys = [(namespace, spawn.child.run_id) for namespace, spawn in large]
         await connection.execute(_STORE_INPUTS, *columns_of(keys), [spawn.input for _, spawn in large])
     told = [_started(namespace, spawn, at) for namespace, spawn in new.values()]
+    if len(placed) < len(spawns):
+        told += await _refuse_places(connection, [each for each in spawns if each[2].child.run_id not in placed], at)
     if placed == made:
         return told
     left = [each for each in spawns if each[2].child.run_id in placed - made]
@@ -115,6 +118,16 @@ async def take_outcomes(connection: Connection, taken: Sequence[Taken]) -> None:
     )
     if int(status.rpartition(" ")[2]) != len(taken):
         raise InvalidRequest("the outcome of a child was taken that has none")
+
+
+async def _refuse_places(connection: Connection, spawns: Sequence[Spawn], now: Instant) -> list[Told]:
+    """Of spawns whose step was there, those whose step is no child: the others came twice, or were kept by a retry."""
+    refused = [
+        (namespace, parent, spawn.step_id, spawn.attempt, spawn.child.run_id, place_taken(spawn.child, spawn.step_id))
+        for namespace, parent, spawn in spawns
+    ]
+    columns = (list(column) for column in zip(*refused, strict=True))
+    return await _raise_inboxes(connection, await connection.fetch(_REFUSE_PLACES, now, *columns))
 
 
 async def _refuse(connection: Connection, spawns: Sequence[Spawn], now: Instant) -> list[Told]:
@@ -163,17 +176,7 @@ async def _raise_inboxes(connection: Connection, outcomes: Sequence[asyncpg.Reco
         [row["child_run_id"] for row in outcomes],
         [row["finished_at"] for row in outcomes],
     )
-    return [
-        Told(
-            namespace=row["namespace"],
-            run_id=str(row["run_id"]),
-            task_queue=row["task_queue"],
-            status=RunStatus(row["status"]),
-            available_at=row["available_at"] or 0,
-            inbox_seq=row["inbox_seq"],
-        )
-        for row in rows
-    ]
+    return [told_of(row) for row in rows]
 
 
 async def reconcile(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> None:

@@ -61,8 +61,8 @@ _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
 
 
 async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Instant | None) -> Applied:
-    if len(chunks) == 1 and (answer := await apply_single(connection, chunks[0], now)) is not None:
-        return Applied([answer], [])
+    if len(chunks) == 1 and (applied := await apply_single(connection, chunks[0], now)) is not None:
+        return applied
     woken: list[Told] = []
     answers: list[Answer] = [ChunkAnswer.LEASE_LOST] * len(chunks)
     waiting = list(range(len(chunks)))
@@ -144,7 +144,9 @@ class Round:
                 await self._record(connection, runs, leases, steps, [], now)
                 told += await spawn_children(connection, self._spawns(runs), now)
                 steps = _NO_STEPS
-            moved = await self._record(connection, runs, leases, steps, moves, now)
+            moved: frozenset[int] = frozenset()
+            if moves or steps is not _NO_STEPS:
+                moved = await self._record(connection, runs, leases, steps, moves, now)
             return told + await after.send(connection, self._held(), moved, now)
 
     async def _record(
@@ -265,8 +267,14 @@ class _Afterwards:
         ]
         if continued:
             await continue_runs(connection, continued)
-        over = [(run.namespace, run.run_id) for place, run, _ in self._ended if place in moved]
-        return await ended(connection, over) if over else []
+        over = [((run.namespace, run.run_id), move) for place, run, move in self._ended if place in moved]
+        if not over:
+            return []
+        return await ended(
+            connection,
+            [key for key, move in over if may_have_family(move)],
+            [key for key, move in over if type(move) is FailRun],
+        )
 
 
 def _keys(moves: list[Move]) -> tuple[list[str], list[str]]:

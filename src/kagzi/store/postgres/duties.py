@@ -68,7 +68,7 @@ async def recover_runs(
         recovered = [recovered_of(row) for row in rows]
         await forget_step_timeouts(connection, [run for run in recovered if run.status is RunStatus.PENDING])
         poisoned = [(run.namespace, run.run_id) for run in recovered if run.status.finished]
-        return Changed(recovered, await ended(connection, poisoned) if poisoned else [])
+        return Changed(recovered, await ended(connection, poisoned, poisoned))
 
 
 async def time_out_steps(connection: Connection, limit: int, grace: Span, now: Instant | None) -> Changed:

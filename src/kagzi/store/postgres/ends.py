@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 _END_RUNS = STATEMENTS["end_runs"]
 
 
-async def ended(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:
-    """Draws the consequences for others of runs that this transaction has ended. Returns those that were told, and the
-    handlers that were started. Their families are locked: see `lock_families` and `lock_parents`."""
-    return [*await tell_parents(connection, runs), *await start_handlers(connection, runs)]
+async def ended(connection: Connection, children: Sequence[RunKey], failed: Sequence[RunKey]) -> list[Told]:
+    """Draws the consequences for others of runs that this transaction has ended: tells the parents of those that may
+    have one, and starts what handles the failures. Returns those that were told, and the handlers. Their families are
+    locked: see `lock_families` and `lock_parents`."""
+    told = await tell_parents(connection, children) if children else []
+    return [*told, *await start_handlers(connection, failed)] if failed else told
 
 
 async def end_runs(
@@ -36,7 +38,11 @@ async def end_runs(
 ) -> Changed:
     """Ends those of these runs that are live, whatever they are doing; their holders are fenced off."""
     rows = await connection.fetch(_END_RUNS, now, *columns_of(runs), status, error)
-    return Changed([recovered_of(row) for row in rows], await ended(connection, keys_of(rows)) if rows else [])
+    keys = keys_of(rows)
+    return Changed(
+        [recovered_of(row) for row in rows],
+        await ended(connection, keys, [] if status is RunStatus.CANCELLED else keys),
+    )
 
 
 def keys_of(rows: Sequence[asyncpg.Record]) -> list[RunKey]:

@@ -21,11 +21,14 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.ends import has_consequences
+from kagzi.store.ends import may_have_family
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Applied, Told
 from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from kagzi.store.postgres.connection import Connection
 
 UNLESS_CANCELLED: Final = -(2**31)  # as the statements have it
@@ -34,12 +37,14 @@ INLINE_BYTES: Final = 1024  # larger inputs and outputs of runs live in workflow
 
 _RECORD_STEP = STATEMENTS["record_step"]
 _RECORD_STEP_AND_MOVE_RUN = STATEMENTS["record_step_and_move_run"]
+_RECORD_STEP_AND_FAIL_RUN = STATEMENTS["record_step_and_fail_run"]
+_END_RUN_OF_FAMILY = STATEMENTS["end_run_of_family"]
 _NO_STEP = (None,) * 13
 _MORE_THAN_A_ROW: Final = frozenset({SpawnChild, TakeOutcome, TakeSignal})  # steps that something else follows from
 
 
-async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> ChunkAnswer | None:
-    """The answer to this chunk; None if it is not simple enough and nothing was done."""
+async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
+    """What became of this chunk; None if it is not simple enough and nothing was done."""
     simple = _simple(chunk.operations)
     if simple is None:
         return None
@@ -47,6 +52,14 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
     columns = _NO_STEP if step is None else step_columns(step)
     if move is None:
         rows = await connection.fetch(_RECORD_STEP, chunk.namespace, chunk.run_id, chunk.token, *columns)
+    elif type(move) is FailRun:
+        rows = await connection.fetch(
+            _RECORD_STEP_AND_FAIL_RUN, chunk.namespace, chunk.run_id, chunk.token, *columns, now, move.error
+        )
+        if rows and rows[0]["handled"] and rows[0]["status"] == RunStatus.RUNNING:
+            return None
+    elif may_have_family(move):
+        return await _end_in_family(connection, chunk, step, move, now)
     else:
         park = move if isinstance(move, ParkRun) else None
         rows = await connection.fetch(
@@ -60,15 +73,55 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
             move.status,
             park and park.available_at,
             move.output if isinstance(move, CompleteRun) else None,
-            move.error if isinstance(move, FailRun | EndCancelledRun) else None,
+            move.error if isinstance(move, EndCancelledRun) else None,
             park and waiting_for(park),
         )
     if not rows:
-        return ChunkAnswer.LEASE_LOST
-    status = rows[0]["status"]
+        return Applied([ChunkAnswer.LEASE_LOST], [])
+    return Applied([_answer(chunk, rows[0]["status"], rows[0]["quiet"])], [])
+
+
+async def _end_in_family(
+    connection: Connection, chunk: Chunk, step: StepOperation | None, move: RunOperation, now: Instant | None
+) -> Applied | None:
+    rows = await connection.fetch(
+        _END_RUN_OF_FAMILY,
+        chunk.namespace,
+        chunk.run_id,
+        chunk.token,
+        *(_NO_STEP if step is None else step_columns(step)),
+        seen_by(move),
+        now,
+        move.status,
+        move.output if isinstance(move, CompleteRun) else None,
+        move.error if isinstance(move, EndCancelledRun) else None,
+        type(step) is TakeOutcome,
+    )
+    if not rows:
+        return Applied([ChunkAnswer.LEASE_LOST], [])
+    row = rows[0]
+    if row["was"] == RunStatus.RUNNING and not row["taken"]:
+        return None
+    told = [] if row["run_id"] is None else [told_of(row)]
+    return Applied([_answer(chunk, row["was"], row["quiet"])], told)
+
+
+def _answer(chunk: Chunk, status: str, quiet: bool) -> ChunkAnswer:
     if status != RunStatus.RUNNING:
         return ChunkAnswer.DONE if lets_go_as(chunk, status) else ChunkAnswer.LEASE_LOST
-    return ChunkAnswer.DONE if rows[0]["quiet"] else ChunkAnswer.NEWS
+    return ChunkAnswer.DONE if quiet else ChunkAnswer.NEWS
+
+
+def told_of(row: asyncpg.Record) -> Told:
+    """Returns a run that has got news, from a statement that returns `changed_run` and its inbox's number."""
+    return Told(
+        namespace=row["namespace"],
+        run_id=str(row["run_id"]),
+        task_queue=row["task_queue"],
+        status=RunStatus(row["status"]),
+        available_at=row["available_at"] or 0,
+        inbox_seq=row["inbox_seq"],
+    )
 
 
 def seen_by(move: RunOperation) -> int:
@@ -79,7 +132,8 @@ def seen_by(move: RunOperation) -> int:
 
 
 def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, RunOperation | None] | None:
-    """At most one step, then at most one transition that touches nothing but the run's row."""
+    """At most one step, then at most one transition that touches nothing but the rows of the run and of its parent: a
+    failure only if the run has none and nothing handles it, which the database knows."""
     if not 1 <= len(operations) <= 2:
         return None
     first, last = operations[0], operations[-1]
@@ -87,11 +141,20 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Ru
         return (last, None) if len(operations) == 1 and type(last) not in _MORE_THAN_A_ROW else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
-    if has_consequences(last) or (isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES):
+    family = may_have_family(last)
+    if (family and type(last) is FailRun) or (isinstance(last, CompleteRun) and len(last.output) > INLINE_BYTES):
         return None
     if len(operations) == 1:
         return None, last
-    return (first, last) if isinstance(first, StepOperation) and type(first) not in _MORE_THAN_A_ROW else None
+    if not isinstance(first, StepOperation) or (type(first) in _MORE_THAN_A_ROW and not _taken(first, last, family)):
+        return None
+    return first, last
+
+
+def _taken(first: StepOperation, last: RunOperation, family: bool) -> bool:
+    """Returns whether an outcome can be taken in the statement that ends the run. If the end is declined, because the
+    run was told to end, the outcome must stay taken, which that statement knows; the others know of no outcomes."""
+    return type(first) is TakeOutcome and family and isinstance(last, CompleteRun | EndCancelledRun)
 
 
 def step_columns(step: StepOperation) -> tuple[object, ...]:

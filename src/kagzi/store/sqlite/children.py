@@ -9,7 +9,7 @@ from kagzi.core.family import ANY_CHILD, awaits_child
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
-from kagzi.store.children import end_of_child, outcome_lost, spawn_refused
+from kagzi.store.children import end_of_child, outcome_lost, place_taken, spawn_refused
 from kagzi.store.protocol import RunKey, Told
 from kagzi.store.sqlite.inboxes import raise_inbox
 from kagzi.store.sqlite.restarts import free_id, holder_for_child, note_origin
@@ -20,14 +20,17 @@ from kagzi.store.sqlite.steps import step_of
 
 
 def spawn_child(connection: sqlite3.Connection, chunk: Chunk, spawn: SpawnChild, now: Instant) -> Told | None:
-    """Inserts a child and its step; returns it, or its parent if the id is taken: that is an outcome. None if the step
-    was there."""
+    """Inserts a child and its step; returns it, or its parent if the id or the place is taken: that is an outcome. None
+    if the child was there."""
     child, namespace, parent = spawn.child, chunk.namespace, chunk.run_id
     input = spawn.input or b"null"
     step = (namespace, parent, spawn.step_id, spawn.attempt)
     placed = (*step, spawn.started_at, spawn.input_hash, spawn.input, child.run_id)
     if not execute(connection, "place_child", placed).rowcount:
-        return None
+        refused = (*step, child.run_id, place_taken(child, spawn.step_id), now)
+        if not execute(connection, "refuse_place", refused).rowcount:
+            return None
+        return raise_inbox(connection, (namespace, parent), _waits(child.run_id), now)
     execute(connection, "mark_parent", (namespace, parent))
     started = Started(run_id=child.run_id, available_at=max(now + child.delay, child.start_at or 0))
     row = (*new_run_row(namespace, child, input, started, None, now), parent, spawn.step_id, child.policy.value)

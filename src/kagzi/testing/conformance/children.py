@@ -278,6 +278,23 @@ class TestChildren:
         assert await apply(bench, parent, child) == []
         assert (await inbox(bench, parent)).inbox_seq == 1
 
+    async def test_a_place_that_is_taken_is_an_outcome(self, bench: Bench) -> None:
+        """Another version of the code had a step where this one has a child, and left an attempt of it behind."""
+        parent = await bench.started_claim()
+        await bench.done(parent, bench.failed("pay", retry_at=bench.now() + SECOND))
+        child, other = spawn(bench), spawn(bench, "ship")
+        told = await apply(bench, parent, child, other)
+        assert {each.run_id for each in told} == {parent.run_id, other.child.run_id}
+        (outcome,) = (await inbox(bench, parent)).outcomes
+        assert (outcome.step_id, outcome.status, outcome.child_run_id) == ("pay", StepStatus.FAILED, child.child.run_id)
+        failure = Failure.decode(outcome.error or b"")
+        assert failure.type == "kagzi.errors.Conflict"
+        assert "step pay of this run is recorded, and not as a child" in failure.message
+        assert await bench.store.get_run(NAMESPACE, child.child.run_id) is None
+        assert await apply(bench, parent, child) == []  # it came twice
+        await bench.done(parent, take(bench, 1))
+        assert (await step_of(bench, parent.run_id)).completed_seq == 1
+
     async def test_an_id_that_is_taken_keeps_its_parent_from_parking(self, bench: Bench) -> None:
         await bench.start(external_id="c-1", task_queue="elsewhere")
         parent = await bench.started_claim()

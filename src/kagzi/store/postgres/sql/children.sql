@@ -110,6 +110,18 @@ WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_i
   AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
 RETURNING s.namespace, s.run_id, s.child_run_id, s.finished_at;
 
+-- name: refuse_places
+-- Outcomes of children whose places other steps have: nothing else would ever answer the ones who wait for them. An event
+-- stays, and is what the workflow gets.
+UPDATE kagzi.step_runs AS s SET
+    kind = 'CHILD_WORKFLOW', status = 'FAILED', child_run_id = k.child_run_id, output = NULL, error = k.error,
+    finished_at = $1::bigint, retry_at = NULL, timeout_at = NULL
+FROM unnest($2::text[], $3::uuid[], $4::text[], $5::integer[], $6::uuid[], $7::bytea[])
+    AS k (namespace, run_id, step_id, attempt, child_run_id, error)
+WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.attempt = k.attempt
+  AND s.child_run_id IS NULL AND s.completed_seq IS NULL
+RETURNING s.namespace, s.run_id, s.child_run_id, s.finished_at;
+
 -- name: tell_outcomes
 -- Outcomes of children, in the steps of their live parents. What was told before stays as it is.
 UPDATE kagzi.step_runs AS s SET

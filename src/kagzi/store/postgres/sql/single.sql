@@ -51,6 +51,99 @@ WITH locked AS MATERIALIZED (
 )
 SELECT status, quiet FROM locked;
 
+-- name: record_step_and_fail_run
+-- Record one step, or none, and fail its run, unless something handles its failure (read_failed_runs): then nothing is
+-- written, and `handled` is true. Whether the namespace has a handler is read when the statement begins. One that is
+-- named while it runs may not be called for this failure, as if it had been named a moment later.
+WITH locked AS MATERIALIZED (
+    SELECT r.status,
+           r.handles_run_id IS NULL AND (
+               r.on_failure IS NOT NULL
+               OR EXISTS (SELECT FROM kagzi.namespaces AS n WHERE n.namespace = $1::text AND n.on_failure IS NOT NULL)
+               OR EXISTS (SELECT FROM kagzi.workflow_types AS t
+                          WHERE t.namespace = $1::text AND t.workflow_type = '__kagzi_failure_handler')
+           ) AS handled
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
+    FOR NO KEY UPDATE OF r
+), recorded AS (
+    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
+    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
+           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
+    FROM locked AS l
+    WHERE l.status = 'RUNNING' AND NOT l.handled AND $4::text IS NOT NULL
+    {{step_replaces}}
+), failed AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        status = 'FAILED', claim_key = NULL, lease_expires_at = NULL, finished_at = coalesce($17::bigint, kagzi.clock()),
+        output = NULL, error = $18::bytea, waiting_for = NULL
+    FROM locked AS l
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND l.status = 'RUNNING' AND NOT l.handled
+)
+SELECT status, true AS quiet, handled FROM locked;
+
+-- name: end_run_of_family
+-- Record one step, or take one outcome, or neither, end a run that may have a parent, and tell that one: what lock_families,
+-- record_steps_and_move_runs, take_outcomes, tell_outcomes and raise_inboxes do for a batch. Not for failures, which may
+-- have handlers. If the outcome is not there to be taken, nothing is written, and `taken` is false.
+WITH parent AS MATERIALIZED (
+    SELECT r.parent_run_id AS run_id, r.parent_step_id AS step_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.parent_run_id IS NOT NULL AND r.parent_policy <> 'none'
+), family AS MATERIALIZED (
+    SELECT r.run_id, r.status, r.token, r.finished_at,
+           CASE WHEN $17::integer = -2147483648 THEN NOT r.cancel_requested
+                ELSE $17::integer >= r.inbox_seq END AS quiet
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id IN (SELECT $2::uuid UNION ALL SELECT p.run_id FROM parent AS p)
+    ORDER BY r.namespace, r.run_id
+    FOR NO KEY UPDATE OF r
+), locked AS MATERIALIZED (
+    SELECT f.status, f.quiet FROM family AS f WHERE f.run_id = $2::uuid AND f.token = $3::uuid
+), recorded AS (
+    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
+    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
+           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
+    FROM locked AS l
+    WHERE l.status = 'RUNNING' AND $4::text IS NOT NULL AND NOT $22::boolean
+    {{step_replaces}}
+), taken AS (
+    UPDATE kagzi.step_runs AS s SET completed_seq = $8::integer, finished_at = $10::bigint
+    FROM locked AS l
+    WHERE $22::boolean AND l.status = 'RUNNING'
+      AND s.namespace = $1::text AND s.run_id = $2::uuid AND s.step_id = $4::text AND s.attempt = $5::integer
+      AND s.child_run_id IS NOT NULL AND s.status <> 'RUNNING'
+      AND (s.completed_seq IS NULL OR s.completed_seq = $8::integer)
+    RETURNING s.step_id
+), ended AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        status = $19::text, claim_key = NULL, lease_expires_at = NULL,
+        finished_at = coalesce($18::bigint, kagzi.clock()), output = $20::bytea, error = $21::bytea, waiting_for = NULL
+    FROM locked AS l
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND l.status = 'RUNNING' AND l.quiet
+      AND (NOT $22::boolean OR EXISTS (SELECT FROM taken))
+    RETURNING r.finished_at
+), told AS (
+    UPDATE kagzi.step_runs AS s SET
+        status = $19::text, output = $20::bytea, error = $21::bytea, finished_at = e.finished_at
+    FROM parent AS p CROSS JOIN ended AS e
+    WHERE s.namespace = $1::text AND s.run_id = p.run_id AND s.step_id = p.step_id AND s.child_run_id = $2::uuid
+      AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
+      AND EXISTS (SELECT FROM family AS f WHERE f.run_id = p.run_id AND f.finished_at IS NULL)
+    RETURNING s.run_id, s.finished_at AS now, ARRAY['c:' || $2::uuid::text, 'c:*'] AS names
+), raised AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        inbox_seq = r.inbox_seq + 1,
+        available_at = CASE WHEN {{woken(r, n)}} THEN n.now ELSE r.available_at END,
+        claim_key = CASE WHEN {{woken(r, n)}} THEN {{claim_key_of_now(r.priority, n.now)}} ELSE r.claim_key END
+    FROM told AS n
+    WHERE r.namespace = $1::text AND r.run_id = n.run_id
+    RETURNING {{changed_run}}, r.inbox_seq
+)
+SELECT l.status AS was, l.quiet, NOT $22::boolean OR EXISTS (SELECT FROM taken) AS taken,
+       r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.inbox_seq
+FROM locked AS l LEFT JOIN raised AS r ON true;
+
 -- name: start_run
 -- Insert one run; see start_runs.
 WITH instant AS MATERIALIZED (

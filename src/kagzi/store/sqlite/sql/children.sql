@@ -32,6 +32,14 @@ SELECT EXISTS (SELECT 1 FROM workflow_runs
 UPDATE step_runs SET status = 'FAILED', error = ?5, finished_at = ?6
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND status = 'RUNNING';
 
+-- name: refuse_place
+-- The outcome of a child whose place another step has: nothing else would ever answer the one who waits for the child.
+-- An event stays, and is what the workflow gets.
+UPDATE step_runs SET
+    kind = 'CHILD_WORKFLOW', status = 'FAILED', child_run_id = ?5, output = NULL, error = ?6, finished_at = ?7,
+    retry_at = NULL, timeout_at = NULL
+WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND child_run_id IS NULL AND completed_seq IS NULL;
+
 -- name: find_outcome
 -- How a child has ended, and its parent if that is live and to be told.
 SELECT c.parent_run_id, c.parent_step_id, c.status, coalesce(c.output, o.data), c.error, c.finished_at
