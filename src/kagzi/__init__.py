@@ -62,6 +62,7 @@ from kagzi.sdk.context import (
     sleep_until,
     uuid4,
 )
+from kagzi.sdk.cron import Cron
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
@@ -81,6 +82,7 @@ __all__ = [
     "Codec",
     "Conflict",
     "Context",
+    "Cron",
     "FailedRun",
     "Failure",
     "Handle",

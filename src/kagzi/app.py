@@ -31,6 +31,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, is_server
 from kagzi.core.conflict import OnConflict
+from kagzi.core.declaration import Declaration
 from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.health import Health
@@ -48,6 +49,7 @@ from kagzi.owners import user_name
 from kagzi.process import fewer_collections, new_event_loop
 from kagzi.sdk.blocking import Portal, blocking, refuse_blocking
 from kagzi.sdk.context import SilentWhileReplaying
+from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.moments import instant_of
@@ -56,7 +58,7 @@ from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.resources import Opens, Resource, Resources
-from kagzi.sdk.schedules import Home, Schedules
+from kagzi.sdk.schedules import Home, Schedules, schedule_options
 from kagzi.sdk.search import Runs, search, status_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
@@ -848,6 +850,7 @@ class Kagzi(Registrar):
             strict=strict,
             poll_wait=round(self.settings.worker_poll_timeout_secs * SECOND),
             payload_limit=self.settings.payload_max_size_bytes,
+            schedules=self.declared_schedules(),
         )
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
@@ -863,6 +866,21 @@ class Kagzi(Registrar):
 
     def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None:
         return self._workflows.get((name, version))
+
+    def declared_schedules(self) -> tuple[Declaration, ...]:
+        """What `@app.workflow(schedule=...)` says, for the workers of this app."""
+        return tuple(
+            [
+                declaration(
+                    cron,
+                    workflow.name,
+                    workflow.signature.with_codec(None).encode_arguments(cron.args, cron.kwargs),
+                    workflow.signature.encode_arguments(cron.args, cron.kwargs),
+                    schedule_options(workflow),
+                )
+                for workflow, cron in self._crons.values()
+            ]
+        )
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         return tuple(

@@ -140,6 +140,7 @@ TWINS = {
     "POST /api/v1/schedules/{schedule_id}": "UpdateWorkflowSchedule",
     "POST /api/v1/schedules/{schedule_id}/pause": "PauseWorkflowSchedule",
     "POST /api/v1/schedules/{schedule_id}/resume": "ResumeWorkflowSchedule",
+    "POST /api/v1/schedules/{schedule_id}/reset": "UpdateWorkflowSchedule",
     "POST /api/v1/schedules/{schedule_id}/trigger": "TriggerWorkflowSchedule",
     "POST /api/v1/schedules/{schedule_id}/backfill": "BackfillWorkflowSchedule",
     "POST /api/v1/schedules/{schedule_id}/delete": "DeleteWorkflowSchedule",

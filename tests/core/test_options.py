@@ -26,8 +26,8 @@ async def workflow() -> None: ...
 @pytest.mark.parametrize(
     ("function", "unknown", "advice"),
     [
-        (app.workflow, "cron", "docs/not-yet.md"),
-        (app.workflow, "schedule", "docs/not-yet.md"),
+        (app.workflow, "rate_limit", "docs/not-yet.md"),
+        (app.workflow, "cron", "did you mean schedule?"),
         (app.workflow, "timeuot", "did you mean timeout?"),
         (app.workflow, "task_queue", "did you mean queue?"),
         (app.workflow, "max_retries", "did you mean retry?"),

@@ -218,7 +218,7 @@ OURS: dict[str, str] = {
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
-        "62 tags map<string,string>, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
+        "62 tags map<string,string>, 64 scheduled_for_us ?int64, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
         "68 lease_expires_at_us ?int64"
     ),
     "StartWorkflowRequest": (
@@ -273,8 +273,20 @@ OURS: dict[str, str] = {
         "50 exact_status StepStatus, 51 identity string, 52 completed_seq ?int64, 53 retry_at_us ?int64, "
         "54 input_hash int64"
     ),
-    "RegisterRequest": "50 worker_id string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32",
-    "RegisterResponse": "50 lease_us int64, 51 heartbeat_us int64, 52 payload_bytes int64",
+    "RegisterRequest": (
+        "50 worker_id string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, "
+        "54 schedules *DeclaredSchedule, 56 look bool"
+    ),
+    "DeclaredSchedule": (
+        "1 name string, 2 workflow_type string, 3 task_queue string, 4 cron_expr string, 5 timezone string, "
+        "6 input bytes, 7 max_catchup int32, 8 overlap string, 9 jitter_us int64, 10 priority int32, "
+        "11 timeout_us ?int64, 12 retry_policy ?bytes, 13 on_failure ?string, 14 on_failure_queue ?string, "
+        "15 hash string"
+    ),
+    "RegisterResponse": (
+        "50 lease_us int64, 51 heartbeat_us int64, 52 payload_bytes int64, 53 schedules int32, "
+        "54 schedule_warnings *string"
+    ),
     "HeldRun": "1 run_id string, 2 token string",
     "HeldRuns": "1 runs *HeldRun",
     "HeartbeatRequest": "50 held ?HeldRuns, 51 heard int64, 52 completed int64, 53 failed int64, 54 namespace string",
@@ -346,16 +358,21 @@ OURS: dict[str, str] = {
     "WorkflowSchedule": (
         "50 name ?string, 51 timezone string, 52 overlap string, 53 jitter_ms int64, 54 skipped_runs int64, "
         "55 buffered_for ?Ts, 56 declared bool, 57 error ?string, 58 tags map<string,string>, "
-        "61 exact_retry_policy ?bytes, "
-        "62 pause_reason ?string, 63 priority int32, 64 timeout_us ?int64, 65 last_run_id ?string"
+        "59 on_failure ?string, "
+        "60 on_failure_queue ?string, 61 exact_retry_policy ?bytes, "
+        "62 pause_reason ?string, 63 priority int32, 64 timeout_us ?int64, 65 last_run_id ?string, "
+        "66 changed_by_hand bool, 67 abandoned bool"
     ),
     "CreateWorkflowScheduleRequest": (
         "50 schedule_id string, 51 name ?string, 52 timezone string, 53 overlap string, 54 jitter_ms int64, "
-        "55 priority int32, 56 timeout_us ?int64, 58 tags map<string,string>, 61 exact_retry_policy ?bytes"
+        "55 priority int32, 56 timeout_us ?int64, 58 tags map<string,string>, 59 on_failure ?string, "
+        "60 on_failure_queue ?string, 61 exact_retry_policy ?bytes"
     ),
     "UpdateWorkflowScheduleRequest": (
         "52 timezone ?string, 53 overlap ?string, 54 jitter_ms ?int64, 55 priority ?int32, 56 timeout_us ?int64, "
-        "58 tags ScheduleTags, 61 exact_retry_policy ?bytes, 62 pause_reason ?string"
+        "58 tags ScheduleTags, 59 on_failure ?string, 60 on_failure_queue ?string, "
+        "61 exact_retry_policy ?bytes, 62 pause_reason ?string, "
+        "63 reset bool"
     ),
     "ScheduleTags": "1 tags map<string,string>",
     "TriggerWorkflowScheduleRequest": "50 run_id string",
@@ -594,7 +611,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         "RegisterRequest",
         {"queue_limit": "queue_concurrency_limit", "type_limits": "workflow_type_concurrency"},
     ),
-    (Registered, "RegisterResponse", {}),
+    (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
     (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
     (Polled, "PollTasksResponse", {}),
     (Claim, "Claim", {"namespace": FROM_THE_CALL}),

@@ -151,6 +151,7 @@ _ROUTES: Final[dict[str, Rule]] = {
     "POST /api/v1/schedules/{schedule_id}": _CHANGE,
     "POST /api/v1/schedules/{schedule_id}/pause": _CHANGE,
     "POST /api/v1/schedules/{schedule_id}/resume": _CHANGE,
+    "POST /api/v1/schedules/{schedule_id}/reset": _CHANGE,
     "POST /api/v1/schedules/{schedule_id}/trigger": _REPEAT,
     "POST /api/v1/schedules/{schedule_id}/backfill": _REPEAT,
     "POST /api/v1/schedules/{schedule_id}/delete": _CHANGE,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from kagzi.core.declaration import Declaration
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
@@ -33,6 +34,8 @@ class CreateSchedule(Struct, frozen=True, kw_only=True):
     timeout: Span | None = None
     retry_policy: bytes | None = None
     tags: dict[str, str] = {}  # of the runs it fires
+    on_failure: str | None = None
+    on_failure_queue: str | None = None
 
 
 class UpdateSchedule(Struct, frozen=True, kw_only=True):
@@ -56,6 +59,25 @@ class UpdateSchedule(Struct, frozen=True, kw_only=True):
     next_fire_at: Instant | None = None  # instead of what the expression says
     pause_reason: str | None = None  # with `enabled` false
     tags: dict[str, str] | None = None  # instead of those it has
+    on_failure: str | None = None  # '' is none
+    on_failure_queue: str | None = None
+    reset: bool = False  # nothing else: what code declares counts again, from a worker's next look on
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether it changes what code may declare; pausing is no part of that."""
+        beside = ("namespace", "schedule_id", "enabled", "pause_reason", "next_fire_at", "reset")
+        return any(getattr(self, field) is not None for field in self.__struct_fields__ if field not in beside)
+
+
+class DeclareSchedule(Struct, frozen=True, kw_only=True):
+    """A worker that starts, or looks again, says what its code declares."""
+
+    namespace: str
+    schedule_id: str  # of the schedule, should it be made now
+    worker_id: str
+    starting: bool
+    declaration: Declaration
 
 
 class Backfilled(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kagzi.api.operations import BirthLease, Chunk, ChunkAnswer, StartRun
 from kagzi.api.reply import Reply
+from kagzi.core.declaration import Declaration
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import RunStatus
@@ -33,12 +34,16 @@ class Registration(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     queue_limit: int | None = None  # runs of its queue at once, over all workers; not enforced yet
     type_limits: dict[str, int] = {}  # the same by workflow; not enforced yet
+    schedules: tuple[Declaration, ...] = ()  # what its code declares, of its own types alone
+    look: bool = False  # it is registered: only its schedules are looked at again
 
 
 class Registered(Struct, frozen=True, kw_only=True):
     lease: Span  # how long a lease lasts unless the run says otherwise
     heartbeat: Span  # how often to send heartbeats
     payload_bytes: int = PAYLOAD_BYTES  # the most that is stored of one payload
+    schedules: int = 0  # how many declarations were looked at; an older server none
+    warnings: tuple[str, ...] = ()  # which of them do not count, and why
 
 
 class Poll(Struct, frozen=True, kw_only=True):

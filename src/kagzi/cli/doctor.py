@@ -5,6 +5,8 @@ from __future__ import annotations
 import platform
 import sqlite3
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 import click
@@ -18,6 +20,7 @@ from kagzi.connect import connect, credentials_of, default_url, engine_settings,
 from kagzi.core.duration import format_span
 from kagzi.core.health import ComponentHealth, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.schedule import Schedule
 from kagzi.engine import health
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, KagziError, MissingDependency, SchemaMismatch, Unavailable
@@ -28,6 +31,7 @@ from kagzi.version import __version__
 _PACKAGES = ("asyncpg", "grpcio", "msgspec", "uvloop")
 _OLDEST_SQLITE = (3, 35)
 _SKEW: Span = 2 * SECOND  # the database's clock decides, so a difference harms only those who compare
+_SCHEDULES = 100  # looked at
 _BAD_SKEW: Span = 60 * SECOND
 
 
@@ -118,9 +122,15 @@ async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bo
         return
     try:
         found = await engine.health()
+        schedules: Sequence[Schedule] = ()
+        if not quick:
+            with suppress(KagziError):  # an older server, or a key that may not look
+                page = await engine.schedules.list(loaded.settings.namespace, page_size=_SCHEDULES)
+                schedules = page.items
     finally:
         await engine.close()
     findings.components += found.components[:2] if quick else found.components
+    findings.components += _schedules(schedules)
     database = found.component("database")
     findings.reachable = database is None or database.status is not HealthStatus.UNHEALTHY
 
@@ -151,6 +161,7 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
     findings.reachable = found.checked_at is not None
     if not quick:
         findings.components.append(_clocks(skew))
+        findings.components += _schedules(await store.list_schedules(settings.namespace, None, None, _SCHEDULES))
 
 
 async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
@@ -171,6 +182,23 @@ async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
     else:
         advice = "what is announced is not heard at KAGZI_LISTEN_URL; it must lead to the same database, directly"
     return ComponentHealth("wake-ups", HealthStatus.DEGRADED, f"processes look once a second: {advice}")
+
+
+def _schedules(found: Sequence[Schedule]) -> list[ComponentHealth]:
+    """What is odd about the newest schedules, if anything."""
+    odd = {
+        "could not fire the last time": [each for each in found if each.error is not None],
+        "no live worker declares it any more, and it goes on firing": [each for each in found if each.abandoned],
+        "was changed by a person, and what code declares does not count": [
+            each for each in found if each.changed_by_hand
+        ],
+    }
+    said = "; ".join(
+        f"{', '.join(each.name or each.schedule_id for each in those)}: {what}" for what, those in odd.items() if those
+    )
+    degraded = any(each.error is not None or each.abandoned for each in found)
+    status = HealthStatus.DEGRADED if degraded else HealthStatus.HEALTHY
+    return [ComponentHealth("schedules", status, said)] if said else []
 
 
 def _clocks(skew: Span) -> ComponentHealth:

@@ -206,6 +206,21 @@ def resume(named: str, url: str | None, namespace: str | None, json: bool) -> No
 @click.argument("named", metavar="SCHEDULE")
 @where
 @as_json
+def reset(named: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """Let what code declares count again, after a person has changed or made the schedule.
+
+    It does when a worker of that code looks next, within a minute. Without one the schedule stays as it is.
+    """
+    loaded = _settings(url, namespace)
+    wanted = UpdateSchedule(namespace=loaded.settings.namespace, schedule_id=named, reset=True)
+    _update(loaded, "reset", wanted, json)
+    output.note("what code declares counts from the next look of a worker on, within a minute")
+
+
+@click.command()
+@click.argument("named", metavar="SCHEDULE")
+@where
+@as_json
 def trigger(named: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Start a run now, beside the plan: also while paused. Prints its id."""
     loaded = _settings(url, namespace)

@@ -9,7 +9,7 @@ import msgspec
 
 from kagzi.cli import output
 from kagzi.cli.options import as_json, engine_of, pages, place_of, run, settings_of, start_logging, where
-from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, resume, trigger, update
+from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, reset, resume, trigger, update
 from kagzi.clock import SystemClock
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
 from kagzi.core.instant import Instant, to_datetime
@@ -181,5 +181,5 @@ def _plain(schedule: Schedule) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(schedule_document(schedule)), type=dict[str, object])
 
 
-for command in (create, update, pause, resume, trigger, backfill, delete):
+for command in (create, update, pause, resume, trigger, backfill, reset, delete):
     schedules.add_command(command)

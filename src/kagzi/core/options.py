@@ -30,12 +30,11 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "version": ("build_id", "revision"),
     "concurrency": ("max_concurrency", "max_concurrent", "slots", "workers"),
     "threads": ("max_workers", "pool_size"),
+    "schedule": ("cron", "every"),
     "url": ("database", "database_url", "db", "dsn", "host"),
     "limit": ("concurrency", "max_concurrency"),
 }
-_NOT_YET: Final = frozenset(
-    {"concurrency_limit", "cron", "debounce", "every", "on_failure", "on_success", "rate_limit", "schedule"}
-)
+_NOT_YET: Final = frozenset({"concurrency_limit", "debounce", "on_failure", "on_success", "rate_limit"})
 # What another function does, and this one cannot.
 _ELSEWHERE: Final = {
     ("worker", "processes"): "it is a block of your program, which is one process; app.run_worker(processes=4) and "

@@ -91,3 +91,5 @@ class Run(Struct, frozen=True, kw_only=True):
     superseded_by: str | None = None  # the run that has taken its id over
     former_id: str | None = None  # that id
     origin: str | None = None  # the run that it repeats, restarts or was forked from
+    schedule_id: str | None = None  # the schedule that has started it
+    scheduled_for: Instant | None = None  # the firing of that schedule; None if somebody has triggered it

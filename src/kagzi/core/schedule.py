@@ -85,6 +85,10 @@ class Schedule(Struct, frozen=True, kw_only=True):
     pause_reason: str | None = None
     declared: bool = False  # by code
     tags: dict[str, str] = {}  # of the runs it fires
+    changed_by_hand: bool = False  # a person has changed what code declares
+    abandoned: bool = False  # code has declared it, and no live worker does
+    on_failure: str | None = None  # the workflow that is started if a run of it fails
+    on_failure_queue: str | None = None
 
 
 class Skip(Struct, frozen=True, kw_only=True):

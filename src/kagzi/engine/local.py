@@ -279,11 +279,7 @@ class _Parts:
                 settings=settings,
             ),
         )
-        self.workers = Workers(
-            store, self._lanes, self.polls, adopters, namespaces, self._heartbeats, self._news, self._changed, settings
-        )
-        self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
-        self.admin = Admin(store, settings.worker_stale)
+        self.audit = Audit(store)
         self.schedules = Schedules(
             store,
             namespaces,
@@ -291,9 +287,23 @@ class _Parts:
             new_run_id=ids.run_id,
             started=self._aftermath.fired,
             changed=agenda.look_soon,
+            audit=self.audit.record,
         )
+        self.workers = Workers(
+            store,
+            self._lanes,
+            self.polls,
+            adopters,
+            namespaces,
+            self._heartbeats,
+            self._news,
+            self._changed,
+            settings,
+            self.schedules,
+        )
+        self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
+        self.admin = Admin(store, settings.worker_stale)
         self.keys = Keys(store, settings)
-        self.audit = Audit(store)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0
         if background:

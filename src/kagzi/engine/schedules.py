@@ -7,8 +7,11 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import Backfilled, CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.api.workers import Registration
+from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.cron import check_zone, parse_times
+from kagzi.core.declaration import Declaration, Verdict, warning
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import Instant
 from kagzi.core.limits import (
@@ -33,6 +36,7 @@ T = TypeVar("T")
 
 _SKIPS: Final = 100  # records in one answer
 _BATCH: Final = 100  # firings of a backfill in one transaction
+_DECLARED: Final = 1000  # by one worker
 
 
 class Schedules:
@@ -48,6 +52,7 @@ class Schedules:
         new_run_id: Callable[[], str],
         started: Callable[[list[Recovered]], None],
         changed: Callable[[], None],
+        audit: Callable[[AuditEntry], None],
     ) -> None:
         self._store = store
         self._namespaces = namespaces
@@ -56,6 +61,7 @@ class Schedules:
         self._new_run_id = new_run_id
         self._started = started
         self._changed = changed
+        self._audit = audit
 
     async def create(self, create: CreateSchedule) -> Schedule:
         check_name(create.namespace, "namespace")
@@ -67,6 +73,7 @@ class Schedules:
         if create.version:
             check_name(create.version, "version")
         parse_times(create.cron_expr, check_zone(create.timezone))
+        _check_handler(create)
         self._check_options(create)
         await self._namespaces.admit(create.namespace)
         made = await self._store.create_schedule(create)
@@ -107,6 +114,15 @@ class Schedules:
             check_name(update.version, "version")
         if update.next_fire_at is not None:
             check_instant(update.next_fire_at, "next_fire_at")
+        if update.on_failure == "":
+            if update.on_failure_queue is not None:
+                raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
+        else:
+            _check_handler(update)
+        if update.reset and update != UpdateSchedule(
+            namespace=update.namespace, schedule_id=update.schedule_id, reset=True
+        ):
+            raise InvalidRequest("reset changes nothing else; leave the other fields out")
         if update.pause_reason is not None:
             check_reason(update.pause_reason)
         if update.cron_expr is not None or update.timezone is not None:
@@ -121,6 +137,55 @@ class Schedules:
             raise changed
         self._changed()
         return changed
+
+    def check_declared(self, registration: Registration) -> None:
+        """Refuses declarations that cannot be, and those of workflows that the worker does not execute: its key is for
+        those alone."""
+        declared = registration.schedules
+        if len(declared) > _DECLARED:
+            raise InvalidRequest(f"a worker declares at most {_DECLARED:,} schedules, not {len(declared):,}")
+        offered = {each.name for each in registration.types}
+        for each in declared:
+            _check_own_name(each.name)
+            if each.workflow_type not in offered:
+                raise InvalidRequest(
+                    f"schedule {each.name!r} is of workflow {each.workflow_type!r}, which this worker does not execute"
+                )
+            check_name(each.task_queue, "task queue")
+            check_name(each.hash, "hash")
+            parse_times(each.cron_expr, check_zone(each.timezone))
+            self._check_options(each)
+            _check_handler(each)
+
+    async def declare(self, registration: Registration) -> tuple[str, ...]:
+        """Makes what a worker's code declares so, one schedule at a time; returns which of it does not count, and
+        why. Repeating is harmless."""
+        warnings = []
+        for each in registration.schedules:
+            declare = DeclareSchedule(
+                namespace=registration.namespace,
+                schedule_id=self._new_run_id(),
+                worker_id=registration.worker_id,
+                starting=not registration.look,
+                declaration=each,
+            )
+            verdict = await self._store.declare_schedule(declare)
+            if (told := warning(verdict, each.name)) is not None:
+                warnings.append(told)
+            if verdict in (Verdict.CREATED, Verdict.TAKEN_OVER):
+                self._changed()
+                self._audit(
+                    AuditEntry(
+                        actor=f"worker:{registration.worker_id}",
+                        action="declare schedule",
+                        namespace=registration.namespace,
+                        target=f"schedule {each.name}",
+                        request_id="",
+                        peer=registration.hostname,
+                        result=OK,
+                    )
+                )
+        return tuple(warnings)
 
     async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> str:
         run_id = check_new_run_id(run_id, "run id")
@@ -186,7 +251,7 @@ class Schedules:
             raise _missing(namespace, schedule_id)
         return found
 
-    def _check_options(self, asked: CreateSchedule | UpdateSchedule) -> None:
+    def _check_options(self, asked: CreateSchedule | UpdateSchedule | Declaration) -> None:
         if asked.input is not None:
             check_bytes(asked.input, "input", self._payload_bytes)
         if asked.max_catchup is not None:
@@ -201,7 +266,7 @@ class Schedules:
             check_span(asked.timeout, "timeout", 1, LONGEST)
         if asked.retry_policy is not None:
             check_policy(asked.retry_policy)
-        if asked.tags is not None:
+        if not isinstance(asked, Declaration) and asked.tags is not None:
             check_tags(asked.tags)
 
     def _cursor(self, page_size: int, page_token: str | None, about: str) -> tuple[Cursor | None, int]:
@@ -223,6 +288,15 @@ class Schedules:
             token(items[-1], False) if items and older else None,
             token(items[0], True) if items and newer else None,
         )
+
+
+def _check_handler(asked: CreateSchedule | UpdateSchedule | Declaration) -> None:
+    if asked.on_failure is not None:
+        check_name(asked.on_failure, "on_failure")
+    if asked.on_failure_queue is not None:
+        if asked.on_failure is None:
+            raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
+        check_name(asked.on_failure_queue, "on_failure_queue")
 
 
 def _check_own_name(name: str) -> None:

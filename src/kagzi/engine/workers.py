@@ -28,8 +28,9 @@ from kagzi.engine.heartbeats import Heartbeats
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.news import News
 from kagzi.engine.polls.polls import Polls
+from kagzi.engine.schedules import Schedules
 from kagzi.engine.settings import EngineSettings
-from kagzi.errors import KagziError, LeaseLost
+from kagzi.errors import KagziError, LeaseLost, Unavailable
 from kagzi.store.protocol import Recovered, Store
 
 
@@ -47,6 +48,7 @@ class Workers:
         news: News,
         changed: Callable[[Sequence[Recovered]], None],
         settings: EngineSettings,
+        schedules: Schedules,
     ) -> None:
         self._store = store
         self._lanes = lanes
@@ -59,13 +61,28 @@ class Workers:
         self._changed = changed
         self._settings = settings
         self._payload_bytes = settings.payload_bytes
+        self._schedules = schedules
 
     async def register(self, registration: Registration) -> Registered:
         check_registration(registration)
-        await self._namespaces.ensure(registration.namespace)
-        await self._store.register(registration)
+        if registration.schedules:
+            self._schedules.check_declared(registration)
+        if not registration.look:
+            await self._namespaces.ensure(registration.namespace)
+            await self._store.register(registration)
+        warnings: tuple[str, ...] = ()
+        if registration.schedules:
+            # In transactions of their own: they lock templates, which are rows of runs.
+            try:
+                warnings = await self._schedules.declare(registration)
+            except Unavailable as error:
+                warnings = (f"schedules in code wait for the worker's next look at them: {error}",)
         return Registered(
-            lease=self._settings.lease, heartbeat=self._settings.heartbeat_every, payload_bytes=self._payload_bytes
+            lease=self._settings.lease,
+            heartbeat=self._settings.heartbeat_every,
+            payload_bytes=self._payload_bytes,
+            schedules=len(registration.schedules),
+            warnings=warnings,
         )
 
     async def poll(self, poll: Poll) -> Polled:

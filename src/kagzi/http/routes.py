@@ -192,6 +192,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="schedules",
     ),
     _post(
+        f"{_SCHEDULE}/reset",
+        schedules.reset_schedule,
+        schedules.NothingBody,
+        ScheduleDocument,
+        "Let what code declares count again",
+        about="schedules",
+    ),
+    _post(
         f"{_SCHEDULE}/trigger",
         schedules.trigger_schedule,
         schedules.TriggerBody,

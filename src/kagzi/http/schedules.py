@@ -100,6 +100,8 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout: Timeout | None = None
     retry: RetryBody | None = None
     tags: Tags = {}
+    on_failure: Annotated[Name | None, Meta(description="The workflow that is started if a run of it fails.")] = None
+    on_failure_queue: Name | None = None
     schedule_id: Annotated[
         str | None,
         Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
@@ -138,6 +140,8 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             timeout=timeout_of(body.timeout),
             retry_policy=None if body.retry is None else policy_of(body.retry),
             tags=_tags_of(body.tags),
+            on_failure=body.on_failure,
+            on_failure_queue=body.on_failure_queue,
         )
     )
     location = {"location": f"/api/v1/schedules/{made.schedule_id}"}
@@ -182,6 +186,10 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     retry: RetryBody | None = None
     tags: Tags | None = None
     next_fire_at: When | None = None
+    on_failure: (
+        Annotated[str, Meta(max_length=255, description="Empty: none any more.", extra_json_schema=TEXT)] | None
+    ) = None
+    on_failure_queue: Name | None = None
 
 
 async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> ScheduleDocument:
@@ -204,6 +212,8 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
         retry_policy=None if body.retry is None else policy_of(body.retry),
         tags=None if body.tags is None else _tags_of(body.tags),
         next_fire_at=moment_of(body.next_fire_at, "next_fire_at"),
+        on_failure=body.on_failure,
+        on_failure_queue=body.on_failure_queue,
     )
     # The other fields have been looked at by now.
     with nullcontext() if body.next_fire_at is None else naming("next_fire_at"):
@@ -224,6 +234,11 @@ async def pause_schedule(call: Call[Namespaced, PauseBody]) -> ScheduleDocument:
 
 class NothingBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nothing to say."""
+
+
+async def reset_schedule(call: Call[Namespaced, NothingBody]) -> ScheduleDocument:
+    update = UpdateSchedule(namespace=call.namespace, schedule_id=_named(call), reset=True)
+    return schedule_document(await call.engine.schedules.update(update))
 
 
 async def resume_schedule(call: Call[Namespaced, NothingBody]) -> ScheduleDocument:

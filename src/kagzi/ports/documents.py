@@ -77,7 +77,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
 class RunDocument(RunSummary, frozen=True, kw_only=True):
     """Everything that is known about a run but its steps. `output` and `error` are null until there are some. `why`
     says in a sentence why the run is not moving; null once it has finished. `on_failure` is the workflow that is
-    started if it fails; a run that was started so says which run has failed, `handles_run_id`."""
+    started if it fails; a run that was started so says which run has failed, `handles_run_id`. A run of a schedule says
+    of which, and which firing it is, `scheduled_for`."""
 
     input: Raw
     output: Raw
@@ -85,6 +86,8 @@ class RunDocument(RunSummary, frozen=True, kw_only=True):
     why: str | None = None
     on_failure: str | None = None
     handles_run_id: str | None = None
+    schedule_id: str | None = None
+    scheduled_for: Moment | None = None
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
@@ -286,6 +289,8 @@ def run_document(run: Run, why: str | None = None) -> RunDocument:
         why=why,
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
+        schedule_id=run.schedule_id,
+        scheduled_for=moment(run.scheduled_for),
     )
 
 
@@ -465,6 +470,11 @@ class ScheduleDocument(Struct, frozen=True, kw_only=True):
     error: str | None
     pause_reason: str | None
     tags: dict[str, str] = {}
+    on_failure: Annotated[str | None, Meta(description="The workflow that is started if a run of it fails.")] = None
+    on_failure_queue: str | None = None
+    declared: Annotated[bool, Meta(description="Code declares it.")] = False
+    changed_by_hand: Annotated[bool, Meta(description="A person has changed what code declares.")] = False
+    abandoned: Annotated[bool, Meta(description="Code has declared it, and no live worker does.")] = False
 
 
 class SkipDocument(Struct, frozen=True, kw_only=True):
@@ -515,6 +525,11 @@ def schedule_document(schedule: Schedule) -> ScheduleDocument:
         error=schedule.error,
         pause_reason=schedule.pause_reason,
         tags=schedule.tags,
+        on_failure=schedule.on_failure,
+        on_failure_queue=schedule.on_failure_queue,
+        declared=schedule.declared,
+        changed_by_hand=schedule.changed_by_hand,
+        abandoned=schedule.abandoned,
     )
 
 

@@ -15,7 +15,7 @@ import inspect
 import sys
 import types
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -51,6 +51,7 @@ from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.children import ChildRun, run_child, spawn_child
+from kagzi.sdk.cron import Cron
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, call_function, called_from, cannot_await, result_of
 from kagzi.sdk.replay.calls import call_inline, call_step
@@ -518,6 +519,31 @@ class Workflow(Generic[P, R]):
         return f"<workflow {self.name} {self.version}>"
 
 
+def _check_crons(schedule: object) -> tuple[Cron, ...]:
+    crons = schedule if isinstance(schedule, list | tuple) else () if schedule is None else (schedule,)
+    for cron in crons:
+        if not isinstance(cron, Cron):
+            raise InvalidRequest(f'schedule must be a Cron, such as Cron("0 9 * * MON-FRI"), not {cron!r:.100}')
+    return tuple(crons)
+
+
+def _check_call(workflow: Workflow[Any, Any], cron: Cron) -> None:
+    """Refuses arguments that the function does not take, where they are written and not when the schedule fires."""
+    signature = inspect.signature(workflow._fn)
+    first = next(iter(signature.parameters.values()), None)
+    # By its name: annotations may speak of what is defined further down, and cannot be resolved yet.
+    annotation = None if first is None else first.annotation
+    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    context = (None,) if written.rpartition(".")[2] == "Context" else ()
+    try:
+        signature.bind(*context, *cron.args, **cron.kwargs)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"the schedule of {workflow.name} ({_place(workflow.fn)}) cannot call it: {error}. Give its arguments with "
+            f"the schedule: Cron({cron.cron!r}, args=(...))"
+        ) from None
+
+
 class StepDecorator(Protocol):
     """What `@app.step(...)` returns."""
 
@@ -551,6 +577,7 @@ class Registrar:
         self._codec = codec
         self._steps: dict[str, Step[Any, Any]] = {}
         self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
+        self._crons: dict[str, tuple[Workflow[Any, Any], Cron]] = {}  # by the name of the schedule
 
     @abstractmethod
     async def start_run(
@@ -642,6 +669,7 @@ class Registrar:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
+        schedule: Cron | Sequence[Cron] | None = None,
     ) -> WorkflowDecorator: ...
     @names_its_options
     def workflow(
@@ -655,6 +683,7 @@ class Registrar:
         retry: Retry | None = None,
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
+        schedule: Cron | Sequence[Cron] | None = None,
     ) -> Any:
         """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
 
@@ -663,8 +692,10 @@ class Registrar:
         `version` belongs to the name: runs stay on the version they were started with. `queue` is where runs
         wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
         of its steps that have none, and lets a failed run be tried again. `on_failure` is a workflow, or the name of
-        one, that is started with a `FailedRun` if a run fails or times out.
+        one, that is started with a `FailedRun` if a run fails or times out. `schedule` is when to start it by the
+        clock: a `Cron`, or several with names of their own.
         """
+        crons = _check_crons(schedule)
 
         def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
             given = _check_function(fn, "workflow", name)
@@ -684,6 +715,8 @@ class Registrar:
             )
             what = f"workflow {given!r} with version {version!r}"
             self._register(self._workflows, (given, version), workflow, what)
+            for cron in crons:
+                self._schedule(workflow, cron)
             return workflow
 
         return decorate if fn is None else decorate(fn, 4)
@@ -743,6 +776,16 @@ class Registrar:
             return workflow
 
         return decorate if fn is None else decorate(fn, 4)
+
+    def _schedule(self, workflow: Workflow[Any, Any], cron: Cron) -> None:
+        named = cron.name or workflow.name
+        if named in self._crons:
+            raise InvalidRequest(
+                f"there is a schedule {named!r} already ({_place(self._crons[named][0].fn)}); that of "
+                f"{_place(workflow.fn)} needs another name: Cron(..., name=...)"
+            )
+        _check_call(workflow, cron)
+        self._crons[named] = (workflow, cron)
 
     def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str, other: str = "name") -> None:
         known = registry.get(key)

@@ -81,6 +81,8 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     former_id: str | None = None
     origin: str | None = None
     incarnation: int = 0
+    schedule_id: str | None = None  # the schedule that has started it
+    scheduled_for: datetime | None = None  # the firing of that schedule; None if somebody has triggered it
 
     @property
     def duration(self) -> timedelta | None:
@@ -157,6 +159,8 @@ def run_record(run: Run, read: Read) -> RunRecord:
         failure=Failure.decode(run.error) if run.error else None,
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
+        schedule_id=run.schedule_id,
+        scheduled_for=None if run.scheduled_for is None else to_datetime(run.scheduled_for),
         parent_run_id=run.parent_run_id,
         on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
         tags=run.tags,

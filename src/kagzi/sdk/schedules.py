@@ -12,14 +12,13 @@ from msgspec import Struct
 from kagzi.api.schedules import CreateSchedule, ScheduleService, UpdateSchedule
 from kagzi.core.cron import check_zone, parse_times, upcoming
 from kagzi.core.duration import Duration, format_span, parse_duration
-from kagzi.core.instant import Instant, Span, to_datetime
+from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.schedule import (
     DEFAULT_CATCHUP,
     DEFAULT_PREVIEWED,
-    LONGEST_JITTER,
     Schedule,
     Skip,
     check_catchup,
@@ -28,6 +27,7 @@ from kagzi.core.schedule import (
 )
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.blocking import Portal, blocking
+from kagzi.sdk.cron import jitter_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.moments import instant_of
@@ -69,6 +69,10 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     error: str | None  # why it could not fire the last time
     pause_reason: str | None
     tags: dict[str, str] = {}
+    on_failure: str | None = None  # the workflow that is started if a run of it fails
+    declared: bool = False  # code declares it
+    changed_by_hand: bool = False  # a person has changed what code declares
+    abandoned: bool = False  # code has declared it, and no live worker does
 
 
 class SkipRecord(Struct, frozen=True, kw_only=True):
@@ -128,7 +132,9 @@ class ScheduleHandle:
         if workflow is not None:
             if args is None:
                 raise InvalidRequest("update: with another workflow give its arguments, too: args=(...)")
-            changes |= _options_of(workflow) | {"input": workflow.signature.encode_arguments(args, {})}
+            changes |= _options_of(workflow)
+            changes["on_failure"] = changes["on_failure"] or ""
+            changes |= {"input": workflow.signature.encode_arguments(args, {})}
         elif args is not None:
             raise InvalidRequest("update: arguments are checked against the workflow: give workflow= along with args=")
         if catchup is not None:
@@ -152,6 +158,12 @@ class ScheduleHandle:
     async def resume(self) -> ScheduleRecord:
         """Fire again, from now on."""
         update = UpdateSchedule(namespace=self.namespace, schedule_id=self.id, enabled=True)
+        return self._record(await self._service.update(update))
+
+    async def reset(self) -> ScheduleRecord:
+        """Let what code declares count again, after a person has changed it: when a worker of that code looks at it
+        next, which is within a minute. Without such a worker it stays as it is."""
+        update = UpdateSchedule(namespace=self.namespace, schedule_id=self.id, reset=True)
         return self._record(await self._service.update(update))
 
     async def trigger(self) -> Handle[Any]:
@@ -326,6 +338,10 @@ def schedule_record(schedule: Schedule, read: Read) -> ScheduleRecord:
         error=schedule.error,
         pause_reason=schedule.pause_reason,
         tags=schedule.tags,
+        on_failure=schedule.on_failure,
+        declared=schedule.declared,
+        changed_by_hand=schedule.changed_by_hand,
+        abandoned=schedule.abandoned,
     )
 
 
@@ -362,11 +378,13 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
             raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")
     if options.on_conflict is not None:
         raise InvalidRequest("on_conflict is for a start with an id; leave it out of .options(...)")
-    if options.on_failure is not None:
-        raise InvalidRequest(
-            "a schedule cannot give its runs an on_failure of their own yet; leave it out of .options(...), and handle "
-            "them with @app.on_failure, which every run of the namespace calls"
-        )
+    return schedule_options(workflow)
+
+
+def schedule_options(workflow: Workflow[..., Any]) -> dict[str, Any]:
+    """What the workflow and its `.options(...)` say about each run, as a schedule keeps it."""
+    options = workflow.run_options
+    handler = options.on_failure or workflow.on_failure
     timeout = options.timeout if options.timeout is not None else workflow.timeout
     return {
         "workflow_type": workflow.name,
@@ -376,11 +394,6 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
         "timeout": None if timeout is None else parse_duration(timeout, "timeout"),
         "retry_policy": None if options.retry is None else options.retry.encode(),
         "tags": options.tags,
+        "on_failure": None if handler is None else handler.name,
+        "on_failure_queue": None if handler is None else handler.queue,
     }
-
-
-def jitter_of(value: Duration) -> Span:
-    span = parse_duration(value, "jitter")
-    if span > LONGEST_JITTER:
-        raise InvalidRequest(f"jitter must be at most 24 hours, not {value!r:.60}")
-    return -(-span // 1000) * 1000  # to the millisecond, as the wire has it

@@ -23,10 +23,11 @@ from msgspec import Struct
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import Answer, CancelAnswer, CancelRun, TerminateRun, Write
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
@@ -409,6 +410,11 @@ class Store(Protocol):
         self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
     ) -> list[Schedule]:
         """Newest first; beyond the cursor. Going backward: the `limit` nearest newer ones, nearest first."""
+        ...
+
+    async def declare_schedule(self, declare: DeclareSchedule) -> Verdict:
+        """Make what code declares so, if its word counts (see `core.declaration`). What is due by the same times stays
+        due; with other times nothing that was due before is fired any more."""
         ...
 
     async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:

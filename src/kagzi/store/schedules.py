@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from kagzi.api.schedules import CreateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule
 from kagzi.core.cron import parse_times
 from kagzi.core.instant import Instant, Span, to_datetime
 from kagzi.core.schedule import (
@@ -127,6 +127,29 @@ def same_schedule(create: CreateSchedule, found: Schedule) -> bool:
             if field not in ("enabled", "input")
         )
         and create.input == found.input
+    )
+
+
+def created(declare: DeclareSchedule) -> CreateSchedule:
+    """What is made where nothing has the declared name."""
+    declared = declare.declaration
+    return CreateSchedule(
+        namespace=declare.namespace,
+        schedule_id=declare.schedule_id,
+        name=declared.name,
+        workflow_type=declared.workflow_type,
+        task_queue=declared.task_queue,
+        cron_expr=declared.cron_expr,
+        timezone=declared.timezone,
+        input=declared.input,
+        max_catchup=declared.max_catchup,
+        overlap=declared.overlap,
+        jitter=declared.jitter,
+        priority=declared.priority,
+        timeout=declared.timeout,
+        retry_policy=declared.retry_policy,
+        on_failure=declared.on_failure,
+        on_failure_queue=declared.on_failure_queue,
     )
 
 

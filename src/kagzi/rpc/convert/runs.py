@@ -249,6 +249,8 @@ def run_to_wire(run: Run) -> pb.Workflow:
         former_id=run.former_id,
         origin_run_id=run.origin,
         incarnation=run.incarnation,
+        schedule_id=run.schedule_id,
+        scheduled_for_us=run.scheduled_for,
     )
 
 
@@ -291,6 +293,8 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         former_id=workflow.former_id or None,
         origin=workflow.origin_run_id or None,
         incarnation=workflow.incarnation,
+        schedule_id=workflow.schedule_id or None,
+        scheduled_for=workflow.scheduled_for_us if workflow.HasField("scheduled_for_us") else None,
     )
 
 

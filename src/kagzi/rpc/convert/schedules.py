@@ -52,6 +52,10 @@ def schedule_to_wire(schedule: Schedule) -> pb.WorkflowSchedule:
         timeout_us=schedule.timeout,
         last_run_id=schedule.last_run_id,
         tags=schedule.tags,
+        on_failure=schedule.on_failure,
+        on_failure_queue=schedule.on_failure_queue,
+        changed_by_hand=schedule.changed_by_hand,
+        abandoned=schedule.abandoned,
     )
 
 
@@ -91,6 +95,10 @@ def schedule_from_wire(schedule: pb.WorkflowSchedule) -> Schedule:
         pause_reason=schedule.pause_reason if schedule.HasField("pause_reason") else None,
         declared=schedule.declared,
         tags=dict(schedule.tags),
+        changed_by_hand=schedule.changed_by_hand,
+        abandoned=schedule.abandoned,
+        on_failure=schedule.on_failure if schedule.HasField("on_failure") else None,
+        on_failure_queue=schedule.on_failure_queue if schedule.HasField("on_failure_queue") else None,
     )
 
 
@@ -120,6 +128,8 @@ def create_to_wire(create: CreateSchedule) -> pb.CreateWorkflowScheduleRequest:
         timeout_us=create.timeout,
         exact_retry_policy=create.retry_policy,
         tags=create.tags,
+        on_failure=create.on_failure,
+        on_failure_queue=create.on_failure_queue,
     )
 
 
@@ -143,6 +153,8 @@ def create_from_wire(request: pb.CreateWorkflowScheduleRequest, *, namespace: st
         timeout=request.timeout_us if request.HasField("timeout_us") else None,
         retry_policy=request.exact_retry_policy if request.HasField("exact_retry_policy") else None,
         tags=dict(request.tags),
+        on_failure=request.on_failure if request.HasField("on_failure") else None,
+        on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
     )
 
 
@@ -165,6 +177,9 @@ def update_to_wire(update: UpdateSchedule) -> pb.UpdateWorkflowScheduleRequest:
         exact_retry_policy=update.retry_policy,
         pause_reason=update.pause_reason,
         tags=None if update.tags is None else pb.ScheduleTags(tags=update.tags),
+        on_failure=update.on_failure,
+        on_failure_queue=update.on_failure_queue,
+        reset=update.reset,
     )
     if update.enabled is not None:
         request.enabled = update.enabled
@@ -191,6 +206,9 @@ def update_from_wire(request: pb.UpdateWorkflowScheduleRequest, *, namespace: st
         next_fire_at=optional_instant(request, "next_fire_at"),
         pause_reason=request.pause_reason if request.HasField("pause_reason") else None,
         tags=dict(request.tags.tags) if request.HasField("tags") else None,
+        on_failure=request.on_failure if request.HasField("on_failure") else None,
+        on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
+        reset=request.reset,
     )
 
 

@@ -26,7 +26,9 @@ from kagzi.api.operations import (
     StepOperation,
 )
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
+from kagzi.core.declaration import Declaration
 from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.schedule import Overlap, check_overlap
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -112,6 +114,48 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         labels=registration.labels,
         queue_concurrency_limit=registration.queue_limit,
         workflow_type_concurrency=type_limits_to_wire(registration.type_limits),
+        schedules=[_declaration_to_wire(each) for each in registration.schedules],
+        look=registration.look,
+    )
+
+
+def _declaration_to_wire(declared: Declaration) -> pb.DeclaredSchedule:
+    return pb.DeclaredSchedule(
+        name=declared.name,
+        workflow_type=declared.workflow_type,
+        task_queue=declared.task_queue,
+        cron_expr=declared.cron_expr,
+        timezone=declared.timezone,
+        input=declared.input,
+        max_catchup=declared.max_catchup,
+        overlap=declared.overlap.value,
+        jitter_us=declared.jitter,
+        priority=declared.priority,
+        timeout_us=declared.timeout,
+        retry_policy=declared.retry_policy,
+        on_failure=declared.on_failure,
+        on_failure_queue=declared.on_failure_queue,
+        hash=declared.hash,
+    )
+
+
+def declaration_from_wire(declared: pb.DeclaredSchedule) -> Declaration:
+    return Declaration(
+        name=declared.name,
+        workflow_type=declared.workflow_type,
+        task_queue=declared.task_queue or declared.workflow_type,
+        cron_expr=declared.cron_expr,
+        timezone=declared.timezone or "UTC",
+        input=declared.input,
+        max_catchup=declared.max_catchup,
+        overlap=check_overlap(declared.overlap or Overlap.ALLOW),
+        jitter=declared.jitter_us,
+        priority=declared.priority,
+        timeout=declared.timeout_us if declared.HasField("timeout_us") else None,
+        retry_policy=declared.retry_policy if declared.HasField("retry_policy") else None,
+        on_failure=declared.on_failure if declared.HasField("on_failure") else None,
+        on_failure_queue=declared.on_failure_queue if declared.HasField("on_failure_queue") else None,
+        hash=declared.hash,
     )
 
 
@@ -143,6 +187,8 @@ def registered_from_wire(response: pb.RegisterResponse) -> Registered:
         lease=response.lease_us,
         heartbeat=response.heartbeat_us,
         payload_bytes=response.payload_bytes or PAYLOAD_BYTES,
+        schedules=response.schedules,
+        warnings=tuple(response.schedule_warnings),
     )
 
 

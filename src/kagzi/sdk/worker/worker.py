@@ -29,8 +29,9 @@ from kagzi.api.operations import (
     RetryRun,
     StartRun,
 )
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registration
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
 from kagzi.clock import Clock
+from kagzi.core.declaration import Declaration
 from kagzi.core.duration import format_span
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.failure import Failure
@@ -65,6 +66,7 @@ _LEAVE_SECONDS = 3.0
 _TELL_SECONDS = 1.0
 _TRIAL_LOOK_SECONDS = 0.02
 _HEAR_AGAIN_SECONDS = 1.0
+_SCHEDULES_SECONDS = 60.0
 
 
 class Definition(Protocol):
@@ -106,6 +108,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     strict: bool = False
     payload_limit: int = PAYLOAD_BYTES
     labels: dict[str, str] = {}  # what its row tells people
+    schedules: tuple[Declaration, ...] = ()  # what the app's code declares
 
 
 class Worker:
@@ -169,6 +172,8 @@ class Worker:
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
         self.read_inbox = engine.workers.read_inbox
+        self._warned: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None  # of news, from an engine in another process
 
     # Life.
@@ -186,6 +191,8 @@ class Worker:
             self._detach = self._engine.workers.attach(self, self._namespace, self.settings.queues)
         if self._detach is None:
             self._hearing = asyncio.create_task(self._hear_for_ever(), name="kagzi-news")
+        if self.settings.schedules:
+            self._looking = asyncio.create_task(self._look_at_schedules(), name="kagzi-schedules")
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
         self._log.info(
             "worker %s is up: queues %s; workflows %s; %d slots",
@@ -215,8 +222,9 @@ class Worker:
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
                 await asyncio.sleep(0)
         self.bodies.close()
-        if self._hearing is not None:
-            self._hearing.cancel()
+        for task in (self._hearing, self._looking):
+            if task is not None:
+                task.cancel()
         if telling is not None:
             await telling
         await self._say(self._engine.workers.deregister, _LEAVE_SECONDS)
@@ -285,22 +293,42 @@ class Worker:
         await self.stop()
 
     async def _register(self) -> None:
-        registered = await self._engine.workers.register(
-            Registration(
-                worker_id=self.worker_id,
-                namespace=self._namespace,
-                queues=self.settings.queues,
-                types=self._types,
-                hostname=socket.gethostname(),
-                pid=os.getpid(),
-                version=__version__,
-                concurrency=self.settings.concurrency,
-                labels=self.settings.labels,
-            )
-        )
+        registered = await self._engine.workers.register(self._registration())
+        self._heed(registered)
         self._lease = registered.lease
         self._interval = self._pace = registered.heartbeat
         self._payload_limit = min(self.settings.payload_limit, registered.payload_bytes)
+
+    def _registration(self, *, look: bool = False) -> Registration:
+        return Registration(
+            worker_id=self.worker_id,
+            namespace=self._namespace,
+            queues=self.settings.queues,
+            types=self._types,
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            concurrency=self.settings.concurrency,
+            labels=self.settings.labels,
+            schedules=self.settings.schedules,
+            look=look,
+        )
+
+    def _heed(self, registered: Registered) -> None:
+        """Says once what has become of the schedules in code, if it is not what they say."""
+        warnings = set(registered.warnings)
+        if registered.schedules < len(self.settings.schedules):
+            warnings.add("the server is older than this worker, and does not know schedules that code declares")
+        for warning in sorted(warnings - self._warned):
+            self._log.warning("%s", warning)
+        self._warned = warnings
+
+    async def _look_at_schedules(self) -> None:
+        """Once a minute, so that the code of a live worker rules when the worker that declared something is gone."""
+        while True:
+            await asyncio.sleep(_SCHEDULES_SECONDS)
+            with contextlib.suppress(KagziError):  # the next look is as good
+                self._heed(await self._engine.workers.register(self._registration(look=True)))
 
     async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
         """Whether all runs were let go of in this time."""

@@ -198,6 +198,8 @@ def run_of(row: asyncpg.Record) -> Run:
         former_id=row["former_id"],
         origin=None if row["origin"] is None else str(row["origin"]),
         incarnation=row["incarnation"],
+        schedule_id=None if row["schedule_group_id"] is None else str(row["schedule_group_id"]),
+        scheduled_for=row["scheduled_for"],
     )
 
 

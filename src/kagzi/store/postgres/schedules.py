@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kagzi.api.operations import CancelAnswer, CancelRun
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
@@ -23,6 +24,7 @@ from kagzi.store.schedules import (
     Due,
     Plan,
     Planned,
+    created,
     dropped,
     first_firing,
     lateness,
@@ -52,6 +54,13 @@ _UPDATE_TEMPLATE = STATEMENTS["update_template"]
 _UPDATE_TEMPLATE_INPUT = STATEMENTS["update_template_input"]
 _DELETE_TEMPLATE_INPUT = STATEMENTS["delete_template_input"]
 _UPDATE_SCHEDULE = STATEMENTS["update_schedule"]
+_READ_DECLARATION = STATEMENTS["read_declaration"]
+_NOTE_DECLARATION = STATEMENTS["note_declaration"]
+_DECLARE_TEMPLATE = STATEMENTS["declare_template"]
+_DECLARE_SCHEDULE = STATEMENTS["declare_schedule"]
+_MOVE_TEMPLATE = STATEMENTS["move_template"]
+_MOVE_WATERMARK = STATEMENTS["move_watermark"]
+_FORGET_DECLARATION = STATEMENTS["forget_declaration"]
 _DELETE_TEMPLATE = STATEMENTS["delete_template"]
 _DELETE_SCHEDULE = STATEMENTS["delete_schedule"]
 _LOCK_DUE_SCHEDULES = STATEMENTS["lock_due_schedules"]
@@ -117,6 +126,8 @@ async def _insert_template(connection: Connection, create: CreateSchedule, at: I
         create.max_catchup,
         create.input if inline else None,
         create.retry_policy,
+        create.on_failure,
+        create.on_failure_queue,
         encode_tags(create.tags),
     )
     if made is not None and not inline:
@@ -153,6 +164,9 @@ async def update_schedule(
         beside = None if template is None else await connection.fetchrow(_READ_WATERMARK, *key)
         if template is None or beside is None:
             return None
+        if update.reset:
+            await connection.execute(_FORGET_DECLARATION, *key)
+            return await get_schedule(connection, *key)
         fired_until: Instant = max(beside["fired_until"], template["now"])
         if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
             return refused
@@ -174,6 +188,8 @@ async def update_schedule(
             update.max_catchup,
             update.priority,
             update.retry_policy,
+            update.on_failure,
+            update.on_failure_queue,
             None if update.tags is None else encode_tags(update.tags) or "{}",
         )
         if update.input is not None:
@@ -190,8 +206,82 @@ async def update_schedule(
             None if enabled else update.pause_reason,
             template["now"],
             len(skips),
+            update.is_by_hand,
         )
     return await get_schedule(connection, *key)
+
+
+async def declare_schedule(connection: Connection, declare: DeclareSchedule, now: Instant | None) -> Verdict:
+    while True:
+        schedule_id = await find_schedule(connection, declare.namespace, declare.declaration.name)
+        if schedule_id is None:
+            verdict = await _create_declared(connection, declare, now)
+        else:
+            verdict = await _declare(connection, (declare.namespace, schedule_id), declare, now)
+        if verdict is not None:
+            return verdict
+        # Somebody has made, or deleted, one of this name in between: look again.
+
+
+async def _create_declared(connection: Connection, declare: DeclareSchedule, now: Instant | None) -> Verdict | None:
+    create = created(declare)
+    key = (create.namespace, create.schedule_id)
+    try:
+        async with connection.transaction():
+            at: Instant = await connection.fetchval(_SCHEDULE_CLOCK, now)
+            beside = (create.name, create.overlap.value, create.jitter, create.timeout, at)
+            inserted = await _insert_template(connection, create, at)
+            if inserted and await connection.fetchval(_INSERT_SCHEDULE, *key, *beside) is None:
+                raise _Taken
+            if not inserted:
+                raise taken(create, by_id=True)
+            await connection.execute(_NOTE_DECLARATION, *key, declare.declaration.hash, declare.worker_id)
+    except _Taken:
+        return None
+    return Verdict.CREATED
+
+
+async def _declare(connection: Connection, key: _Key, declare: DeclareSchedule, now: Instant | None) -> Verdict | None:
+    declared = declare.declaration
+    async with connection.transaction():
+        template = await connection.fetchrow(_LOCK_TEMPLATE, *key, now)
+        beside = None if template is None else await connection.fetchrow(_READ_DECLARATION, *key)
+        if template is None or beside is None or beside["name"] != declared.name:
+            return None
+        standing = Standing(
+            hash=beside["declared_hash"],
+            declared_by=beside["declared_by"],
+            declarer_live=beside["declarer_live"],
+            changed_by_hand=beside["changed_by_hand"],
+        )
+        verdict = judge(standing, declared.hash, declare.worker_id, starting=declare.starting)
+        if verdict is Verdict.TAKEN_OVER:
+            await _take_over(connection, key, declared, template, beside)
+        if verdict in (Verdict.TAKEN_OVER, Verdict.CONFIRMED):
+            await connection.execute(_NOTE_DECLARATION, *key, declared.hash, declare.worker_id)
+    return verdict
+
+
+async def _take_over(
+    connection: Connection, key: _Key, declared: Declaration, template: asyncpg.Record, beside: asyncpg.Record
+) -> None:
+    now: Instant = template["now"]
+    fires = (declared.cron_expr, declared.timezone, declared.max_catchup, declared.priority, declared.retry_policy)
+    handled = (declared.on_failure, declared.on_failure_queue)
+    await connection.execute(_DECLARE_TEMPLATE, *key, declared.task_queue, declared.workflow_type, *fires, *handled)
+    await connection.execute(_DECLARE_SCHEDULE, *key, declared.overlap.value, declared.jitter, declared.timeout, now)
+    await _replace_input(connection, key, declared.input)
+    fired_until: Instant = beside["fired_until"]
+    if (template["cron_expr"], template["timezone"]) != (declared.cron_expr, declared.timezone):
+        fired_until = max(fired_until, now)
+        enabled = template["status"] == RunStatus.SCHEDULED.value
+        following = first_firing(declared.cron_expr, declared.timezone, fired_until) if enabled else None
+        await connection.execute(_MOVE_TEMPLATE, *key, following)
+    elif beside["overlap"] == declared.overlap.value:
+        return
+    skips = dropped(beside["buffered_for"])
+    await _note_skips(connection, [(key, skip) for skip in skips], now)
+    await connection.execute(_MOVE_WATERMARK, *key, fired_until, len(skips))
 
 
 async def _replace_input(connection: Connection, key: _Key, input: bytes) -> None:
@@ -464,4 +554,8 @@ def _schedule_of(row: asyncpg.Record) -> Schedule:
         pause_reason=row["pause_reason"],
         tags=decode_tags(row["tags"]),
         declared=row["declared"],
+        changed_by_hand=row["changed_by_hand"],
+        abandoned=row["abandoned"],
+        on_failure=row["on_failure"],
+        on_failure_queue=row["on_failure_queue"],
     )

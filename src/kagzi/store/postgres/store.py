@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import CancelRun, Chunk, SendSignal, StartRun, TerminateRun, Write
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
@@ -457,6 +458,11 @@ class PostgresStore:
         return await self._pool.run(
             lambda connection: schedules.list_schedules(connection, namespace, task_queue, cursor, limit)
         )
+
+    async def declare_schedule(self, declare: DeclareSchedule) -> Verdict:
+        self._indexes.check(*_SCHEDULE_INDEXES)
+        now = self._now()
+        return await self._pool.run(lambda connection: schedules.declare_schedule(connection, declare, now))
 
     async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
         now = self._now()

@@ -70,6 +70,8 @@ def run_of(row: tuple[Any, ...]) -> Run:
         former_id=row[31],
         origin=row[32],
         incarnation=row[33],
+        schedule_id=row[34],
+        scheduled_for=row[35],
     )
 
 

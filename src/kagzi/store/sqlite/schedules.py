@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kagzi.api.operations import CancelAnswer, CancelRun
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
@@ -19,6 +20,7 @@ from kagzi.store.schedules import (
     Due,
     Plan,
     Planned,
+    created,
     dropped,
     first_firing,
     lateness,
@@ -59,6 +61,8 @@ def create_schedule(connection: sqlite3.Connection, create: CreateSchedule, now:
             create.max_catchup,
             inline,
             create.retry_policy,
+            create.on_failure,
+            create.on_failure_queue,
             encode_tags(create.tags),
         ),
     ).rowcount
@@ -103,6 +107,9 @@ def update_schedule(
     connection: sqlite3.Connection, update: UpdateSchedule, now: Instant
 ) -> Schedule | InvalidRequest | None:
     key = (update.namespace, update.schedule_id)
+    if update.reset:
+        execute(connection, "forget_declaration", key)
+        return get_schedule(connection, *key)
     row = execute(connection, "read_watermark", key).fetchone()
     if row is None:
         return None
@@ -129,6 +136,8 @@ def update_schedule(
             update.max_catchup,
             update.priority,
             update.retry_policy,
+            update.on_failure,
+            update.on_failure_queue,
             None if update.tags is None else encode_tags(update.tags) or "{}",
         ),
     )
@@ -141,9 +150,54 @@ def update_schedule(
     execute(
         connection,
         "update_schedule",
-        (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, len(skips)),
+        (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, len(skips), update.is_by_hand),
     )
     return get_schedule(connection, *key)
+
+
+def declare_schedule(connection: sqlite3.Connection, declare: DeclareSchedule, now: Instant) -> Verdict:
+    declared = declare.declaration
+    row = execute(connection, "read_declaration", (declare.namespace, declared.name)).fetchone()
+    if row is None:
+        made = create_schedule(connection, created(declare), now)
+        if isinstance(made, Conflict):
+            raise made
+        execute(connection, "note_declaration", (*_key(declare), declared.hash, declare.worker_id))
+        return Verdict.CREATED
+    schedule_id, hash, declared_by, by_hand, live, *times = row
+    standing = Standing(hash=hash, declared_by=declared_by, declarer_live=bool(live), changed_by_hand=bool(by_hand))
+    verdict = judge(standing, declared.hash, declare.worker_id, starting=declare.starting)
+    key = (declare.namespace, schedule_id)
+    if verdict is Verdict.TAKEN_OVER:
+        _take_over(connection, key, declared, times, now)
+    if verdict in (Verdict.TAKEN_OVER, Verdict.CONFIRMED):
+        execute(connection, "note_declaration", (*key, declared.hash, declare.worker_id))
+    return verdict
+
+
+def _take_over(
+    connection: sqlite3.Connection, key: tuple[str, str], declared: Declaration, times: Sequence[Any], now: Instant
+) -> None:
+    cron_expr, timezone, status, fired_until, buffered_for, overlap = times
+    fires = (declared.cron_expr, declared.timezone, declared.max_catchup, declared.priority, declared.retry_policy)
+    handled = (declared.on_failure, declared.on_failure_queue)
+    execute(connection, "declare_template", (*key, declared.task_queue, declared.workflow_type, *fires, *handled))
+    execute(connection, "declare_schedule", (*key, declared.overlap.value, declared.jitter, declared.timeout, now))
+    _replace_input(connection, key, declared.input)
+    if (cron_expr, timezone) != (declared.cron_expr, declared.timezone):
+        fired_until = max(fired_until, now)
+        enabled = status == RunStatus.SCHEDULED.value
+        following = first_firing(declared.cron_expr, declared.timezone, fired_until) if enabled else None
+        execute(connection, "move_template", (*key, following, following))
+    elif overlap == declared.overlap.value:
+        return
+    skips = dropped(buffered_for)
+    _note_skips(connection, key, skips, now)
+    execute(connection, "move_watermark", (*key, fired_until, len(skips)))
+
+
+def _key(declare: DeclareSchedule) -> tuple[str, str]:
+    return (declare.namespace, declare.schedule_id)
 
 
 def _replace_input(connection: sqlite3.Connection, key: tuple[str, str], input: bytes) -> None:
@@ -375,6 +429,10 @@ def _schedule_of(row: tuple[Any, ...]) -> Schedule:
         buffered_for=row[25],
         error=row[26],
         pause_reason=row[27],
-        tags=decode_tags(row[29]),
+        tags=decode_tags(row[33]),
         declared=bool(row[28]),
+        changed_by_hand=bool(row[29]),
+        abandoned=bool(row[30]),
+        on_failure=row[31],
+        on_failure_queue=row[32],
     )

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import CancelRun, TerminateRun, Write
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
+from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import Key
@@ -366,6 +367,10 @@ class SqliteStore:
         return await self._database.read(
             lambda connection: schedules.list_schedules(connection, namespace, task_queue, cursor, limit)
         )
+
+    async def declare_schedule(self, declare: DeclareSchedule) -> Verdict:
+        now = self._now
+        return await self._database.write(lambda connection: schedules.declare_schedule(connection, declare, now()))
 
     async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
         now = self._now

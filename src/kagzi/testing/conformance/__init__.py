@@ -26,6 +26,7 @@ _NOUNS = (
     "chunks",
     "claims",
     "continues",
+    "declarations",
     "duties",
     "handlers",
     "keys",
@@ -62,6 +63,7 @@ from kagzi.testing.conformance.children import TestChildren  # noqa: E402
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
 from kagzi.testing.conformance.continues import TestContinuing  # noqa: E402
+from kagzi.testing.conformance.declarations import TestDeclarations  # noqa: E402
 from kagzi.testing.conformance.duties import (  # noqa: E402
     TestDeadlines,
     TestHorizon,
@@ -112,6 +114,7 @@ __all__ = [
     "TestCounters",
     "TestCounting",
     "TestDeadlines",
+    "TestDeclarations",
     "TestDefaultVersions",
     "TestExternalIds",
     "TestFacts",

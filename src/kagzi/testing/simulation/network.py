@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import CancelRun, TerminateRun, Write
-from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
+from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.key import Key
@@ -467,6 +468,10 @@ class StorePort:
     ) -> list[Schedule]:
         found: list[Schedule] = await self._ask("list_schedules", namespace, task_queue, cursor, limit)
         return found
+
+    async def declare_schedule(self, declare: DeclareSchedule) -> Verdict:
+        verdict: Verdict = await self._ask("declare_schedule", declare)
+        return verdict
 
     async def update_schedule(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
         changed: Schedule | InvalidRequest | None = await self._ask("update_schedule", update)

@@ -21,6 +21,7 @@ from kagzi.rpc.convert.work import (
     all_done,
     answer_to_wire,
     chunk_from_wire,
+    declaration_from_wire,
     heartbeat_answer_to_wire,
     heartbeat_from_wire,
     poll_from_wire,
@@ -62,6 +63,8 @@ class WorkerService(UnaryCalls):
                 labels=dict(request.labels),
                 queue_limit=request.queue_concurrency_limit if request.HasField("queue_concurrency_limit") else None,
                 type_limits={limit.workflow_type: limit.max_concurrent for limit in request.workflow_type_concurrency},
+                schedules=tuple([declaration_from_wire(each) for each in request.schedules]),
+                look=request.look,
             )
         )
         return pb.RegisterResponse(
@@ -70,6 +73,8 @@ class WorkerService(UnaryCalls):
             lease_us=registered.lease,
             heartbeat_us=registered.heartbeat,
             payload_bytes=min(registered.payload_bytes, PAYLOAD_BYTES),
+            schedules=registered.schedules,
+            schedule_warnings=registered.warnings,
         )
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, call: Call) -> pb.HeartbeatResponse:  # noqa: ARG002

@@ -10,9 +10,9 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now;
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, status, priority, created_at, available_at, next_fire_at,
-    cron_expr, timezone, max_catchup, input, retry_policy, tags)
+    cron_expr, timezone, max_catchup, input, retry_policy, on_failure, on_failure_queue, tags)
 VALUES ($1::text, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::integer, $8::bigint, $9::bigint, $9::bigint,
-        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea, $15::text)
+        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea, $15::text, $16::text, $17::text)
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
@@ -29,7 +29,12 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
        coalesce(t.input, p.data) AS input, t.max_catchup, s.overlap, s.jitter, t.priority, s.timeout, t.retry_policy,
        t.created_at, s.updated_at, t.next_fire_at, s.last_fired_at, s.last_run_id, s.total_runs,
        s.successful_runs + e.successful AS successful_runs, s.failed_runs + e.failed AS failed_runs, s.skipped_runs,
-       s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL AS declared, t.tags
+       s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL AS declared, s.changed_by_hand,
+       s.declared_hash IS NOT NULL AND NOT EXISTS (
+           SELECT 1 FROM kagzi.workers AS w
+           WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by::uuid AND w.status <> 'OFFLINE'
+       ) AS abandoned,
+       t.on_failure, t.on_failure_queue, t.tags
 FROM unnest($2::uuid[]) WITH ORDINALITY AS k (schedule_id, place)
 JOIN kagzi.schedules AS s ON s.namespace = $1::text AND s.schedule_id = k.schedule_id
 JOIN kagzi.workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
@@ -86,7 +91,9 @@ UPDATE kagzi.workflow_runs AS t SET
     version = coalesce($7::text, t.version), cron_expr = coalesce($8::text, t.cron_expr),
     timezone = coalesce($9::text, t.timezone), max_catchup = coalesce($10::integer, t.max_catchup),
     priority = coalesce($11::integer, t.priority), retry_policy = coalesce($12::bytea, t.retry_policy),
-    tags = CASE WHEN $13::text IS NULL THEN t.tags ELSE nullif($13::text, '{}') END
+    on_failure = CASE WHEN $13::text IS NULL THEN t.on_failure ELSE nullif($13::text, '') END,
+    on_failure_queue = CASE WHEN $13::text IS NULL THEN t.on_failure_queue ELSE $14::text END,
+    tags = CASE WHEN $15::text IS NULL THEN t.tags ELSE nullif($15::text, '{}') END
 WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
 
 -- name: update_template_input
@@ -103,7 +110,51 @@ UPDATE kagzi.schedules AS s SET
     overlap = coalesce($3::text, s.overlap), jitter = coalesce($4::bigint, s.jitter),
     timeout = coalesce($5::bigint, s.timeout), fired_until = $6::bigint, kept_until = NULL, buffered_for = NULL,
     error = NULL, pause_reason = $7::text, updated_at = $8::bigint, skipped_runs = s.skipped_runs + $9::bigint,
-    changed_by_hand = s.declared_hash IS NOT NULL
+    changed_by_hand = s.changed_by_hand OR ($10::boolean AND s.declared_hash IS NOT NULL)
+WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
+
+-- name: read_declaration
+-- Who has declared a schedule, read after its template's lock was taken.
+SELECT s.name, s.declared_hash, s.declared_by, s.changed_by_hand, s.fired_until, s.buffered_for, s.overlap,
+       EXISTS (SELECT 1 FROM kagzi.workers AS w
+               WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by::uuid AND w.status <> 'OFFLINE'
+       ) AS declarer_live
+FROM kagzi.schedules AS s
+WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
+
+-- name: note_declaration
+-- Whose code declares a schedule.
+UPDATE kagzi.schedules AS s SET declared_hash = $3::text, declared_by = $4::text, changed_by_hand = false
+WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
+
+-- name: declare_template
+-- What a schedule fires, as code declares it.
+UPDATE kagzi.workflow_runs AS t SET
+    task_queue = $3::text, workflow_type = $4::text, version = '', cron_expr = $5::text, timezone = $6::text,
+    max_catchup = $7::integer, priority = $8::integer, retry_policy = $9::bytea, on_failure = $10::text,
+    on_failure_queue = $11::text
+WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
+
+-- name: declare_schedule
+-- What is beside the template, as code declares it.
+UPDATE kagzi.schedules AS s SET
+    overlap = $3::text, jitter = $4::bigint, timeout = $5::bigint, kept_until = NULL, error = NULL, updated_at = $6::bigint
+WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
+
+-- name: move_template
+-- When a schedule fires next, by other times.
+UPDATE kagzi.workflow_runs AS t SET next_fire_at = $3::bigint, available_at = $3::bigint
+WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
+
+-- name: move_watermark
+-- Nothing that was due before is fired any more; what waited is dropped.
+UPDATE kagzi.schedules AS s SET
+    fired_until = $3::bigint, buffered_for = NULL, skipped_runs = s.skipped_runs + $4::bigint
+WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
+
+-- name: forget_declaration
+-- Let code have its way again: no declaration is the same as this one, and no worker has made it.
+UPDATE kagzi.schedules AS s SET declared_hash = '', declared_by = NULL, changed_by_hand = false
 WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
 
 -- name: delete_template
@@ -154,12 +205,13 @@ ORDER BY r.namespace, r.run_id;
 -- Runs by templates. None where the instant has one, or somebody has taken the id. In the order of ids, byte by byte, as all starts.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, created_at,
-    available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for, tags)
+    available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for, on_failure, on_failure_queue,
+    tags)
 SELECT t.namespace, k.run_id, k.external_id, t.task_queue, t.workflow_type,
        CASE t.version WHEN '' THEN kagzi.resolve_version(t.namespace, t.workflow_type) ELSE t.version END, t.priority, t.input, t.retry_policy, $1::bigint,
        k.available_at, $1::bigint + s.timeout, 'PENDING',
        {{claim_key(k.available_at, t.priority, $1::bigint)}},
-       t.run_id, k.scheduled_for, t.tags
+       t.run_id, k.scheduled_for, t.on_failure, t.on_failure_queue, t.tags
 FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)
 JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.schedule_id

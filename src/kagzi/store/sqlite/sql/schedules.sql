@@ -1,8 +1,9 @@
 -- name: insert_template
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
-    available_at, next_fire_at, cron_expr, timezone, max_catchup, input, retry_policy, tags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+    available_at, next_fire_at, cron_expr, timezone, max_catchup, input, retry_policy, on_failure, on_failure_queue,
+    tags)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_schedule
@@ -20,7 +21,10 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
                          AND e.schedule_id = s.schedule_id AND e.status = 'COMPLETED'),
     s.failed_runs + (SELECT count(*) FROM schedule_ends AS e WHERE e.namespace = s.namespace
                      AND e.schedule_id = s.schedule_id AND e.status IN ('FAILED', 'TIMED_OUT')),
-    s.skipped_runs, s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL, t.tags
+    s.skipped_runs, s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL, s.changed_by_hand,
+    s.declared_hash IS NOT NULL AND NOT EXISTS (SELECT 1 FROM workers AS w
+        WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by AND w.status <> 'OFFLINE'),
+    t.on_failure, t.on_failure_queue, t.tags
 FROM schedules AS s
 JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
 LEFT JOIN workflow_payloads AS p
@@ -62,7 +66,10 @@ UPDATE workflow_runs
 SET status = ?3, next_fire_at = ?4, available_at = ?4, task_queue = coalesce(?5, task_queue),
     workflow_type = coalesce(?6, workflow_type), version = coalesce(?7, version), cron_expr = coalesce(?8, cron_expr),
     timezone = coalesce(?9, timezone), max_catchup = coalesce(?10, max_catchup), priority = coalesce(?11, priority),
-    retry_policy = coalesce(?12, retry_policy), tags = CASE WHEN ?13 IS NULL THEN tags ELSE nullif(?13, '{}') END
+    retry_policy = coalesce(?12, retry_policy),
+    on_failure = CASE WHEN ?13 IS NULL THEN on_failure ELSE nullif(?13, '') END,
+    on_failure_queue = CASE WHEN ?13 IS NULL THEN on_failure_queue ELSE ?14 END,
+    tags = CASE WHEN ?15 IS NULL THEN tags ELSE nullif(?15, '{}') END
 WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: update_template_input
@@ -74,7 +81,44 @@ UPDATE workflow_runs SET input = ?3 WHERE namespace = ?1 AND run_id = ?2;
 UPDATE schedules
 SET overlap = coalesce(?3, overlap), jitter = coalesce(?4, jitter), timeout = coalesce(?5, timeout),
     fired_until = ?6, kept_until = NULL, buffered_for = NULL, error = NULL, pause_reason = ?7, updated_at = ?8,
-    skipped_runs = skipped_runs + ?9, changed_by_hand = declared_hash IS NOT NULL
+    skipped_runs = skipped_runs + ?9, changed_by_hand = changed_by_hand OR (?10 AND declared_hash IS NOT NULL)
+WHERE namespace = ?1 AND schedule_id = ?2;
+
+-- name: read_declaration
+-- The schedule that has this name, who has declared it, and what a change of its times needs.
+SELECT s.schedule_id, s.declared_hash, s.declared_by, s.changed_by_hand,
+    EXISTS (SELECT 1 FROM workers AS w
+            WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by AND w.status <> 'OFFLINE'),
+    t.cron_expr, t.timezone, t.status, s.fired_until, s.buffered_for, s.overlap
+FROM schedules AS s
+JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
+WHERE s.namespace = ?1 AND s.name = ?2;
+
+-- name: note_declaration
+-- Whose code declares a schedule.
+UPDATE schedules SET declared_hash = ?3, declared_by = ?4, changed_by_hand = 0
+WHERE namespace = ?1 AND schedule_id = ?2;
+
+-- name: declare_template
+-- What a schedule fires, as code declares it.
+UPDATE workflow_runs
+SET task_queue = ?3, workflow_type = ?4, version = '', cron_expr = ?5, timezone = ?6, max_catchup = ?7, priority = ?8,
+    retry_policy = ?9, on_failure = ?10, on_failure_queue = ?11
+WHERE namespace = ?1 AND run_id = ?2;
+
+-- name: declare_schedule
+-- What is beside the template, as code declares it.
+UPDATE schedules SET overlap = ?3, jitter = ?4, timeout = ?5, kept_until = NULL, error = NULL, updated_at = ?6
+WHERE namespace = ?1 AND schedule_id = ?2;
+
+-- name: move_watermark
+-- Nothing that was due before is fired any more; what waited is dropped.
+UPDATE schedules SET fired_until = ?3, buffered_for = NULL, skipped_runs = skipped_runs + ?4
+WHERE namespace = ?1 AND schedule_id = ?2;
+
+-- name: forget_declaration
+-- Let code have its way again: no declaration is the same as this one, and no worker has made it.
+UPDATE schedules SET declared_hash = '', declared_by = NULL, changed_by_hand = 0
 WHERE namespace = ?1 AND schedule_id = ?2;
 
 -- name: delete_template
@@ -109,7 +153,8 @@ ORDER BY run_id;
 -- A run by a template, of the version that starts get which name none (see resolve_version) unless it names one. Nothing if
 -- the instant has one, or somebody has taken the id.
 INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
-    created_at, available_at, claim_key, deadline_at, input, retry_policy, schedule_group_id, scheduled_for, tags)
+    created_at, available_at, claim_key, deadline_at, input, retry_policy, schedule_group_id, scheduled_for,
+    on_failure, on_failure_queue, tags)
 SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
     coalesce(nullif(t.version, ''),
         (SELECT d.version FROM default_versions AS d
@@ -119,7 +164,7 @@ SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
          ORDER BY o.first_seen_at DESC, length(o.version) DESC, o.version DESC LIMIT 1),
         '1'),
     'PENDING', t.priority, ?5, ?6, {{claim_key(?6, t.priority, ?5)}},
-    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7, t.tags
+    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7, t.on_failure, t.on_failure_queue, t.tags
 FROM workflow_runs AS t
 JOIN schedules AS s ON s.namespace = t.namespace AND s.schedule_id = t.run_id
 WHERE t.namespace = ?1 AND t.run_id = ?2
