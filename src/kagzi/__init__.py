@@ -73,6 +73,7 @@ from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord,
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
+from kagzi.sdk.start_signal import Signal
 from kagzi.sdk.values import progress, set_value
 from kagzi.version import __version__
 
@@ -114,6 +115,7 @@ __all__ = [
     "ScheduleHandle",
     "ScheduleRecord",
     "SchemaMismatch",
+    "Signal",
     "SignalRecord",
     "SkipRecord",
     "Step",

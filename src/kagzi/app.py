@@ -24,7 +24,7 @@ from kagzi import tracing
 from kagzi.api.admin import AdminService
 from kagzi.api.engine import Engine
 from kagzi.api.limits import LimitService
-from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun
+from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun, StartSignal
 from kagzi.api.schedules import ScheduleService
 from kagzi.api.versions import VersionService
 from kagzi.api.workflows import RunFilter
@@ -298,6 +298,8 @@ class Kagzi(Registrar):
             tags=options.tags,
             on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
         )
+        if options.signal is not None:
+            start = self._with_signal(start, options)
         try:
             if (tracer := self._tracer) is None:
                 started = await engine.workflows.start(start, awaited=awaited)
@@ -320,6 +322,18 @@ class Kagzi(Registrar):
             already_exists=already_exists,
             end=end,
         )
+
+    def _with_signal(self, start: StartRun, options: WorkflowOptions) -> StartRun:
+        """The same start with what the run is told. Without a choice, a run that has finished is started again."""
+        signal = options.signal
+        assert signal is not None
+        told = StartSignal(
+            name=signal.name,
+            value=encode_signal(signal.name, signal.value, self._codec),
+            key=check_key(signal.key, self._ids.token()),
+        )
+        choice = OnConflict.RESTART_FINISHED if options.on_conflict is None else start.on_conflict
+        return replace(start, signal=told, on_conflict=choice)
 
     async def cancel_child(self, run_id: str) -> bool:
         request = CancelRun(namespace=current_step.get().namespace, run_id=run_id)

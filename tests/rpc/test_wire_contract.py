@@ -225,8 +225,9 @@ OURS: dict[str, str] = {
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
         "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string, "
-        "66 tags map<string,string>"
+        "64 signal ?StartSignal, 66 tags map<string,string>"
     ),
+    "StartSignal": "1 name string, 2 value Payload, 3 key string",
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
     "ListWorkflowsRequest": (
         "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string, 52 tags map<string,string>, "
@@ -599,7 +600,13 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (
         Started,
         "StartWorkflowResponse",
-        {"status": "exact_status", "born": FROM_THE_CALL, "started_at": FROM_THE_CALL, "end": "workflow"},
+        {
+            "status": "exact_status",
+            "born": FROM_THE_CALL,
+            "started_at": FROM_THE_CALL,
+            "end": "workflow",
+            "signal": FROM_THE_CALL,
+        },
     ),
     # Nobody but workers asks for its depth.
     (Run, "Workflow", {"status": "exact_status", "depth": None, "origin": "origin_run_id"}),

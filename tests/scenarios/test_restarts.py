@@ -15,7 +15,7 @@ ONCE = Retry(attempts=1)
 
 
 def shop() -> tuple[Kagzi, Any, dict[str, bool]]:
-    app = Kagzi("memory://", max_crashes=3)
+    app = Kagzi("memory://")
     works = {"charge": False}
 
     @app.step(retry=ONCE)
@@ -165,3 +165,44 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> N
             await unnamed.run()
         assert {run.workflow for run in (await app.runs()).items} == {"parent", "unnamed"}
         assert kagzi.Conflict is Conflict
+
+
+async def test_a_cart_is_started_by_its_first_item(home: str) -> None:
+    app = Kagzi(home)
+
+    @app.workflow
+    async def shopping(customer: str) -> list[str]:
+        items = [customer]
+        async for item in kagzi.signals("added", str):
+            items.append(item)
+            if item == "pay":
+                break
+        return items
+
+    async def add(item: str, customer: str = "ada", **options: Any) -> Any:
+        signal = kagzi.Signal("added", item)
+        return await shopping.options(id="cart-7", signal=signal, **options).start(customer)
+
+    async with app, app.worker():
+        first = await add("book")
+        second = await add("pen", "somebody else")  # what a live run was started with is not compared
+        assert (first.already_exists, second.already_exists, second.id) == (False, True, first.id)
+        with pytest.raises(Conflict, match=first.id):
+            await add("ink", on_conflict="fail")
+        await add("pay")
+        assert await first.result(timeout=60) == ["ada", "book", "pen", "pay"]
+        third = await add("lamp")  # the cart was paid: this is the next one
+        assert (third.already_exists, (await third.get()).origin) == (False, first.id)
+        await app.signal("cart-7", "added", "pay")
+        assert await third.result(timeout=60) == ["ada", "lamp", "pay"]
+        with pytest.raises(Conflict, match="COMPLETED and takes no signals"):
+            await add("ink", on_conflict="restart_failed")
+        for wrong, why in (
+            (shopping.options(signal=kagzi.Signal("added")), "which is not given"),
+            (shopping.options(id="c", signal=kagzi.Signal("added"), on_conflict="return"), "restart_finished"),
+        ):
+            with pytest.raises(InvalidRequest, match=why):
+                await wrong.start("ada")
+        with pytest.raises(InvalidRequest, match=r"kagzi\.Signal"):
+            shopping.options(id="c", signal="added")  # type: ignore[arg-type]
+        assert len((await app.runs()).items) == 2

@@ -246,6 +246,14 @@ class BirthLease(Struct, frozen=True, kw_only=True):
     poll: int | None = None  # the number of the poll that waits for it; None if the worker is in this process
 
 
+class StartSignal(Struct, frozen=True, kw_only=True):
+    """What a run is told with its start, see `SendSignal`."""
+
+    name: str
+    value: bytes
+    key: str
+
+
 class StartRun(Struct, frozen=True, kw_only=True):
     """Insert a run. The caller makes `run_id`, so a repeated start is harmless; that of another run is a Conflict."""
 
@@ -270,6 +278,8 @@ class StartRun(Struct, frozen=True, kw_only=True):
     on_failure_queue: str | None = None  # where that one waits; None: in the queue of this run
     tags: dict[str, str] = {}
     on_conflict: OnConflict = OnConflict.RETURN
+    # Sent to the run that has the id, made or found, in the same transaction. The input of a live one is not compared.
+    signal: StartSignal | None = None
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -286,6 +296,7 @@ class Started(Struct, frozen=True, kw_only=True):
     started_at: Instant = 0
     available_at: Instant = 0
     end: Run | None = None  # the finished run, if it came along
+    signal: SignalAnswer | None = None  # what became of the signal that came along
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kagzi.api.operations import StartRun
+from kagzi.api.operations import StartRun, StartSignal
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import (
@@ -30,6 +30,7 @@ from kagzi.core.instant import Span
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.repeated_keys import repeated_key
 from kagzi.core.run import Run
+from kagzi.core.signal import MADE_KEY
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.settings import Loaded
@@ -51,10 +52,11 @@ from kagzi.settings import Loaded
 @click.option(
     "--on-conflict",
     type=click.Choice([choice.value for choice in OnConflict]),
-    default=OnConflict.RETURN.value,
-    show_default=True,
-    help="If a run has the id: find it, fail, or start a new one in its place, if it has finished or has failed.",
+    help="If a run has the id: find it, fail, or start a new one in its place, if it has finished or has failed. "
+    "[return; with --signal restart_finished]",
 )
+@click.option("--signal", metavar="NAME", help="With --id: tell the run that has it, or is started, something.")
+@click.option("--signal-value", metavar="JSON|@FILE|-", help="With --signal: what it is told. [null]")
 @click.option("-q", "--queue", default=DEFAULT_QUEUE, show_default=True, metavar="NAME", help="The queue.")
 @click.option(
     "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"
@@ -75,7 +77,9 @@ def start(
     workflow: str,
     text: str | None,
     external_id: str | None,
-    on_conflict: str,
+    on_conflict: str | None,
+    signal: str | None,
+    signal_value: str | None,
     queue: str,
     version: str | None,
     priority: int,
@@ -98,8 +102,14 @@ def start(
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    if on_conflict != OnConflict.RETURN and external_id is None:
+    if on_conflict not in (None, OnConflict.RETURN) and external_id is None:
         raise click.UsageError("--on-conflict is for --id")
+    if signal is not None and external_id is None:
+        raise click.UsageError("--signal is for --id")
+    if signal_value is not None and signal is None:
+        raise click.UsageError("--signal-value is for --signal")
+    if signal_value == text == "-":
+        raise click.UsageError("--input and --signal-value cannot both read standard input")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
     loaded = settings_of(url=url, namespace=namespace)
     settings = loaded.settings
@@ -117,7 +127,8 @@ def start(
         on_failure=handler,
         on_failure_queue=handler_queue,
         tags=tags_of(tags),
-        on_conflict=OnConflict(on_conflict),
+        on_conflict=OnConflict(on_conflict or ("return" if signal is None else "restart_finished")),
+        signal=None if signal is None else _signal(signal, signal_value),
     )
     run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:
@@ -126,6 +137,11 @@ def start(
         output.document({"run_id": run_id})
     else:
         click.echo(run_id)
+
+
+def _signal(name: str, value: str | None) -> StartSignal:
+    key = MADE_KEY + RandomIds(SystemClock().now).token()
+    return StartSignal(name=name, value=b"null" if value is None else read_json(value, "--signal-value"), key=key)
 
 
 async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:

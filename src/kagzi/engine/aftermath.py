@@ -159,6 +159,8 @@ class Aftermath:
         if start.lease is not None:
             births.append((start, answer))
         if answer.already_exists:
+            if answer.signal is not None and not answer.signal.repeated:
+                self._signal_settled(start.namespace, answer.signal)
             return
         if self._events.on:
             self._tell_started(start.namespace, answer, start.workflow_type, start.task_queue)

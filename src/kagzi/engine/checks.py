@@ -158,6 +158,7 @@ class StartCheck:
             check_name(start.external_id, "id")
         elif start.on_conflict is not OnConflict.RETURN:
             raise InvalidRequest(f"on_conflict={start.on_conflict.value} is for a start with an id, which is not given")
+        told = 0 if start.signal is None else self._check_told(start)
         if start.on_failure is not None or start.on_failure_queue is not None:
             check_handler(start.on_failure, start.on_failure_queue)
         if start.tags:
@@ -184,8 +185,23 @@ class StartCheck:
                 self._policies.add(start.retry_policy)
         payload: object = start.input
         if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
-            return len(payload)
-        return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes)
+            return len(payload) + told
+        return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes) + told
+
+    def _check_told(self, start: StartRun) -> int:
+        """The size of what the run is told with its start."""
+        signal = start.signal
+        assert signal is not None
+        if start.external_id is None:
+            raise InvalidRequest("a signal with a start is for the run that has an id, which is not given")
+        if start.on_conflict is OnConflict.RETURN:
+            raise InvalidRequest(
+                "a start with a signal has the on_conflict restart_finished, restart_failed or fail: a run that has "
+                "finished takes no signals"
+            )
+        check_name(signal.name, "signal name")
+        check_name(signal.key, "signal key")
+        return check_bytes(signal.value, f"value of signal {signal.name}", self._payload_bytes)
 
 
 def check_signal(signal: SendSignal, limit: int) -> None:

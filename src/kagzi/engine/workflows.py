@@ -297,7 +297,8 @@ class Workflows:
 
     def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
         # A lease is ours to give; one that came with the request is none.
-        lease = None if start.delay or start.start_at is not None else self._adopters.reserve(start)
+        later = start.delay or start.start_at is not None or start.signal is not None
+        lease = None if later else self._adopters.reserve(start)
         if lease is not start.lease:
             start = replace(start, lease=lease)
         return cast("Awaitable[Started]", self._submit(start, weight))

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.explanation import explain
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, StartSignal, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import parse_duration
@@ -28,6 +28,7 @@ from kagzi.core.limits import (
 from kagzi.core.page import page_of
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import CANCEL_GRACE, PRIORITY_LIMIT, Run, RunStatus
+from kagzi.core.signal import MADE_KEY
 from kagzi.core.tags import check_tags, read_tag
 from kagzi.errors import NotFound
 from kagzi.http.call import Call, Namespaced, Reply
@@ -222,6 +223,16 @@ class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     give_up_on: Annotated[tuple[Name, ...], Meta(max_length=100, description="Dotted names of classes.")] = ()
 
 
+class StartSignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run is told with its start."""
+
+    name: Annotated[Name, Meta(description="What the workflow waits for.")]
+    value: Annotated[Raw, Meta(description="What it gets.")] = msgspec.field(default_factory=lambda: Raw(b"null"))
+    key: Annotated[
+        Name | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
+    ] = None
+
+
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Annotated[Name, Meta(description="The name it is registered under.")]
     input: Annotated[
@@ -251,12 +262,16 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deadline: When | None = None
     retry: RetryBody | None = None
     on_conflict: Annotated[
-        OnConflict,
+        OnConflict | None,
         Meta(
             description="If there is a run with this id: return it, fail, or start a new one in its place if it has "
-            "finished, or has finished otherwise than COMPLETED."
+            "finished, or has finished otherwise than COMPLETED. Without it: return; with a signal, restart_finished."
         ),
-    ] = OnConflict.RETURN
+    ] = None
+    signal: Annotated[
+        StartSignalBody | None,
+        Meta(description="What the run that has this id is told, or the one that is started with it."),
+    ] = None
     on_failure: Annotated[
         Name | None, Meta(description="A workflow that is started if the run fails or times out.")
     ] = None
@@ -286,7 +301,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
     check_handler_queue(body.on_failure, body.on_failure_queue)
     with naming("tags"):
         check_tags(body.tags)
-    if external_id is None and body.on_conflict is not OnConflict.RETURN:
+    if external_id is None and body.on_conflict not in (None, OnConflict.RETURN):
         raise BadField("on_conflict", "on_conflict is for a start with an id, which is not given")
     started = await call.engine.workflows.start(
         StartRun(
@@ -307,10 +322,21 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             on_failure=body.on_failure,
             on_failure_queue=body.on_failure_queue,
             tags=body.tags,
-            on_conflict=body.on_conflict,
+            on_conflict=body.on_conflict or (OnConflict.RETURN if body.signal is None else OnConflict.RESTART_FINISHED),
+            signal=_signal(call),
         )
     )
     return _started(started)
+
+
+def _signal(call: Call[Namespaced, StartBody]) -> StartSignal | None:
+    signal = call.body.signal
+    if signal is None:
+        return None
+    if call.body.on_conflict is OnConflict.RETURN:
+        raise BadField("on_conflict", "on_conflict with a signal is restart_finished, restart_failed or fail")
+    key = MADE_KEY + call.host.ids.token() if signal.key is None else signal.key
+    return StartSignal(name=signal.name, value=bytes(signal.value), key=key)
 
 
 def _started(started: Started) -> Reply:

@@ -217,6 +217,11 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
             f"{workflow.name} has namespace={options.namespace!r:.100}, and a child runs in the namespace of its "
             f"parent; start it in a step to have it elsewhere (at {place_of_call()})"
         )
+    if options.signal is not None:
+        raise InvalidRequest(
+            f"signal= is for {workflow.name}.start(...); tell a child something with `await child.signal(...)` "
+            f"(at {place_of_call()})"
+        )
     if options.on_conflict == "return":
         raise InvalidRequest(
             f'{workflow.name} has on_conflict="return", and the run that has the id would not be a child of this one; '

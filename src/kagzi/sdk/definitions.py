@@ -60,6 +60,7 @@ from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, current_bridge, in_turn, run_in_thread
 from kagzi.sdk.signature import Signature, signature_of
+from kagzi.sdk.start_signal import Signal, check_start_signal
 
 if TYPE_CHECKING:
     from kagzi.sdk.context import Context
@@ -99,6 +100,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     namespace: str | None = None
     on_conflict: OnConflict | None = None
+    signal: Signal | None = None
     on_failure: FailureHandler | None = None
     key: str | None = None
     on_parent_end: OnParentEnd | None = None
@@ -379,6 +381,7 @@ class Workflow(Generic[P, R]):
         deadline: datetime | None = None,
         namespace: str | None = None,
         on_conflict: OnConflict | None = None,
+        signal: Signal | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         on_failure_queue: str | None = None,
         key: str | None = None,
@@ -390,9 +393,12 @@ class Workflow(Generic[P, R]):
         `id` makes starting idempotent: a second start with the same id returns the run that is there already
         (`handle.already_exists`), or raises Conflict with `on_conflict="fail"`. With "restart_finished" it starts a new
         run if the one there has finished, with "restart_failed" if that has not completed; the new run has the id from
-        then on. `on_failure` is a workflow, or the name of one, that is started with a `FailedRun` if the run fails or
-        times out; it waits in `on_failure_queue`, else in its own queue, else in that of the run. `tags` are words
-        of your own to find the run by, `{"batch": "7"}`: at most 10, and `app.search(tags=...)` finds them.
+        then on. `signal`, a `kagzi.Signal`, tells the run that has the id something, or the one that is started because
+        there is none or it has finished.
+
+        `on_failure` is a workflow, or the name of one, that is started with a `FailedRun` if the run fails or times
+        out; it waits in `on_failure_queue`, else in its own queue, else in that of the run. `tags` are words of your
+        own to find the run by, `{"batch": "7"}`: at most 10, and `app.search(tags=...)` finds them.
 
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
@@ -419,6 +425,8 @@ class Workflow(Generic[P, R]):
                 choices = ", ".join(f'"{word}"' for word in get_args(OnConflict))
                 raise InvalidRequest(f"on_conflict must be one of {choices}, not {on_conflict!r:.100}")
             changes["on_conflict"] = on_conflict
+        if signal is not None:
+            changes["signal"] = check_start_signal(signal)
         if on_failure is not None:
             changes["on_failure"] = _check_handler(on_failure)
         if on_failure_queue is not None:

@@ -35,7 +35,7 @@ from kagzi.sdk.records import Read, RunRecord, run_record
 
 DEFAULT_QUEUE = "default"
 # Options of a run that a schedule cannot give to each of many, and those that are for children.
-_OF_ONE_RUN = ("id", "delay", "start_at", "deadline")
+_OF_ONE_RUN = ("id", "delay", "start_at", "deadline", "signal")
 _OF_CHILDREN = ("key", "on_parent_end")
 
 

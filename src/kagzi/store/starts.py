@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kagzi.api.operations import Started, StartRun
+from kagzi.api.operations import SendSignal, Started, StartRun
 from kagzi.core.conflict import OnConflict
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict
@@ -33,7 +33,8 @@ def refusal(start: StartRun, found: Identity, input: bytes, *, continued: bool =
 
     Inputs are compared by their bytes, though a codec may give others for the same value. With an id of the caller's
     choice our own client then looks at what they decode to; a run id it makes anew for every start, and what it sends
-    again is the same to the byte. One that has begun anew since (`continued`) may have another version.
+    again is the same to the byte. One that has begun anew since (`continued`) may have another version. With a signal
+    the input of a run that is found is not compared: what it was started with is not what it is about by now.
     """
     if found.run_id == start.run_id:
         asked = identity_of(start)
@@ -47,7 +48,7 @@ def refusal(start: StartRun, found: Identity, input: bytes, *, continued: bool =
         )
     if start.on_conflict is OnConflict.FAIL:
         return Conflict(f"there is a run with the id {start.external_id!r} already: {found.run_id}")
-    if found.workflow_type == start.workflow_type and input == start.input:
+    if found.workflow_type == start.workflow_type and (start.signal is not None or input == start.input):
         return None
     return Conflict(
         f"id {start.external_id!r} belongs to run {found.run_id} of {found.workflow_type}, which was started with "
@@ -58,6 +59,13 @@ def refusal(start: StartRun, found: Identity, input: bytes, *, continued: bool =
 def id_taken(run_id: str, workflow_type: str) -> Conflict:
     """For a run that is to be like another, and is to have this id."""
     return Conflict(f"run id {run_id} belongs to another run, of {workflow_type}")
+
+
+def signal_of(start: StartRun, run_id: str) -> SendSignal:
+    """Returns the signal that came with a start, for the run that has its id."""
+    signal = start.signal
+    assert signal is not None
+    return SendSignal(namespace=start.namespace, run_id=run_id, name=signal.name, value=signal.value, key=signal.key)
 
 
 def restarts(start: StartRun, found: Identity, status: RunStatus) -> bool:

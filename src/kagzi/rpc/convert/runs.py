@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from kagzi._proto.v1 import common_pb2, workflow_pb2
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, StartSignal, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
+from kagzi.core.signal import MADE_KEY
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import (
     NULL,
@@ -106,7 +107,8 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         on_failure=request.on_failure if request.HasField("on_failure") else None,
         on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
         tags=dict(request.tags) if request.tags else {},
-        on_conflict=_CONFLICTS[request.on_conflict],
+        on_conflict=_choice(request),
+        signal=_signal_of(request, run_id) if request.HasField("signal") else None,
     )
 
 
@@ -130,8 +132,35 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         on_failure=start.on_failure,
         on_failure_queue=start.on_failure_queue,
         tags=start.tags,
-        on_conflict=_ON_CONFLICT[start.on_conflict],
+        on_conflict=_choice_to_wire(start),
+        signal=None if start.signal is None else _signal_to_wire(start.signal),
     )
+
+
+def _choice(request: pb.StartWorkflowRequest) -> OnConflict:
+    if request.on_conflict == pb.ON_CONFLICT_UNSPECIFIED and request.HasField("signal"):
+        return OnConflict.RESTART_FINISHED
+    return _CONFLICTS[request.on_conflict]
+
+
+def _choice_to_wire(start: StartRun) -> pb.OnConflict:
+    if start.signal is not None and start.on_conflict is OnConflict.RETURN:
+        return pb.ON_CONFLICT_RETURN  # not the same as none, with a signal
+    return _ON_CONFLICT[start.on_conflict]
+
+
+def _signal_of(request: pb.StartWorkflowRequest, made: str) -> StartSignal:
+    """`made` is used if the caller brought no key: a caller that repeats itself brings one, or its run id."""
+    signal = request.signal
+    return StartSignal(
+        name=signal.name,
+        value=payload_to_bytes(signal.value) or NULL,
+        key=signal.key or MADE_KEY + (request.run_id or made),
+    )
+
+
+def _signal_to_wire(signal: StartSignal) -> pb.StartSignal:
+    return pb.StartSignal(name=signal.name, value=payload_from_bytes(signal.value), key=signal.key)
 
 
 def started_to_wire(started: Started) -> pb.StartWorkflowResponse:

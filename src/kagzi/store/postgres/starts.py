@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from kagzi.api.operations import Answer, Started, StartRun
+from msgspec.structs import replace
+
+from kagzi.api.operations import Answer, SignalAnswer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
 from kagzi.store.postgres.restarts import free_id, note_origin
+from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, RunKey
-from kagzi.store.starts import Identity, refusal, restarts
+from kagzi.store.starts import Identity, refusal, restarts, signal_of
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _START_RUN = STATEMENTS["start_run"]
+_FIND_SUPERSEDED_RUN = STATEMENTS["find_superseded_run"]
 _START_RUNS = STATEMENTS["start_runs"]
 _STORE_INPUTS = STATEMENTS["store_inputs"]
 _FIND_STARTED_RUNS = STATEMENTS["find_started_runs"]
@@ -33,6 +37,20 @@ _STATUSES = {status.value: status for status in RunStatus}
 
 
 async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> Applied:
+    plain = [start for start in starts if start.signal is None]
+    if len(plain) == len(starts):
+        return await _apply_starts(connection, starts, now)
+    answers = iter((await _apply_starts(connection, plain, now)).answers if plain else ())
+    return Applied(
+        [
+            next(answers) if start.signal is None else await _start_with_signal(connection, start, now)
+            for start in starts
+        ],
+        [],
+    )
+
+
+async def _apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> Applied:
     def order(place: int) -> tuple[str, str, int]:
         # The same everywhere: two processes that start the same runs must not wait in a circle.
         return starts[place].namespace, starts[place].external_id or "", place
@@ -124,6 +142,57 @@ async def _restart(connection: Connection, start: StartRun, holder: RunKey, now:
     except _Overtaken:
         return None
     return _created(rows[0], start)
+
+
+async def _start_with_signal(connection: Connection, start: StartRun, now: Instant | None) -> Answer:
+    """Tells the run that has this id something, or makes one that is told: a transaction for each."""
+    for _ in range(_TRIES):
+        try:
+            async with connection.transaction():
+                return await _tell_or_start(connection, start, now)
+        except _Overtaken:
+            continue
+    return Unavailable("the run's id is being given from run to run; trying again is safe")
+
+
+async def _tell_or_start(connection: Connection, start: StartRun, now: Instant | None) -> Answer:
+    rows = await connection.fetch(_FIND_STARTED_RUNS, [start.namespace], [start.run_id], [start.external_id])
+    # A run of our own id comes first: then this start is a repeat.
+    row = min(rows, key=lambda row: str(row["run_id"]) != start.run_id, default=None)
+    holder: RunKey | None = None
+    if row is not None:
+        found = _identity(row)
+        if (conflict := refusal(start, found, row["input"], continued=row["continued"])) is not None:
+            return conflict
+        # Whether it is live, and has the id, is certain from here on.
+        locked = await connection.fetchrow(_FIND_SUPERSEDED_RUN, found.namespace, found.run_id)
+        own = found.run_id == start.run_id
+        if locked is None or not (own or locked["external_id"] == start.external_id):
+            raise _Overtaken
+        # A finished run that knows the key has been told before: this start comes twice, and makes no other run.
+        sent = (await apply_signals(connection, [signal_of(start, found.run_id)], now)).answers[0]
+        if isinstance(sent, SignalAnswer):
+            return Started(
+                run_id=found.run_id,
+                already_exists=not own,
+                status=sent.status,
+                available_at=sent.available_at,
+                signal=sent,
+            )
+        if not restarts(start, found, _STATUSES[locked["status"]]):
+            return sent
+        holder = (found.namespace, found.run_id)
+        await free_id(connection, holder, start.run_id)
+    created = await connection.fetch(_START_RUN, now, *start_columns(start))
+    if not created:
+        raise _Overtaken
+    if len(start.input) > INLINE_BYTES:
+        await connection.execute(_STORE_INPUTS, [start.namespace], [start.run_id], [start.input])
+    if holder is not None:
+        await note_origin(connection, holder, start.run_id)
+    sent = (await apply_signals(connection, [signal_of(start, start.run_id)], now)).answers[0]
+    assert isinstance(sent, SignalAnswer)
+    return replace(_created(created[0], start), signal=sent)
 
 
 class _Overtaken(Exception):

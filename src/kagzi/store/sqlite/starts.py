@@ -27,10 +27,10 @@ def start_runs(
     births = any(start.lease is not None for _, start in starts)
     limited = read_limited(connection) if births else frozenset()
     for position, start in starts:
-        answers[position] = started = _new_run(start, limited, now)
+        answers[position] = started = new_run(start, limited, now)
         if len(start.input) > INLINE_BYTES:
             large.append((start.namespace, start.run_id, "input", start.input))
-        rows.append(_run_row(start, started, now))
+        rows.append(run_row(start, started, now))
     if execute_rows(connection, "insert_runs", rows) == len(rows):
         if large:
             execute_rows(connection, "insert_payloads", large)
@@ -43,7 +43,7 @@ def start_runs(
             execute_rows(connection, "insert_payloads", [(start.namespace, start.run_id, "input", start.input)])
 
 
-def _new_run(start: StartRun, limited: Limited, now: Instant) -> Started:
+def new_run(start: StartRun, limited: Limited, now: Instant) -> Started:
     # What is due in the past waits from now on: it is no older than others that are started now.
     available_at = max(now + start.delay, start.start_at or 0)
     held_back = is_limited(limited, start.namespace, start.task_queue, start.workflow_type)
@@ -58,7 +58,7 @@ def _new_run(start: StartRun, limited: Limited, now: Instant) -> Started:
     return Started(run_id=start.run_id, available_at=available_at)
 
 
-def _run_row(start: StartRun, started: Started, now: Instant) -> Row:
+def run_row(start: StartRun, started: Started, now: Instant) -> Row:
     token = worker_id = poll = lease_expires_at = started_at = None
     lease_length = start.lease_length
     if started.born and start.lease is not None:
@@ -134,7 +134,7 @@ def _existing_run(
 def _restart(connection: sqlite3.Connection, start: StartRun, holder: RunKey, now: Instant) -> Started:
     """Inserts a run in the place of a finished one, whose id it gets."""
     free_id(connection, holder, start.run_id)
-    started = _new_run(start, frozenset() if start.lease is None else read_limited(connection), now)
-    execute(connection, "insert_runs", _run_row(start, started, now))
+    started = new_run(start, frozenset() if start.lease is None else read_limited(connection), now)
+    execute(connection, "insert_runs", run_row(start, started, now))
     note_origin(connection, holder, start.run_id)
     return started

@@ -14,9 +14,12 @@ from kagzi.api.operations import (
     BirthLease,
     CompleteRun,
     FailRun,
+    ParkRun,
     RepeatRun,
     RetryRun,
     Started,
+    StartRun,
+    StartSignal,
     TerminateRun,
     Write,
 )
@@ -319,3 +322,85 @@ class TestRestarts:
 
     async def parent(self, bench: Bench) -> Claim:
         return await bench.started_claim()
+
+
+class TestSignalsWithStarts:
+    """A start that tells the run something which has the id, made or found."""
+
+    def start(self, bench: Bench, key: str = "k", **fields: Any) -> StartRun:
+        signal = StartSignal(name="added", value=b'"%s"' % key.encode(), key=key)
+        return bench.start_run(**{"external_id": ID, "on_conflict": FINISHED, "signal": signal, **fields})
+
+    async def keys(self, bench: Bench, run_id: str) -> list[str]:
+        return [signal.key for signal in await bench.store.list_signals(NAMESPACE, run_id, 0, 100)]
+
+    @pytest.mark.parametrize("size", [3, 5000])
+    async def test_a_run_is_made_with_its_first_signal(self, bench: Bench, size: int) -> None:
+        start = self.start(bench, input=b"x" * size)
+
+        answer = await bench.answer(start)
+
+        assert isinstance(answer, Started)
+        assert answer.signal is not None
+        assert (answer.run_id, answer.already_exists, answer.signal.seq) == (start.run_id, False, 1)
+        claim = await bench.claim(start.run_id)
+        assert (claim.inbox_seq, claim.input, await self.keys(bench, start.run_id)) == (1, b"x" * size, ["k"])
+        again = await bench.answer(start)
+        assert isinstance(again, Started)
+        assert again.signal is not None
+        assert (again.run_id, again.already_exists, again.signal.repeated) == (start.run_id, False, True)
+        assert await self.keys(bench, start.run_id) == ["k"]
+
+    async def test_a_live_run_is_told_and_woken_whatever_its_input_was(self, bench: Bench) -> None:
+        claim = await bench.started_claim(external_id=ID, input=b"first")
+        later = bench.now() + 10**12
+        await bench.done(claim, ParkRun(available_at=later, inbox_seq=0, waiting_for=("s:added",)))
+
+        answer = await bench.answer(self.start(bench, input=b"other"))
+
+        assert isinstance(answer, Started)
+        assert answer.signal is not None
+        assert (answer.run_id, answer.already_exists, answer.signal.repeated) == (claim.run_id, True, False)
+        assert await bench.claimed_ids() == [claim.run_id]
+        assert await self.keys(bench, claim.run_id) == ["k"]
+
+    async def test_a_finished_run_is_superseded_and_the_new_one_told(self, bench: Bench) -> None:
+        old = await finished(bench, RunStatus.COMPLETED)
+        start = self.start(bench)
+
+        answer = await bench.answer(start)
+
+        assert isinstance(answer, Started)
+        assert (answer.run_id, answer.already_exists) == (start.run_id, False)
+        assert await bench.run(old.run_id) == moved(old, start.run_id)
+        assert (await self.keys(bench, old.run_id), await self.keys(bench, start.run_id)) == ([], ["k"])
+        # One that was told before it ended is not told again, and nothing is made.
+        await bench.done(await bench.claim(start.run_id), CompleteRun(output=b"1"))
+        again = await bench.answer(self.start(bench))
+        assert isinstance(again, Started)
+        assert (again.run_id, again.status) == (start.run_id, RunStatus.COMPLETED)
+
+    async def test_what_takes_no_signal_is_a_conflict_and_nothing_is_written(self, bench: Bench) -> None:
+        old = await finished(bench, RunStatus.COMPLETED)
+        for asked in (
+            self.start(bench, on_conflict=FAILED),
+            self.start(bench, on_conflict=OnConflict.FAIL),
+            self.start(bench, workflow_type="other"),
+        ):
+            assert isinstance(await bench.answer(asked), Conflict)
+        assert await holder(bench) == old
+        assert await self.keys(bench, old.run_id) == []
+        assert await bench.claims() == ()
+
+    async def test_many_at_once_make_one_run_that_is_told_everything(self, bench: Bench) -> None:
+        await finished(bench)
+        starts = [self.start(bench, f"k{number}") for number in range(20)]
+        plain = [bench.start_run() for _ in range(4)]
+
+        answers = await at_once(bench, [[*starts[place : place + 5], plain[place // 5]] for place in range(0, 20, 5)])
+
+        assert all(isinstance(answer, Started) for answer in answers), answers
+        new = await holder(bench)
+        told = [answer for answer in answers if isinstance(answer, Started) and answer.signal is not None]
+        assert ({answer.run_id for answer in told}, len(told)) == ({new.run_id}, 20)
+        assert sorted(await self.keys(bench, new.run_id)) == sorted(f"k{number}" for number in range(20))
