@@ -17,7 +17,7 @@ from kagzi.ids import RandomIds
 from tests.dashboard.support import Browser, dashboard
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-PATHS = ("/", "/runs", "/workflows", "/queues", "/workers", "/system", "/start")
+PATHS = ("/", "/runs", "/workflows", "/schedules", "/queues", "/workers", "/system", "/start")
 
 
 def make_app(url: str) -> Kagzi:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.dashboard import actions, assets, login, overview, run, runs, start, system, workers
+from kagzi.dashboard import actions, assets, login, overview, run, runs, schedules, start, system, workers
 from kagzi.http.call import NoQuery
 from kagzi.http.events import EventsQuery, stream_events
 from kagzi.http.routes import Handle, Route
@@ -42,6 +42,11 @@ PAGES: Final[tuple[Route, ...]] = (
     _show("/start", start.ask_start, start.StartQuery),
     _send("/start", start.start, start.StartForm),
     _show("/workflows", system.show_workflows, system.PlainQuery),
+    _show("/schedules", schedules.show_schedules, schedules.SchedulesQuery),
+    _show("/schedules/{schedule_id}", schedules.show_schedule, schedules.ScheduleQuery),
+    *_ask("/schedules/{schedule_id}/pause", schedules.PAUSE),
+    *_ask("/schedules/{schedule_id}/resume", schedules.RESUME),
+    *_ask("/schedules/{schedule_id}/trigger", schedules.TRIGGER),
     _show("/queues", workers.show_queues, system.PlainQuery),
     *_ask("/queues/{queue}/pause", workers.PAUSE),
     *_ask("/queues/{queue}/resume", workers.RESUME),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
+from kagzi.api.workflows import RunFilter
+from kagzi.core.instant import Instant
 from kagzi.core.run import Run
 from kagzi.core.run_value import OURS
 from kagzi.core.step import StepStatus
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
-from kagzi.dashboard.timeline import SCALE, rows_of, whole_run
+from kagzi.dashboard.timeline import SCALE, ChildRow, Row, child_rows, rows_of, whole_run
 from kagzi.http.call import Call, Html
 from kagzi.http.runs import run_id_of
 from kagzi.ports.documents import progress_document
 
 STEPS_SHOWN: Final = 500
+_CHILDREN: Final = 100
 
 
 class RunQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,12 +62,22 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         after=after,
         step_page=STEPS_SHOWN,
         only=call.query.only,
+        children=await _children(call, run, shown[after : after + STEPS_SHOWN], now),
         scale=SCALE,
         end=run.finished_at or now,
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
         signals=await workflows.signals(call.namespace, run.run_id),
     )
+
+
+async def _children(call: Call[Any, Any], run: Run, rows: Sequence[Row], now: Instant) -> dict[str, ChildRow]:
+    """The newest children of the steps that are shown; of runs without any nothing is asked."""
+    if not any(row.attempts and row.attempts[-1].child_run_id for row in rows):
+        return {}
+    wanted = RunFilter(namespace=call.namespace, parent_run_id=run.run_id)
+    found = await call.engine.workflows.list(wanted, page_size=_CHILDREN)
+    return child_rows(run, found.items, now)
 
 
 def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:

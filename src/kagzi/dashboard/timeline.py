@@ -100,6 +100,33 @@ def whole_run(run: Run, steps: Sequence[Step], now: Instant) -> Row:
     return Row(key="", name="The run", note="", depth=0, status=None, bars=tuple(bars))
 
 
+class ChildRow(Struct, frozen=True, kw_only=True):
+    """A child, below the step that has started it: its time in the queue, and its own."""
+
+    run: Run
+    drawn: tuple[Bar, ...]
+
+    @property
+    def spoken(self) -> str:
+        return "; ".join(bar.title for bar in self.drawn)
+
+
+def child_rows(run: Run, children: Sequence[Run], now: Instant) -> dict[str, ChildRow]:
+    """The children of a run on its own scale, by their run ids."""
+    scale = scale_of(run, now)
+    rows = {}
+    for child in children:
+        begun, end = child.started_at, child.finished_at or now
+        queued_until = end if begun is None else begun
+        waited = f"in the queue, {text.length(max(0, queued_until - child.created_at))}"
+        bars = [scale.bar("queued", child.created_at, queued_until, waited)]
+        if begun is not None:
+            kind = "live" if not child.status.finished else child.status.value.lower()
+            bars.append(scale.bar(f"run-{kind}", begun, end, f"under way, {text.length(end - begun)}"))
+        rows[child.run_id] = ChildRow(run=child, drawn=tuple(bars))
+    return rows
+
+
 def rows_of(run: Run, steps: Sequence[Step], now: Instant) -> list[Row]:
     """Steps as they began, those of a group below its name."""
     scale = scale_of(run, now)
