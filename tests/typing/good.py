@@ -146,6 +146,8 @@ async def main() -> None:
         assert_type(await later.start("x"), Handle[int])
         assert_type(await send_receipt.options(start_at=datetime.now(UTC)).start("x"), Handle[int])
         assert_type(await run_step("identity", identity, 3), int)
+        assert_type(await run_step("identity", charge.fn, order, key="x", rooted=True, context="caller"), Any)
+        assert_type(await run_step("shout", str.upper, "x", rooted=True), str)
 
 
 @app.resource

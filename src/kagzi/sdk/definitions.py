@@ -16,6 +16,7 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import copy_context
 from datetime import datetime
 from typing import (
     TYPE_CHECKING,
@@ -73,6 +74,8 @@ STEP_TIMEOUT: Final[Span] = 600 * SECOND
 DEFAULT_VERSION: Final = "1"
 
 OnConflict: TypeAlias = Literal["return", "fail", "restart_finished", "restart_failed"]
+BodyContext: TypeAlias = Literal["caller", "worker"]
+_CALL_OPTIONS: Final = frozenset({"key", "rooted", "context"})
 OnParentEnd: TypeAlias = Literal["cancel", "abandon", "terminate"]
 
 # What a call of a step gives to await. Not Coroutine[Any, Any, R]: mypy would then infer Any for asyncio.gather.
@@ -804,6 +807,49 @@ class Registrar:
         registry[key] = definition
 
 
+# With options, which cannot be typed beside P.kwargs. One of them has to be there, or wrong arguments would fit these.
+@overload
+def run_step(
+    name: str,
+    fn: Callable[..., Coroutine[Any, Any, R]],
+    /,
+    *args: Any,
+    key: str,
+    rooted: bool = ...,
+    context: BodyContext = ...,
+    **kwargs: Any,
+) -> Call[R]: ...
+@overload
+def run_step(
+    name: str,
+    fn: Callable[..., R],
+    /,
+    *args: Any,
+    key: str,
+    rooted: bool = ...,
+    context: BodyContext = ...,
+    **kwargs: Any,
+) -> Call[R]: ...
+@overload
+def run_step(
+    name: str,
+    fn: Callable[..., Coroutine[Any, Any, R]],
+    /,
+    *args: Any,
+    rooted: bool,
+    context: BodyContext = ...,
+    **kwargs: Any,
+) -> Call[R]: ...
+@overload
+def run_step(
+    name: str, fn: Callable[..., R], /, *args: Any, rooted: bool, context: BodyContext = ..., **kwargs: Any
+) -> Call[R]: ...
+@overload
+def run_step(
+    name: str, fn: Callable[..., Coroutine[Any, Any, R]], /, *args: Any, context: BodyContext, **kwargs: Any
+) -> Call[R]: ...
+@overload
+def run_step(name: str, fn: Callable[..., R], /, *args: Any, context: BodyContext, **kwargs: Any) -> Call[R]: ...
 @overload
 def run_step(name: str, fn: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
 @overload
@@ -812,8 +858,16 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     """Run any function as a step of this name: `await kagzi.run_step("label", make_label, order.id)`.
 
     For lambdas and functions that are not yours to decorate. Outside of a workflow it calls the function.
+
+    `key` makes the call's identity explicit, as in `.options(key=...)`. `rooted=True` is for libraries that call steps
+    in tasks of their own: the step is known by name and key in the whole run, and not by the tasks that led to it,
+    which another version of the library may name otherwise. With `context="caller"` the body sees the context variables
+    of the code that calls.
     """
     check_name(name, "step name")
+    key, rooted, context = (
+        _call_options(name, fn, kwargs) if not _CALL_OPTIONS.isdisjoint(kwargs) else (None, False, None)
+    )
     step = fn if isinstance(fn, Step) else None
     body: Callable[..., Any] = fn if step is None else step.fn
     if not callable(body):
@@ -833,15 +887,36 @@ def run_step(name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) ->
     return in_turn(
         call_step(
             execution,
-            name=escape(name),
+            name=escape(name if key is None else check_name(f"{name}[{key}]", "step name and key together")),
             fn=body,
             codec=signature,
             policy=None if step is None else step.retry,
             timeout=STEP_TIMEOUT if step is None else step.timeout,
             args=args,
             kwargs=kwargs,
+            rooted=rooted,
+            context=copy_context() if context == "caller" else None,
         )
     )
+
+
+def _call_options(name: str, fn: object, kwargs: dict[str, Any]) -> tuple[str | None, bool, str | None]:
+    """Takes the options of `run_step` out of what it was given. Refuses those that are wrong, or that could be meant
+    for the function."""
+    own = {each.name for each in parameters_of(fn.fn if isinstance(fn, Step) else fn)} if callable(fn) else set()
+    if doubtful := sorted(own & _CALL_OPTIONS & set(kwargs)):
+        raise InvalidRequest(
+            f"run_step({name!r}): {doubtful[0]}= is an option of run_step, and a parameter of the function, too; pass "
+            f"a lambda that calls the function"
+        )
+    key, rooted, context = kwargs.pop("key", None), kwargs.pop("rooted", False), kwargs.pop("context", None)
+    if key is not None:
+        check_name(key, "step key")
+    if not isinstance(rooted, bool):
+        raise InvalidRequest(f"run_step({name!r}): rooted must be True or False, not {rooted!r:.100}")
+    if context not in (None, "caller", "worker"):
+        raise InvalidRequest(f'run_step({name!r}): context must be "caller" or "worker", not {context!r:.100}')
+    return key, rooted, context
 
 
 def _given_options(options: WorkflowOptions) -> dict[str, Any]:

@@ -343,7 +343,8 @@ def _calling(fn: Callable[[Any], Any], item: Any) -> Callable[[], Coroutine[Any,
 def _move_into(group: Scope, calls: tuple[Any, ...]) -> None:
     """Names steps in the group: called in the argument list, they were named in the scope around it."""
     where = _current_scope()
-    made = [step for call in calls if (step := unstarted_wait(call)) is not None]
+    waits = [wait for call in calls if (wait := unstarted_wait(call)) is not None]
+    made = [step for step in waits if not getattr(step, "rooted", False)]
     # The last one first: a number can be given back only while it is the last that was taken.
     moved = {id(step) for step in reversed(made) if where is not None and where.give_back(step.step_id)}
     for step in made:

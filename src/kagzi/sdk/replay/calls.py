@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
 from types import CodeType
 from typing import Any, TypeVar
@@ -42,8 +43,11 @@ def call_step(
     timeout: Span | None,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    rooted: bool = False,
+    context: Context | None = None,
 ) -> Coroutine[Any, Any, Any]:
-    """Makes a call of a step. `name` is escaped already."""
+    """Makes a call of a step. `name` is escaped already. `rooted`: it is known by its name in the run, whichever task
+    calls it."""
     loop = execution.loop
     if loop.evicting:
         loop.refuse()
@@ -58,7 +62,7 @@ def call_step(
         unawaited.excuse()
         raise
     call = StepCall(
-        step_id=loop.current_scope().identity(name),
+        step_id=(loop.root if rooted else loop.current_scope()).identity(name),
         name=name,
         fn=fn,
         codec=codec,
@@ -68,6 +72,8 @@ def call_step(
         kwargs=kwargs,
         input=data,
         input_hash=input_hash,
+        rooted=rooted,
+        context=context,
     )
     return unawaited.add(awaiting(execution, call), call, name, sys._getframe(2))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
@@ -83,6 +84,8 @@ class StepCall(Wait, eq=False, kw_only=True):
     retry_at: Instant | None = None
     running: bool = False
     started_at: Instant = 0
+    rooted: bool = False  # its identity stays as it is, in groups, too
+    context: Context | None = None  # that the body is to see beside the worker's own; None: only that
     # The host's own notes about the body.
     body: Any = None
     shown: bool = False

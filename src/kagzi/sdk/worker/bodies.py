@@ -76,7 +76,7 @@ class Bodies:
             None if is_async else threading.Event(),
             ref(attempt),
         )
-        context = self._context.copy()
+        context = self._context.copy() if call.context is None else call.context.copy()
         if attempt.trace is not None:
             attempt.trace.begin_step(call, call.name, _attributes(info), context)
         loop = attempt.loop
