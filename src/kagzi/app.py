@@ -47,7 +47,7 @@ from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, RandomIds, derived_run_id
 from kagzi.owners import user_name
 from kagzi.process import fewer_collections, new_event_loop
-from kagzi.sdk.blocking import Portal, blocking, refuse_blocking
+from kagzi.sdk.blocking import Portal, blocking, drive, refuse_blocking
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
@@ -71,6 +71,7 @@ from kagzi.sdk.worker.processes import check_shared, process_count, run_processe
 from kagzi.sdk.worker.threads import DaemonExecutor
 from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.settings import Loaded, Settings, load, mask_url
+from kagzi.store.drivers import is_async
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -277,6 +278,44 @@ class Kagzi(Registrar):
     ) -> Handle[R]:
         """What `workflow.start(...)` does, and `workflow.run(...)` before it waits."""
         engine = self.engine
+        start = self._start_of(workflow, options, args, kwargs)
+        if options.connection is not None:
+            workflows = _joinable(engine, options).workflows
+            started = await workflows.start_in(options.connection, await workflows.admit(start))
+            return self._handle_of(workflow, start.namespace, started)
+        try:
+            if (tracer := self._tracer) is None:
+                started = await engine.workflows.start(start, awaited=awaited)
+            else:
+                started = await _start_traced(tracer, engine, start)
+        except Conflict:
+            if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
+                raise
+            started = Started(run_id=same, already_exists=True)
+        return self._handle_of(workflow, start.namespace, started)
+
+    def start_run_here(
+        self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """What `workflow.start_sync(...)` does with a connection: on the thread of the caller, to which many drivers
+        bind it."""
+        if is_async(options.connection):
+            raise InvalidRequest(
+                "connection= is an async one, which blocking code cannot use: `await` the start with it"
+            )
+        start = self._start_of(workflow, options, args, kwargs)
+
+        async def admit() -> tuple[LocalEngine, StartRun]:
+            engine = _joinable(self.engine, options)
+            return engine, await engine.workflows.admit(start)
+
+        engine, admitted = self.portal.wait("start_sync()", "`await workflow.start(...)`", admit)
+        started = drive(engine.workflows.start_in(options.connection, admitted))
+        return self._handle_of(workflow, start.namespace, started)
+
+    def _start_of(
+        self, workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> StartRun:
         namespace = options.namespace or self.namespace
         handler = options.on_failure or workflow.on_failure
         start = StartRun(
@@ -298,29 +337,20 @@ class Kagzi(Registrar):
             tags=options.tags,
             on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
         )
-        if options.signal is not None:
-            start = self._with_signal(start, options)
-        try:
-            if (tracer := self._tracer) is None:
-                started = await engine.workflows.start(start, awaited=awaited)
-            else:
-                started = await _start_traced(tracer, engine, start)
-            run_id, already_exists, end = started.run_id, started.already_exists, started.end
-        except Conflict:
-            if self._codec is None or not (same := await self._find_same(engine, start, self._codec)):
-                raise
-            run_id, already_exists, end = same, True, None
+        return start if options.signal is None else self._with_signal(start, options)
+
+    def _handle_of(self, workflow: Workflow[Any, R], namespace: str, started: Started) -> Handle[R]:
         return Handle(
             self._engine_here,
             namespace,
-            run_id,
+            started.run_id,
             workflow.signature.decode_result,
             self._read_payload,
             self._ids,
             self._unserved,
             codec=self._codec,
-            already_exists=already_exists,
-            end=end,
+            already_exists=started.already_exists,
+            end=started.end,
         )
 
     def _with_signal(self, start: StartRun, options: WorkflowOptions) -> StartRun:
@@ -901,6 +931,20 @@ class Kagzi(Registrar):
             WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
             for name, version in sorted(self._workflows)
         )
+
+
+def _joinable(engine: Engine, options: WorkflowOptions) -> LocalEngine:
+    if options.signal is not None:
+        raise InvalidRequest(
+            "connection= and a signal do not go together: start the run in the transaction, and send the signal after "
+            "the commit. Nothing was written"
+        )
+    if not isinstance(engine, LocalEngine):
+        raise InvalidRequest(
+            "connection= needs the database itself, and this app uses a server: start the run after the commit with an "
+            "id, or open an app with the URL of the database. Nothing was written"
+        )
+    return engine
 
 
 def _name_of(workflow: object) -> str:

@@ -47,7 +47,7 @@ from kagzi.engine.settings import EngineSettings
 from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Conflict, KagziError, NotFound, Unavailable
-from kagzi.store.protocol import Store
+from kagzi.store.protocol import Joinable, Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -105,6 +105,20 @@ class Workflows:
                 return self._loop.create_task(self._start_if_admitted(start, weight))
             start = replace(start, version=version, version_resolved=True)
         return self._start(start, weight)
+
+    async def admit(self, start: StartRun) -> StartRun:
+        """A start as a store takes it, if it may be made; for `start_in`."""
+        self._check(start)
+        await self._namespaces.admit(start.namespace)
+        if start.version is None:
+            version = await self._versions.resolve_version(start.namespace, start.workflow_type)
+            start = replace(start, version=version, version_resolved=True)
+        return replace(start, lease=None)
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        """Write an admitted start in the transaction of a connection of the caller's own. It is there, and workers hear
+        of it, when that is committed. Suspends only if the connection is an async one."""
+        return await cast("Joinable", self._store).start_in(connection, start)
 
     async def get(self, namespace: str, run_id: str) -> Run:
         check_name(namespace, "namespace")

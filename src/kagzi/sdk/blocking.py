@@ -230,11 +230,26 @@ class Reaching(Protocol):
     def portal(self) -> Portal: ...
 
 
+def drive(coroutine: Coroutine[Any, Any, V]) -> V:
+    """Returns what a coroutine returns that waits for nothing, without an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        answer: V = end.value
+        return answer
+    coroutine.close()
+    raise RuntimeError("it has to wait, which only an event loop can do")
+
+
 class blocking(Generic[S, A, V]):
     """The blocking form of a method: `start_sync = blocking(start)`."""
 
-    def __init__(self, method: Callable[Concatenate[S, A], Coroutine[Any, Any, V]]) -> None:
+    def __init__(
+        self, method: Callable[Concatenate[S, A], Coroutine[Any, Any, V]], *, unless: Callable[[S], Any] | None = None
+    ) -> None:
+        """`unless` gives what to call instead, on the thread of the caller, or None."""
         self._method = method
+        self._unless = unless
         self._name = ""
         self._plain = getattr(method, "__name__", "")
         self.__doc__ = (
@@ -253,6 +268,8 @@ class blocking(Generic[S, A, V]):
     def __get__(self, instance: Any, owner: Any) -> Any:
         if instance is None:
             return self
+        if self._unless is not None and (own := self._unless(instance)) is not None:
+            return own
 
         @functools.wraps(self._method)
         def call(*args: Any, **kwargs: Any) -> Any:

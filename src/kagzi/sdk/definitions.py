@@ -108,6 +108,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     key: str | None = None
     on_parent_end: OnParentEnd | None = None
     tags: dict[str, str] = {}
+    connection: Any = None  # of the caller's own, in whose transaction the run is started
 
 
 _NO_OPTIONS: Final = WorkflowOptions()
@@ -281,6 +282,7 @@ class Workflow(Generic[P, R]):
         """
         execution = current(f"{self.name}.run()")
         if execution is not None:
+            self._refuse_connection("run")
             return cast("Call[R]", run_child(self, execution, args, kwargs))
         match called_from():
             case "async def workflow":
@@ -292,11 +294,24 @@ class Workflow(Generic[P, R]):
 
     async def _start_and_wait(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         self._refuse_child_options()
+        self._refuse_connection("run")
         handle = await self._app.start_run(self, self._options, args, kwargs, awaited=True)
         return await handle.result()
 
+    def _start_here(self) -> Callable[P, Handle[R]] | None:
+        """With a connection of the caller's own blocking code writes on its own thread, to which that may be bound."""
+        if self._options.connection is None:
+            return None
+
+        def start_sync(*args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+            self._refuse_inside()
+            self._refuse_child_options()
+            return self._app.start_run_here(self, self._options, args, kwargs)
+
+        return start_sync
+
     # For code that cannot await.
-    start_sync = blocking(start)
+    start_sync = blocking(start, unless=_start_here)
     run_sync = blocking(run)
 
     @property
@@ -317,6 +332,7 @@ class Workflow(Generic[P, R]):
                 f"{self.name}.spawn() is for workflows, whose child it becomes; outside of one, start a run with "
                 f"`await {self.name}.start(...)`"
             )
+        self._refuse_connection("spawn")
         return cast("Call[ChildRun[R]]", spawn_child(self, execution, args, kwargs))
 
     def continue_as_new(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
@@ -390,6 +406,7 @@ class Workflow(Generic[P, R]):
         key: str | None = None,
         on_parent_end: OnParentEnd | None = None,
         tags: Mapping[str, str] | None = None,
+        connection: Any = None,
     ) -> Workflow[P, R]:
         """The same workflow with settings for the runs started from what this returns.
 
@@ -402,6 +419,9 @@ class Workflow(Generic[P, R]):
         `on_failure` is a workflow, or the name of one, that is started with a `FailedRun` if the run fails or times
         out; it waits in `on_failure_queue`, else in its own queue, else in that of the run. `tags` are words of your
         own to find the run by, `{"batch": "7"}`: at most 10, and `app.search(tags=...)` finds them.
+
+        `connection` is one of your own to the app's database, of asyncpg, psycopg 3, SQLAlchemy 2, Django or sqlite3.
+        The run is started in its transaction: it is there when you commit, and never was if you roll back.
 
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
@@ -445,6 +465,8 @@ class Workflow(Generic[P, R]):
             changes["on_parent_end"] = on_parent_end
         if tags is not None:
             changes["tags"] = check_tags(tags)
+        if connection is not None:
+            changes["connection"] = connection
         workflow: Workflow[P, R] = object.__new__(type(self))
         workflow.__dict__.update(self.__dict__)
         workflow._options = msgspec.structs.replace(self._options, **changes)
@@ -497,6 +519,13 @@ class Workflow(Generic[P, R]):
                 f"{self.name}.start() was called in a workflow, where it would happen again at every replay; write "
                 f"`await {self.name}.spawn(...)` for a child run, `await {self.name}.run(...)` to wait for it, or "
                 f"call {self.name}(...) to make it part of this run"
+            )
+
+    def _refuse_connection(self, what: str) -> None:
+        if self._options.connection is not None:
+            raise InvalidRequest(
+                f"{self.name}.{what}() cannot be part of a transaction, because the run begins when that is committed. "
+                "Use `.options(connection=...).start(...)`, in a workflow from a step, and wait for it after the commit"
             )
 
     def _refuse_child_options(self) -> None:
@@ -602,6 +631,13 @@ class Registrar:
     ) -> Handle[R]:
         """Insert a run of this workflow; encoding the arguments fails before anything is written. A caller who waits
         for the result next says so (`awaited`)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def start_run_here(
+        self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """The same for blocking code, on its own thread and in the transaction of its connection."""
         raise NotImplementedError
 
     @abstractmethod

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, TerminateRun, Write
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -563,4 +563,14 @@ class Store(Protocol):
         self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
     ) -> None:
         """Tell other processes, outside any transaction that writes data."""
+        ...
+
+
+class Joinable(Protocol):
+    """A store that can take part in a transaction of the caller's."""
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        """Start a run, without a birth, in the transaction of this connection: it is there when the caller commits.
+        Suspends only if the connection is an async one, so that blocking code can drive it. InvalidRequest if the
+        connection is of no use, and then nothing was written."""
         ...

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import CancelRun, Chunk, SendSignal, StartRun, TerminateRun, Write
+from kagzi.api.operations import CancelRun, Chunk, SendSignal, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -42,8 +42,8 @@ from kagzi.core.versions import Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
-from kagzi.store.postgres import children as family
 from kagzi.store.postgres import (
+    borrowed,
     duties,
     keys,
     leases,
@@ -58,6 +58,7 @@ from kagzi.store.postgres import (
     versions,
     workers,
 )
+from kagzi.store.postgres import children as family
 from kagzi.store.postgres.cancels import Request, apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
@@ -216,6 +217,9 @@ class PostgresStore:
         answers = {StartRun: iter(started.answers), Chunk: iter(done.answers), SendSignal: iter(told.answers)}
         others = iter(asked.answers)
         return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        return await borrowed.start_in(connection, start, secret=self.page_secret, now=self._now())
 
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
         now = self._now()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import CancelRun, TerminateRun, Write
+from kagzi.api.operations import CancelRun, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -44,6 +44,7 @@ from kagzi.store.protocol import (
 )
 from kagzi.store.sqlite import (
     batch,
+    borrowed,
     claims,
     duties,
     keys,
@@ -139,6 +140,10 @@ class SqliteStore:
     async def apply(self, writes: Sequence[Write]) -> Applied:
         now = self._now
         return await self._database.write(lambda connection: batch.apply(connection, writes, now()))
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        """In the thread of the caller, whose connection it is."""
+        return borrowed.start_in(connection, start, path=self._database.path, now=self._now())
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now
