@@ -348,6 +348,7 @@ class Kagzi(Registrar):
             self._read_payload,
             self._ids,
             self._unserved,
+            encode_input=self._encode_input,
             codec=self._codec,
             already_exists=started.already_exists,
             end=started.end,
@@ -415,8 +416,23 @@ class Kagzi(Registrar):
             self._read_payload,
             self._ids,
             self._unserved,
+            encode_input=self._encode_input,
             codec=self._codec,
         )
+
+    def _encode_input(self, name: str, version: str, arguments: tuple[Any, ...] | Mapping[str, Any]) -> bytes:
+        """Arguments of a workflow of this app, checked as a start checks them."""
+        workflow = self.find_workflow(name, version)
+        if workflow is None:
+            raise InvalidRequest(
+                f"this app has no workflow {name} of version {version}, so it cannot tell whether the input fits; "
+                "register it, or use `kagzi runs fork --input`"
+            )
+        if isinstance(arguments, Mapping):
+            return workflow.signature.encode_arguments((), arguments)
+        if not isinstance(arguments, tuple):
+            raise InvalidRequest(f"input must be a tuple of arguments, or a dict by name, not {arguments!r:.100}")
+        return workflow.signature.encode_arguments(arguments, {})
 
     def _read_payload(self, data: bytes) -> Any:
         """Any payload of this app as plain data."""

@@ -106,6 +106,7 @@ TWINS = {
     "POST /api/v1/runs/{run_id}/terminate": "TerminateWorkflow",
     "POST /api/v1/runs/{run_id}/retry": "RetryWorkflow",
     "POST /api/v1/runs/{run_id}/rerun": "RetryWorkflow",
+    "POST /api/v1/runs/{run_id}/fork": "RetryWorkflow",
     "GET /api/v1/workers": "ListWorkers",
     "GET /api/v1/workers/{worker_id}": "GetWorker",
     "POST /api/v1/workers/{worker_id}/drain": "DrainWorker",

@@ -234,7 +234,10 @@ OURS: dict[str, str] = {
         "53 id_prefix ?string, 54 error_type ?string, 55 schedule_id ?string"
     ),
     "CancelWorkflowRequest": "50 grace_us ?int64",
-    "RetryWorkflowRequest": "50 new_run_id string, 51 from_scratch bool, 56 leave_id bool",
+    "RetryWorkflowRequest": (
+        "50 new_run_id string, 51 from_scratch bool, 52 from_step ?string, 53 input ?Payload, 54 version ?string, "
+        "56 leave_id bool, 57 fork bool"
+    ),
     "StartWorkflowsRequest": "1 namespace string, 2 starts *StartWorkflowRequest",
     "StartWorkflowsResponse": "1 results *StartResult",
     "StartResult": "1 started |StartWorkflowResponse, 2 error |ErrorDetail",

@@ -206,3 +206,55 @@ async def test_a_cart_is_started_by_its_first_item(home: str) -> None:
         with pytest.raises(InvalidRequest, match=r"kagzi\.Signal"):
             shopping.options(id="c", signal="added")  # type: ignore[arg-type]
         assert len((await app.runs()).items) == 2
+
+
+async def test_a_run_is_forked_from_a_chosen_step(home: str) -> None:
+    app = Kagzi(home)
+    done: list[str] = []
+
+    @app.step
+    async def charge(what: str) -> str:
+        done.append(what)
+        return what.upper()
+
+    @app.workflow
+    async def order(name: str) -> list[str]:
+        paid = [await charge(f"{name} {part}") for part in ("one", "two", "three")]
+        await kagzi.wait_signal("ship")
+        return paid
+
+    @app.workflow(name="order", version="2")
+    async def order_2(name: str) -> list[str]:
+        paid = [await charge(f"{name} {part}") for part in ("one", "two")]
+        return [*paid, "second version"]
+
+    async with app, app.worker():
+        run = await order.options(id="order-1").start("ada")
+        while len(await run.steps()) < 3:
+            await asyncio.sleep(0.02)
+        # It is live, and does not notice.
+        fork = await run.fork(from_step="charge#2")
+        await fork.signal("ship")
+        assert await fork.result(timeout=60) == ["ADA ONE", "ADA TWO", "ADA THREE"]
+        assert done == ["ada one", "ada two", "ada three", "ada two", "ada three"]
+        assert ((await fork.get()).origin, (await fork.get()).id) == (run.id, None)
+        other = await run.fork(input=("bob",), version="2")
+        assert await other.result(timeout=60) == ["BOB ONE", "BOB TWO", "second version"]
+        kept = await run.fork(from_step="charge#2", version="2")
+        assert await kept.result(timeout=60) == ["ADA ONE", "ADA TWO", "second version"]
+        assert (await app.find("order-1")).id == run.id
+        await run.signal("ship")
+        assert await run.result(timeout=60) == ["ADA ONE", "ADA TWO", "ADA THREE"]
+        third = await run.fork(from_step="charge#3", input={"name": "ada"})
+        await third.signal("ship")
+        assert await third.result(timeout=60) == ["ADA ONE", "ADA TWO", "ADA THREE"]
+        count = len((await app.runs()).items)
+        with pytest.raises(InvalidRequest, match="known are"):
+            await run.fork(version="3")
+        with pytest.raises(NotFound, match="charge, charge#2, charge#3"):
+            await run.fork(from_step="pay")
+        with pytest.raises(TypeError):
+            await run.fork(input=("ada", "bob"))
+        with pytest.raises(InvalidRequest, match="tuple of arguments"):
+            await run.fork(input="ada")  # type: ignore[arg-type]
+        assert len((await app.runs()).items) == count

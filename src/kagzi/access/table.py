@@ -145,6 +145,7 @@ _ROUTES: Final[dict[str, Rule]] = {
     "GET /api/v1/runs/{run_id}/values": _LOOK,
     "POST /api/v1/runs/{run_id}/retry": _REPEAT,
     "POST /api/v1/runs/{run_id}/rerun": _REPEAT,
+    "POST /api/v1/runs/{run_id}/fork": _REPEAT,
     "GET /api/v1/schedules": _LOOK,
     "POST /api/v1/schedules": _CHANGE,
     "GET /api/v1/schedules/{schedule_id}": _LOOK,

@@ -330,6 +330,15 @@ class CancelAnswer(Struct, frozen=True, kw_only=True):
     available_at: Instant = 0
 
 
+class Fork(Struct, frozen=True, kw_only=True):
+    """What makes a fork of a repeat. The source may be live, keeps its id and does not change. What it has recorded
+    before the end of the step `from_step` is kept, nothing without one; the input and the version may be others."""
+
+    from_step: str | None = None  # its whole id
+    input: bytes | None = None
+    version: str | None = None
+
+
 class RepeatRun(Struct, frozen=True, kw_only=True):
     """Insert a run like `of_run_id`, which has finished: same type, version, queue and input. With `keep_id` the id of
     the old one (`external_id`) goes to the new one; the old one changes in nothing else. The caller makes `run_id`, so
@@ -346,6 +355,7 @@ class RepeatRun(Struct, frozen=True, kw_only=True):
     of_run_id: str
     keep_steps: bool
     keep_id: bool = True
+    fork: Fork | None = None
 
 
 class SendSignal(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""kagzi runs cancel | terminate | retry | rerun"""
+"""kagzi runs cancel | terminate | retry | rerun | fork"""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import click
 from msgspec import Struct
 
 from kagzi.api.engine import ManagedEngine
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, TerminateRun
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.follow import find_run
 from kagzi.cli.main import exit_code
 from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.run import CANCEL_GRACE, Run
@@ -110,6 +111,48 @@ def rerun(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
     A new run takes the id of the old one over. Prints the ids of the new runs. Exit code 5 if a run has not finished.
     """
     _repeat("runs rerun", runs, keep_steps=False, keep_id=keep_id, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--from", "from_step", metavar="STEP", help="Keep what was recorded before the end of this step. [nothing]"
+)
+@click.option("-i", "--input", "text", metavar="JSON|@FILE|-", help="Other arguments. [those of the run]")
+@click.option("--version", "version", metavar="TEXT", help="Another version of the workflow. [that of the run]")
+@where
+@as_json
+def fork(
+    run_id: str,
+    from_step: str | None,
+    text: str | None,
+    version: str | None,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
+) -> None:
+    """Go on from a chosen step of RUN, as a new run.
+
+    STEP is the id of a step as `kagzi runs show` lists it, such as charge#2, or its name if there is one of it. RUN may
+    be live, and does not change. Prints the id of the new run.
+    """
+    ids = RandomIds(SystemClock().now)
+    input = None if text is None else read_json(text, "--input")
+
+    async def change(engine: ManagedEngine, found: Run) -> Facts:
+        started = await engine.workflows.repeat(
+            RepeatRun(
+                namespace=found.namespace,
+                run_id=ids.run_id(),
+                of_run_id=found.run_id,
+                keep_steps=from_step is not None,
+                keep_id=False,
+                fork=Fork(from_step=from_step, input=input, version=version),
+            )
+        )
+        return {"run_id": started.run_id, "of_run_id": found.run_id}
+
+    _do("runs fork", [run_id], change, url=url, namespace=namespace, json=json)
 
 
 def _repeat(

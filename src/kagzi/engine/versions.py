@@ -67,6 +67,17 @@ class VersionRegistry:
         if not task.cancelled():
             task.exception()  # those who waited have it
 
+    async def check_known(self, namespace: str, workflow_type: str, version: str) -> None:
+        """InvalidRequest, with those that are known, for a version that no worker has ever offered."""
+        known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
+        if any(each.version in (version, None) for each in known):
+            return
+        names = ", ".join([str(each.version) for each in known[:_NAMED]]) or "none"
+        raise InvalidRequest(
+            f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
+            f"known are {names}"
+        )
+
     # What people ask.
 
     async def list(self, namespace: str, workflow_type: str | None = None) -> Versions:

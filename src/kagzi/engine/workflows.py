@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import (
     CancelAnswer,
     CancelRun,
+    Fork,
     RepeatRun,
     SendSignal,
     SignalAnswer,
@@ -33,12 +34,14 @@ from kagzi.engine.adopters import Adopters
 from kagzi.engine.batcher import Lanes
 from kagzi.engine.checks import (
     StartCheck,
+    check_bytes,
     check_filter,
     check_reason,
     check_signal,
     check_span,
     check_value_names,
 )
+from kagzi.engine.forks import step_to_fork_from
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.reads import Reads
@@ -293,12 +296,28 @@ class Workflows:
         repeat = replace(
             repeat, run_id=check_new_run_id(repeat.run_id, "run id"), of_run_id=check_id(repeat.of_run_id, "run id")
         )
+        if repeat.fork is not None:
+            repeat = replace(repeat, keep_id=False, fork=await self._check_fork(repeat, repeat.fork))
         # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
         queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
         await self._namespaces.admit(repeat.namespace)  # not before: it would make a namespace that only a typo names
         started = cast("Started", await self._submit(repeat))
         self._wakeups.available(queue, started.available_at)
         return started
+
+    async def _check_fork(self, repeat: RepeatRun, fork: Fork) -> Fork:
+        """The same fork from a step by its whole id, of which the caller may have given the name alone."""
+        if fork.input is not None:
+            check_bytes(fork.input, "input", self._payload_bytes)
+        if fork.version is not None:
+            check_name(fork.version, "version")
+            run = await self.get(repeat.namespace, repeat.of_run_id)
+            await self._versions.check_known(run.namespace, run.workflow_type, fork.version)
+        if fork.from_step is None:
+            return fork
+        check_text(fork.from_step, "from_step")
+        steps = await self.steps(repeat.namespace, repeat.of_run_id)
+        return replace(fork, from_step=step_to_fork_from(repeat.of_run_id, fork.from_step, steps))
 
     def _may_skip_first_read(self, namespace: str, run_id: str) -> bool:
         """Whether a waiter need not read the run first: it is driven here, or was started here a moment ago beside a

@@ -148,6 +148,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         status=201,
         also=200,
     ),
+    _post(
+        f"{_RUN}/fork",
+        runs.fork,
+        runs.ForkBody,
+        runs.StartedRun,
+        "Start a new run that goes on from a chosen step of this one",
+        about="runs",
+        status=201,
+        also=200,
+    ),
     # Schedules.
     _get(
         f"{API}/schedules",

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.explanation import explain
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, StartSignal, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, Started, StartRun, StartSignal, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import parse_duration
@@ -21,6 +21,7 @@ from kagzi.core.limits import (
     DEFAULT_QUEUE,
     PAGE_SIZE,
     REASON_CHARACTERS,
+    STEP_ID_BYTES,
     check_name,
     check_new_run_id,
     is_run_id,
@@ -348,7 +349,9 @@ def _started(started: Started) -> Reply:
     )
 
 
-def _new_id(call: Call[Namespaced, StartBody] | Call[Namespaced, RepeatBody], given: str | None) -> str:
+def _new_id(
+    call: Call[Namespaced, StartBody] | Call[Namespaced, RepeatBody] | Call[Namespaced, ForkBody], given: str | None
+) -> str:
     if given is None:
         return call.host.ids.run_id()
     with naming("run_id"):
@@ -442,6 +445,47 @@ async def retry(call: Call[Namespaced, RepeatBody]) -> Reply:
 
 async def rerun(call: Call[Namespaced, RepeatBody]) -> Reply:
     return await _repeat(call, keep_steps=False)
+
+
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    from_step: Annotated[
+        str | None,
+        Meta(
+            min_length=1,
+            max_length=STEP_ID_BYTES,
+            description="What was recorded before its end is kept. By its id, or its name. Without it nothing is kept.",
+            extra_json_schema=TEXT,
+        ),
+    ] = None
+    input: Annotated[
+        Raw | None,
+        Meta(description="Other arguments: an array by position, an object by name. Without it those of the run."),
+    ] = None
+    version: Annotated[Name | None, Meta(description="Another version. Without it that of the run.")] = None
+    run_id: Annotated[
+        str | None,
+        Meta(
+            description="Of the new run: a UUIDv7 made by the caller, so that repeating is harmless.",
+            extra_json_schema=NEW_RUN_ID,
+        ),
+    ] = None
+
+
+async def fork(call: Call[Namespaced, ForkBody]) -> Reply:
+    body = call.body
+    request = RepeatRun(
+        namespace=call.namespace,
+        run_id=_new_id(call, body.run_id),
+        of_run_id=await run_id_of(call, call.path["run_id"]),
+        keep_steps=body.from_step is not None,
+        keep_id=False,
+        fork=Fork(
+            from_step=body.from_step,
+            input=None if body.input is None else read_json(body.input, "input"),
+            version=body.version,
+        ),
+    )
+    return _started(await call.engine.workflows.repeat(request))
 
 
 async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Reply:

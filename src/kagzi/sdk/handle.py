@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
@@ -34,6 +34,9 @@ R = TypeVar("R", covariant=True)
 T = TypeVar("T")
 D = TypeVar("D")
 
+# Arguments of the workflow with this name and version, by position or by name, to bytes.
+EncodeInput: TypeAlias = Callable[[str, str, tuple[Any, ...] | Mapping[str, Any]], bytes]
+
 _MISSING: Final[Any] = object()
 
 _WAIT = 3600 * SECOND  # an engine may answer earlier; then we ask again
@@ -45,6 +48,7 @@ class Handle(Generic[R]):
     __slots__ = (
         "_codec",
         "_decode",
+        "_encode_input",
         "_end",
         "_engine",
         "_ids",
@@ -65,6 +69,7 @@ class Handle(Generic[R]):
         ids: IdSource,
         unserved: Unserved,
         *,
+        encode_input: EncodeInput,
         codec: Codec | None = None,
         already_exists: bool = False,
         end: Run | None = None,
@@ -74,6 +79,7 @@ class Handle(Generic[R]):
         self._unserved = unserved
         self._codec = codec  # the layer around every payload, for what is sent to the run
         self._decode = decode  # the result, to its type
+        self._encode_input = encode_input  # arguments of the workflow that has this name and version
         self._read = read  # any payload of the run, to plain data
         self._end = end  # the finished run, once it is known
         self.namespace = namespace
@@ -210,6 +216,35 @@ class Handle(Generic[R]):
         Conflict while it has not finished."""
         return await self._repeat(keep_steps=False, keep_id=keep_id)
 
+    async def fork(
+        self,
+        from_step: str | None = None,
+        *,
+        input: tuple[Any, ...] | Mapping[str, Any] | None = None,
+        version: str | None = None,
+    ) -> Handle[R]:
+        """Make a new run that goes on from a chosen step of this one, which may be live and does not change:
+        `await run.fork(from_step="charge#2", input=(order,), version="3")`.
+
+        What was recorded before the end of that step is kept, and it and everything after it is done again; without a
+        step, all. A step is named by its id (`StepRecord.step_id`), or by its name if there is one of it. `input` are
+        the arguments, a tuple by position or a dict by name; steps that are kept are not done again for them. The new
+        run has no id of yours. NotFound if there is no such step, or it has not ended.
+        """
+        data = None
+        if input is not None:
+            run = await self._engine().workflows.get(self.namespace, self.id)
+            data = self._encode_input(run.workflow_type, version or run.version, input)
+        request = RepeatRun(
+            namespace=self.namespace,
+            run_id=self._ids.run_id(),
+            of_run_id=self.id,
+            keep_steps=from_step is not None,
+            keep_id=False,
+            fork=Fork(from_step=from_step, input=data, version=version),
+        )
+        return self._begun_again(await self._engine().workflows.repeat(request))
+
     async def _repeat(self, *, keep_steps: bool, keep_id: bool) -> Handle[R]:
         request = RepeatRun(
             namespace=self.namespace,
@@ -218,7 +253,9 @@ class Handle(Generic[R]):
             keep_steps=keep_steps,
             keep_id=keep_id,
         )
-        started = await self._engine().workflows.repeat(request)
+        return self._begun_again(await self._engine().workflows.repeat(request))
+
+    def _begun_again(self, started: Started) -> Handle[R]:
         return Handle(
             self._engine,
             self.namespace,
@@ -229,6 +266,7 @@ class Handle(Generic[R]):
             self._unserved,
             codec=self._codec,
             already_exists=started.already_exists,
+            encode_input=self._encode_input,
         )
 
     async def _wait(self) -> Run:
@@ -270,6 +308,7 @@ class Handle(Generic[R]):
     progress_sync = blocking(progress)
     retry_sync = blocking(retry)
     rerun_sync = blocking(rerun)
+    fork_sync = blocking(fork)
     if TYPE_CHECKING:  # what checkers cannot infer from the overloads
 
         @overload

@@ -63,7 +63,7 @@ def _waiting(name: str, type: Any, timeout: Duration | None, default: Any, calle
         raise InvalidRequest(f"kagzi.wait_signal({name!r}) was called outside of a workflow")
     if loop.unawaited.dropped:
         loop.unawaited.refuse_dropped()
-    if span is None and default is not _MISSING:
+    if span is None and default is not _MISSING and default is not _MISSING_VALUE:
         raise InvalidRequest(
             f"kagzi.wait_signal({name!r}) has a default and no timeout, so it would never give it; say how long it "
             f'waits: timeout="1h" (at {place_of_call()})'

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import SendSignal, Started, StartRun
 from kagzi.core.conflict import OnConflict
 from kagzi.core.run import RunStatus
-from kagzi.errors import Conflict
+from kagzi.errors import Conflict, NotFound
 
 
 class Identity(Struct, frozen=True):
@@ -87,3 +87,7 @@ def superseded(of_run_id: str, by: str, status: RunStatus | None, available_at: 
         f"run {of_run_id} was superseded by run {by}, which {ended}: repeat that one, or this one without its id "
         "(keep_id=False)"
     )
+
+
+def step_has_no_end(run_id: str, step_id: str) -> NotFound:
+    return NotFound(f"run {run_id} has no step {step_id!r} that has ended, so it cannot be forked from there")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kagzi._proto.v1 import common_pb2, workflow_pb2
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, Started, StartRun, StartSignal, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, Started, StartRun, StartSignal, TerminateRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
@@ -212,7 +212,8 @@ def repeat_from_wire(request: pb.RetryWorkflowRequest, run_id: str) -> RepeatRun
         run_id=request.new_run_id or run_id,
         of_run_id=request.run_id,
         keep_steps=not request.from_scratch,
-        keep_id=not request.leave_id,
+        keep_id=not request.leave_id and not request.fork,
+        fork=_fork_of(request) if request.fork else None,
     )
 
 
@@ -223,7 +224,25 @@ def repeat_to_wire(repeat: RepeatRun) -> pb.RetryWorkflowRequest:
         new_run_id=repeat.run_id,
         from_scratch=not repeat.keep_steps,
         leave_id=not repeat.keep_id,
+        **({} if repeat.fork is None else _fork_to_wire(repeat.fork)),
     )
+
+
+def _fork_of(request: pb.RetryWorkflowRequest) -> Fork:
+    return Fork(
+        from_step=request.from_step if request.HasField("from_step") else None,
+        input=payload_to_bytes(request.input) if request.HasField("input") else None,
+        version=request.version if request.HasField("version") else None,
+    )
+
+
+def _fork_to_wire(fork: Fork) -> dict[str, Any]:
+    return {
+        "fork": True,
+        "from_step": fork.from_step,
+        "input": None if fork.input is None else payload_from_bytes(fork.input),
+        "version": fork.version,
+    }
 
 
 def cancel_answer_from_wire(run_id: str, effective: bool, status: int) -> CancelAnswer:

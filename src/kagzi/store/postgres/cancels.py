@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Fork, RepeatRun, Started, TerminateRun
 from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
 from kagzi.store.postgres.children import lock_families
 from kagzi.store.postgres.ends import end_runs, ended
+from kagzi.store.postgres.forks import fork_run
 from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, Told
@@ -43,6 +44,8 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
                 async with connection.transaction():
                     answer = await cancel(connection, request, applied.woken, now)
                 applied.answers.append(answer)
+            case RepeatRun(fork=Fork() as fork):
+                applied.answers.append(await fork_run(connection, request, fork, now))
             case RepeatRun():
                 applied.answers.append(await _repeat(connection, request, now))
             case _:

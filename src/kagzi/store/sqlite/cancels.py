@@ -11,6 +11,7 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
 from kagzi.store.protocol import Told
 from kagzi.store.sqlite.ends import end_run, ended
+from kagzi.store.sqlite.forks import fork_run
 from kagzi.store.sqlite.restarts import free_id, note_origin
 from kagzi.store.sqlite.runs import claim_key
 from kagzi.store.sqlite.statements import execute
@@ -51,6 +52,8 @@ def cancel(
 
 
 def repeat(connection: sqlite3.Connection, request: RepeatRun, now: Instant) -> Answer:
+    if request.fork is not None:
+        return fork_run(connection, request, request.fork, now)
     source = (request.namespace, request.of_run_id)
     found = execute(connection, "find_run_to_repeat", source).fetchone()
     if found is None:

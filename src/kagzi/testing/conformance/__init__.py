@@ -76,7 +76,7 @@ from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.limits import TestPauses  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
-from kagzi.testing.conformance.restarts import TestRestarts, TestSignalsWithStarts  # noqa: E402
+from kagzi.testing.conformance.restarts import TestForks, TestRestarts, TestSignalsWithStarts  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.schedules import (  # noqa: E402
     TestChangingSchedules,
@@ -120,6 +120,7 @@ __all__ = [
     "TestFacts",
     "TestFailureHandlers",
     "TestFiring",
+    "TestForks",
     "TestHandlersOfNamespaces",
     "TestHeartbeats",
     "TestHeartbeatsTogether",
