@@ -8,7 +8,11 @@ from kagzi import RunStatus
 from tests.faults.processes import LEASE, Site
 
 
-@pytest.mark.parametrize("how", ["sleep", "burn"])
+@pytest.mark.parametrize(
+    ("url", "how"),
+    [("sqlite", "burn"), pytest.param("postgres", "sleep", marks=pytest.mark.postgres)],
+    indirect=["url"],
+)
 async def test_an_async_step_that_blocks_for_longer_than_its_lease_runs_once(site: Site, how: str) -> None:
     async with site.program.app:
         first = await site.worker().ready()

@@ -22,7 +22,12 @@ def site(url: str, make_site: MakeSite) -> Site:
 
 
 @pytest.mark.parametrize(
-    ("thread", "number"), [(False, signal.SIGINT), (True, signal.SIGTERM)], ids=["async, Ctrl-C", "thread, SIGTERM"]
+    ("url", "thread", "number"),
+    [
+        ("sqlite", False, signal.SIGINT),
+        pytest.param("postgres", True, signal.SIGTERM, marks=pytest.mark.postgres),
+    ],
+    indirect=["url"],
 )
 async def test_a_running_step_finishes_and_is_recorded(site: Site, thread: bool, number: signal.Signals) -> None:
     async with site.program.app:
@@ -69,7 +74,11 @@ async def test_runs_between_steps_go_to_others_at_once(site: Site) -> None:
     site.ledger.check_acknowledged_once()
 
 
-@pytest.mark.parametrize("thread", [False, True], ids=["async", "thread"])
+@pytest.mark.parametrize(
+    ("url", "thread"),
+    [("sqlite", True), pytest.param("postgres", False, marks=pytest.mark.postgres)],
+    indirect=["url"],
+)
 async def test_a_step_longer_than_the_grace_time_is_handed_back(site: Site, thread: bool) -> None:
     async with site.program.app:
         first = await site.worker(grace="500ms").ready()

@@ -39,7 +39,15 @@ async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Pa
         print(server.log)
 
 
-@pytest.mark.parametrize("thread", [False, True], ids=["async", "thread"])
+@pytest.mark.parametrize(
+    ("site", "thread"),
+    [
+        ("sqlite", True),
+        pytest.param("postgres", False, marks=pytest.mark.postgres),
+        pytest.param("server", True, marks=pytest.mark.postgres),
+    ],
+    indirect=["site"],
+)
 async def test_a_run_killed_in_mid_step_goes_on_elsewhere(site: Site, thread: bool) -> None:
     async with site.program.app:
         first = await site.worker().ready()

@@ -31,7 +31,10 @@ asyncio.run(main())
 """
 
 
-def start_at_once(url: str, count: int) -> None:
+PROCESSES = 5
+
+
+def start_at_once(url: str) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", STARTER, url],
@@ -42,7 +45,7 @@ def start_at_once(url: str, count: int) -> None:
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(count)
+        for _ in range(PROCESSES)
     ]
     try:
         for process in processes:
@@ -74,11 +77,10 @@ async def _postgres_counts(url: str) -> tuple[list[int], int]:
         await connection.close()
 
 
-@pytest.mark.parametrize("count", [2, 5])
-def test_sqlite_is_migrated_once(tmp_path: Path, count: int) -> None:
+def test_sqlite_is_migrated_once(tmp_path: Path) -> None:
     for repetition in range(2):
         path = tmp_path / f"{repetition}.db"
-        start_at_once(f"sqlite:///{path}", count)
+        start_at_once(f"sqlite:///{path}")
         connection = sqlite3.connect(path)
         try:
             numbers = [row[0] for row in connection.execute("SELECT number FROM schema_migrations ORDER BY number")]
@@ -86,17 +88,16 @@ def test_sqlite_is_migrated_once(tmp_path: Path, count: int) -> None:
         finally:
             connection.close()
         assert numbers == list(range(1, len(numbers) + 1))
-        assert runs == count
+        assert runs == PROCESSES
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("count", [2, 5])
-def test_postgres_is_migrated_once(fresh_database: str, count: int) -> None:
+def test_postgres_is_migrated_once(fresh_database: str) -> None:
     for _ in range(2):
-        start_at_once(fresh_database, count)
+        start_at_once(fresh_database)
         numbers, runs = asyncio.run(_postgres_counts(fresh_database))
         assert numbers == list(range(1, len(numbers) + 1))
-        assert runs == count
+        assert runs == PROCESSES
         asyncio.run(_drop_schema(fresh_database))
 
 

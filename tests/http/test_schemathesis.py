@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
+from tests.campaigns import length
 from tests.http.support import DOCUMENT, engine_on, serving
 
-EXAMPLES = 5
+EXAMPLES = length(2, 20)
 # Of these fields a request may break a rule though it fits the document: tokens of pages are made by servers, `id`
 # stands alone in a query, the `first` delay of a retry is not longer than its `cap`, a `jitter` written as text has a
 # longest value, `on_failure_queue` needs its handler, a default `version` must have been offered by a worker, not every

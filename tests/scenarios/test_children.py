@@ -270,6 +270,7 @@ def test_a_result_may_be_waited_for_a_while(press: Press, stage: Stage) -> None:
     stage.run(press.app, main)
 
 
+@pytest.mark.parametrize("stage", ["virtual", pytest.param("postgres-grpc", marks=pytest.mark.postgres)], indirect=True)
 def test_a_family_of_many_generations(press: Press, stage: Stage) -> None:
     app = press.app
 
@@ -291,6 +292,9 @@ def test_a_family_of_many_generations(press: Press, stage: Stage) -> None:
     stage.run(press.app, main)
 
 
+@pytest.mark.parametrize(
+    "stage", ["virtual", "sqlite-grpc", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
 def test_a_thousand_children_need_few_replays_of_their_parent(press: Press, stage: Stage) -> None:
     async def main() -> None:
         assert await press.book.run(1000) == [page * 10 for page in range(1000)]
