@@ -212,6 +212,7 @@ THEIRS: dict[str, str] = {
 
 # What we have added: fields to messages of theirs, and messages of our own.
 OURS: dict[str, str] = {
+    "ListStepsRequest": "50 whole bool",
     "PageInfo": "50 prev_page_token string, 51 total_is_least bool, 52 searched_until_us int64",
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (
@@ -219,7 +220,7 @@ OURS: dict[str, str] = {
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
         "62 tags map<string,string>, 64 scheduled_for_us ?int64, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
-        "68 lease_expires_at_us ?int64"
+        "68 lease_expires_at_us ?int64, 69 seed_run_id ?string"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "

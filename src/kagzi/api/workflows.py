@@ -60,8 +60,9 @@ class WorkflowService(Protocol):
         self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]: ...
 
-    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
-        """Every recorded attempt of every step, in the order they ended; those that are running come last."""
+    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
+        """Every recorded attempt of every step, in the order they ended; those that are running come last. With `whole`
+        also what the run has noted for its own replay."""
         ...
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:

@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "queues": ("kagzi.cli.queues", "queues"),
     "limits": ("kagzi.cli.limits", "limits"),
     "workers": ("kagzi.cli.workers", "workers"),
+    "replay": ("kagzi.cli.replay", "replay"),
     "versions": ("kagzi.cli.versions", "versions"),
     "namespaces": ("kagzi.cli.namespaces", "namespaces"),
     "keys": ("kagzi.cli.keys", "keys"),

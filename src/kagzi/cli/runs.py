@@ -1,4 +1,4 @@
-"""kagzi runs list | show | watch; `endings.py` and `signals.py` have the rest"""
+"""kagzi runs list | show | watch; `endings.py`, `signals.py` and `replay.py` have the rest"""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.nesting import nested
 from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
+from kagzi.cli.replay import export
 from kagzi.cli.signals import signal
 from kagzi.clock import SystemClock
 from kagzi.core.duration import format_span
@@ -258,5 +259,5 @@ async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 
-for command in (cancel, terminate, retry, rerun, fork, signal):
+for command in (cancel, terminate, retry, rerun, fork, signal, export):
     runs.add_command(command)

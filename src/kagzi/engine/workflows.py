@@ -179,14 +179,14 @@ class Workflows:
             None if edge is None else made_at(edge),
         )
 
-    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
+    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
         steps = await self._store.get_steps(namespace, run_id)
         if not steps:
             await self.get(namespace, run_id)
         # When the first timers were set is a note of the run's own, and no step.
-        return in_order([step for step in steps if step.step_id != BEGIN or step.kind is not StepKind.SIGNAL])
+        return in_order([step for step in steps if whole or step.step_id != BEGIN or step.kind is not StepKind.SIGNAL])
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         check_name(namespace, "namespace")

@@ -1,5 +1,6 @@
 """The test kit: your workflows on virtual time, a real engine in memory, crashes everywhere, faults from a seed."""
 
+from kagzi.sdk.replaying import Differs, Replayed, replay
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.crashes import CrashReport, NotCrashSafe, crash_everywhere
 from kagzi.testing.environment import run_virtually
@@ -12,12 +13,15 @@ __all__ = [
     "BlockingRun",
     "CrashReport",
     "Deadlock",
+    "Differs",
     "Environment",
     "NeedsVirtualTime",
     "NotCrashSafe",
+    "Replayed",
     "StepMock",
     "VirtualClock",
     "VirtualLoop",
     "crash_everywhere",
+    "replay",
     "run_virtually",
 ]

@@ -277,11 +277,11 @@ class RemoteWorkflows:
         answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
         return page_from_wire([run_from_wire(workflow) for workflow in answer.workflows], answer.page)
 
-    async def steps(self, namespace: str, run_id: str) -> tuple[Step, ...]:
+    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
         steps: list[Step] = []
         token = ""
         while True:
-            request = converted(_steps_request, (namespace, run_id, token))
+            request = converted(_steps_request, (namespace, run_id, token, whole))
             answer = await self._line.call(
                 _ADMIN, "ListSteps", request, admin_pb2.ListStepsResponse, seconds=READ_SECONDS
             )
@@ -533,7 +533,10 @@ def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkf
     return workflow_pb2.GetWorkflowByExternalIdRequest(namespace=asked[0], external_id=text(asked[1], "id"))
 
 
-def _steps_request(asked: tuple[str, str, str]) -> admin_pb2.ListStepsRequest:
+def _steps_request(asked: tuple[str, str, str, bool]) -> admin_pb2.ListStepsRequest:
     return admin_pb2.ListStepsRequest(
-        namespace=asked[0], run_id=text(asked[1], "run id"), page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2])
+        namespace=asked[0],
+        run_id=text(asked[1], "run id"),
+        page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2]),
+        whole=asked[3],
     )

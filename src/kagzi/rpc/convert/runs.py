@@ -298,6 +298,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         origin_run_id=run.origin,
         incarnation=run.incarnation,
         schedule_id=run.schedule_id,
+        seed_run_id=run.seed_run_id,
         scheduled_for_us=run.scheduled_for,
     )
 
@@ -342,6 +343,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         origin=workflow.origin_run_id or None,
         incarnation=workflow.incarnation,
         schedule_id=workflow.schedule_id or None,
+        seed_run_id=workflow.seed_run_id or None,
         scheduled_for=workflow.scheduled_for_us if workflow.HasField("scheduled_for_us") else None,
     )
 

@@ -199,6 +199,7 @@ def run_of(row: asyncpg.Record) -> Run:
         origin=None if row["origin"] is None else str(row["origin"]),
         incarnation=row["incarnation"],
         schedule_id=None if row["schedule_group_id"] is None else str(row["schedule_group_id"]),
+        seed_run_id=None if row["seed_run_id"] is None else str(row["seed_run_id"]),
         scheduled_for=row["scheduled_for"],
     )
 

@@ -71,6 +71,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
         origin=row[32],
         incarnation=row[33],
         schedule_id=row[34],
+        seed_run_id=row[36],
         scheduled_for=row[35],
     )
 

@@ -230,8 +230,10 @@ class AdminService:
         namespace = namespace_of(request.namespace)
         size = check_page_size(page_size(request.page, _STEPS_PAGE))
         filter_text = f"steps {namespace!r} {request.run_id!r} {request.step_name!r} {request.HasField('step_name')}"
+        if request.whole:
+            filter_text += " whole"
         begin = self._begin(request.page, filter_text)
-        steps = await self._workflows.steps(namespace, request.run_id)
+        steps = await self._workflows.steps(namespace, request.run_id, whole=request.whole)
         if request.HasField("step_name"):
             steps = tuple([step for step in steps if step.name == request.step_name])
         response = pb.ListStepsResponse()

@@ -72,7 +72,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure, r.tags,
        r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
-       r.schedule_group_id, r.scheduled_for
+       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

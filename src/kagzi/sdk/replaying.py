@@ -1,0 +1,136 @@
+"""Today's code against what earlier code has recorded: does each run of a history still come out the same?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.retry import Retry
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.errors import InvalidRequest
+from kagzi.sdk.definitions import Workflow
+from kagzi.sdk.histories import History, read_history, unpacked
+from kagzi.sdk.replay.comparing import ComparedExecution, Difference
+
+
+class Offers(Protocol):
+    """The half of an app that is asked here."""
+
+    def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None: ...
+
+    def workflow_types(self) -> tuple[WorkflowType, ...]: ...
+
+
+class Differs(AssertionError):
+    """Today's code does not do what a recorded run has done. `difference` says where it departs first."""
+
+    def __init__(self, history: History, difference: Difference) -> None:
+        super().__init__(
+            f"run {history.run_id} of {history.workflow} {history.version} comes out differently at {difference}"
+        )
+        self.difference = difference
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """A history that today's code comes through as it was recorded."""
+
+    run_id: str
+    workflow: str
+    version: str
+    events: int
+    status: RunStatus
+
+
+def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
+    """Replay a recorded run with the code of this app: `replay(Path("histories/checkout.json"), app)`.
+
+    `history` is what `kagzi runs export` has written: a path, or its text. No step's body starts, and nothing is
+    written. Raises `Differs` at the first call that is not as recorded, with its file and line; InvalidRequest if the
+    app has no such workflow or version.
+    """
+    recorded = read(history)
+    workflow = _workflow_of(recorded, app)
+    if recorded.started_at is None:
+        return _replayed(recorded, 0)
+    execution = ComparedExecution(
+        run_id=recorded.run_id,
+        workflow=recorded.workflow,
+        started_at=recorded.started_at,
+        history=recorded.rows(),
+        default_retry=Retry(),
+        payload_limit=PAYLOAD_BYTES,
+        seed=recorded.seed_run_id,
+        namespace=recorded.namespace,
+        queue=recorded.queue,
+        scheduled_for=recorded.scheduled_for,
+        attempts=recorded.attempts,
+        incarnation=recorded.incarnation,
+    )
+    failed_input = None if recorded.failed_input is None else unpacked(recorded.failed_input)
+    try:
+        execution.compare(
+            workflow.begin(unpacked(recorded.input), execution, failed_input),
+            workflow.encode_result,
+        )
+        difference = execution.difference or _different_end(recorded, workflow, execution)
+    finally:
+        execution.evict()
+    if difference is not None:
+        raise Differs(recorded, difference)
+    return _replayed(recorded, execution.replayed_events)
+
+
+def _replayed(history: History, events: int) -> Replayed:
+    return Replayed(
+        run_id=history.run_id,
+        workflow=history.workflow,
+        version=history.version,
+        events=events,
+        status=history.status,
+    )
+
+
+def read(history: object) -> History:
+    """Reads a history from where it is."""
+    if isinstance(history, History):
+        return history
+    if isinstance(history, Path) or (isinstance(history, str) and not history.lstrip().startswith("{")):
+        path = Path(history)
+        try:
+            return read_history(path.read_bytes())
+        except OSError as error:
+            raise InvalidRequest(f"the history {path} cannot be read: {error.strerror or error}") from None
+    if isinstance(history, bytes | str):
+        return read_history(history)
+    raise InvalidRequest(f"a history is a path, or what is in the file, not {type(history).__name__}")
+
+
+def _workflow_of(history: History, app: Offers) -> Workflow[Any, Any]:
+    found: Workflow[Any, Any] | None = app.find_workflow(history.workflow, history.version)
+    if found is None:
+        known = [offered.version or "every" for offered in app.workflow_types() if offered.name == history.workflow]
+        there = f"its versions there are {', '.join(known)}" if known else "the app has no workflow of that name"
+        raise InvalidRequest(f"the run is of {history.workflow} {history.version}; {there}")
+    return found
+
+
+def _different_end(history: History, workflow: Workflow[Any, Any], execution: ComparedExecution) -> Difference | None:
+    """Compares the end of a run that has completed. What failed, or was cut off, may well come out better today."""
+    if history.status is not RunStatus.COMPLETED:
+        return None
+    events, outcome = execution.replayed_events, execution.outcome
+    read = workflow.signature
+    recorded = unpacked(history.output) if history.output is not None else b"null"
+    if outcome is None:
+        present, place = execution.awaited()
+        return Difference(events + 1, events, "the run COMPLETED", present, place)
+    if outcome.output is None:
+        return Difference(events + 1, events, "the run COMPLETED", execution.described_end(), None)
+    if outcome.output != recorded and read.decode_result(outcome.output) != read.decode_result(recorded):
+        shown = f"returns {outcome.output[:200].decode(errors='replace')}"
+        return Difference(events + 1, events, f"returned {recorded[:200].decode(errors='replace')}", shown, None)
+    return None

@@ -1,0 +1,92 @@
+"""Histories are exported from every home, and replayed by the command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kagzi import Kagzi
+from kagzi.cli.main import cli, exit_code
+from kagzi.errors import KagziError
+from kagzi.sdk.histories import export_history
+from kagzi.testing import Differs, replay
+
+SHOP = """
+import asyncio, kagzi
+app = kagzi.Kagzi({url!r})
+
+@app.step
+async def charge(cents: int) -> int:
+    return cents
+
+@app.step
+async def mail(cents: int) -> str:
+    return str(cents)
+
+@app.workflow
+async def checkout(cents: int) -> str:
+    async with asyncio.timeout(60):
+        {first}
+    await kagzi.wait_signal("go")
+    return await mail(kagzi.random().randrange(cents))
+"""
+
+
+def kagzi(*arguments: str) -> Result:
+    result = CliRunner().invoke(cli, list(arguments))
+    if isinstance(result.exception, KagziError):
+        result.exit_code = exit_code(result.exception)
+    return result
+
+
+async def make_run(url: str) -> str:
+    """A finished run of the shop; returns its id."""
+    scope: dict[str, Kagzi] = {}
+    exec(SHOP.format(url=url, first="await charge(cents)"), scope)
+    app = scope["app"]
+    checkout = app.find_workflow("checkout", "1")
+    assert checkout is not None
+    async with app, app.worker():
+        run = await checkout.options(id="order-1").start(100)
+        await run.signal("go")
+        await run.result(timeout=60)
+        history = await export_history(app.engine, await app.engine.workflows.get("default", run.id))
+    assert replay(history, app).events == 4  # the first timer, charge, go, mail
+    other: dict[str, Kagzi] = {}
+    exec(SHOP.format(url=url, first="await mail(cents)"), other)
+    with pytest.raises(Differs, match=r"recorded: step charge COMPLETED\n  present:  waits for step mail"):
+        replay(history, other["app"])
+    return run.id
+
+
+async def test_a_history_is_the_same_from_every_home(home: str) -> None:
+    await make_run(home)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    run_id = asyncio.run(make_run(url))
+    same, other = tmp_path / "same_shop.py", tmp_path / "other_shop.py"
+    same.write_text(SHOP.format(url=url, first="await charge(cents)"))
+    other.write_text(SHOP.format(url=url, first="await mail(cents)"))
+    history = tmp_path / "run.json"
+    exported = kagzi("runs", "export", "order-1", "--url", url)
+    assert exported.exit_code == 0, exported
+    history.write_text(exported.output)
+    assert json.loads(exported.output)["run_id"] == run_id
+    done = kagzi("replay", str(history), str(same))
+    assert (done.exit_code, done.output) == (0, "1 of 1 runs come out as recorded, 0 differ\n")
+    for arguments in ((str(history),), ("--workflow", "checkout", "--last", "5")):
+        differs = kagzi("replay", *arguments, str(other))
+        assert differs.exit_code == 1, differs
+        assert "present:  waits for step mail, at " in differs.output
+        assert f"{other}:16 in checkout" in differs.output
+    assert json.loads(kagzi("replay", str(history), str(other), "--json").output)[0]["same"] is False
+    assert kagzi("replay", "--workflow", "nothing", str(same)).exit_code == 3
+    assert kagzi("replay", str(same)).exit_code == 2
+    assert kagzi("replay", str(history), "--workflow", "checkout", str(same)).exit_code == 2
+    assert kagzi("replay", str(tmp_path / "none.json"), str(same)).exit_code == 2
