@@ -73,7 +73,7 @@ def test_little_is_loaded_for_help(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [(("serve",), "server"), (("run", "list"), "runs"), (("runs", "lst"), "list"), (("key", "list"), "keys")],
+    [(("serve",), "server"), (("rns", "list"), "runs"), (("runs", "lst"), "list"), (("key", "list"), "keys")],
 )
 def test_a_name_that_is_nearly_right_gets_a_hint(wrong: tuple[str, ...], right: str, shell: Shell) -> None:
     done = shell(*wrong)
@@ -107,4 +107,4 @@ def test_exit_codes(error: type[KagziError], code: int) -> None:
 
 
 def test_the_order_of_the_help_is_ours() -> None:
-    assert list(COMMANDS)[:3] == ["dev", "server", "worker"]
+    assert list(COMMANDS)[:3] == ["init", "dev", "run"]

@@ -38,7 +38,9 @@ INTERRUPTED: Final = 130
 
 # In the order of the help: module and function.
 COMMANDS: Final = {
+    "init": ("kagzi.cli.init", "init"),
     "dev": ("kagzi.cli.dev", "dev"),
+    "run": ("kagzi.cli.one_shot", "one_shot"),
     "server": ("kagzi.cli.server", "server"),
     "worker": ("kagzi.cli.worker", "worker"),
     "start": ("kagzi.cli.start", "start"),
@@ -54,6 +56,8 @@ COMMANDS: Final = {
     "audit": ("kagzi.cli.audit", "audit"),
     "migrate": ("kagzi.cli.migrate", "migrate"),
     "doctor": ("kagzi.cli.doctor", "doctor"),
+    "check": ("kagzi.cli.check", "check"),
+    "completion": ("kagzi.cli.completion", "completion"),
 }
 
 

@@ -207,9 +207,10 @@ def resume(named: str, url: str | None, namespace: str | None, json: bool) -> No
 @where
 @as_json
 def reset(named: str, url: str | None, namespace: str | None, json: bool) -> None:
-    """Let what code declares count again, after a person has changed or made the schedule.
+    """Let what code declares count again, after a person has changed it.
 
-    It does when a worker of that code looks next, within a minute. Without one the schedule stays as it is.
+    Also if a person has made the schedule. It does when a worker of that code looks next, within a minute. Without one
+    the schedule stays as it is.
     """
     loaded = _settings(url, namespace)
     wanted = UpdateSchedule(namespace=loaded.settings.namespace, schedule_id=named, reset=True)
