@@ -69,7 +69,7 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
-from kagzi.sdk.records import Cancellation, RunRecord, SignalRecord, StepRecord, VersionRecord
+from kagzi.sdk.records import Cancellation, MoveRecord, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
@@ -94,6 +94,7 @@ __all__ = [
     "LimitExceeded",
     "LimitRecord",
     "MissingDependency",
+    "MoveRecord",
     "NamespaceDisabled",
     "NonDeterminismError",
     "NonRetryable",

@@ -56,7 +56,7 @@ from kagzi.sdk.moments import instant_of
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.queues import FlowHome, Limits, Queues
-from kagzi.sdk.records import RunRecord, VersionRecord, run_record, version_record
+from kagzi.sdk.records import MoveRecord, RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import Home, Schedules, schedule_options
 from kagzi.sdk.search import Runs, search, status_of
@@ -549,6 +549,33 @@ class Kagzi(Registrar):
         """
         await self._versions().set_default(self.namespace, _name_of(workflow), version, force=force)
 
+    async def move_runs(
+        self,
+        workflow: str | Workflow[Any, Any],
+        *,
+        from_version: str,
+        to_version: str,
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> MoveRecord:
+        """Have runs of a workflow go on in another version: those that wait or sleep. What a worker holds is left
+        alone; `running` of the answer counts it, and a second call moves what has let go meanwhile. Their recorded
+        steps stay, so the other version must be able to replay them. A dry run counts and changes nothing.
+
+        InvalidRequest if no worker has ever offered the version, unless `force` is given.
+        """
+        name, moved, after = _name_of(workflow), 0, ""
+        while True:
+            page = await self._versions().move(
+                self.namespace, name, from_version, to_version, dry_run=dry_run, force=force, after=after
+            )
+            moved += page.moved
+            if page.after is None:
+                break
+            after = page.after
+        running = [each.running for each in await self.versions(name) if each.version == from_version]
+        return MoveRecord(moved=moved, running=sum(running))
+
     def _schedule_service(self) -> ScheduleService:
         schedules: ScheduleService | None = getattr(self.engine, "schedules", None)
         if schedules is None:
@@ -594,6 +621,7 @@ class Kagzi(Registrar):
     runs_sync = blocking(runs)
     versions_sync = blocking(versions)
     set_default_version_sync = blocking(set_default_version)
+    move_runs_sync = blocking(move_runs)
     health_sync = blocking(health)
     metrics_sync = blocking(metrics)
     if TYPE_CHECKING:  # what checkers cannot infer from the overloads

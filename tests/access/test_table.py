@@ -25,6 +25,7 @@ CHANGES = (
     "Resume",
     "Set",
     "Enable",
+    "Move",
 )
 
 
@@ -121,6 +122,7 @@ TWINS = {
     "GET /api/v1/workflows": "ListWorkflowTypes",
     "GET /api/v1/versions": "ListVersions",
     "POST /api/v1/versions": "SetDefaultVersion",
+    "POST /api/v1/versions/move": "MoveWorkflows",
     "GET /api/v1/stats": "GetStats",
     "GET /api/v1/health": "HealthCheck",
     "GET /api/v1/server": "GetServerInfo",

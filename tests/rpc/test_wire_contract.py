@@ -261,6 +261,11 @@ OURS: dict[str, str] = {
     ),
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
+    "MoveWorkflowsRequest": (
+        "1 namespace string, 2 workflow_type string, 3 from_version string, 4 to_version string, 5 dry_run bool, "
+        "6 force bool, 7 after string"
+    ),
+    "MoveWorkflowsResponse": "1 moved int32, 2 after string",
     "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
     "6 pause_reason string",
     "ListLimitsRequest": "1 namespace string",
@@ -414,7 +419,7 @@ THEIR_RPCS = {
 OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
-    "AdminService": "ListVersions SetDefaultVersion ListLimits PauseClaims ResumeClaims",
+    "AdminService": "ListVersions SetDefaultVersion MoveWorkflows ListLimits PauseClaims ResumeClaims",
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }
 

@@ -258,3 +258,45 @@ async def test_a_run_is_forked_from_a_chosen_step(home: str) -> None:
         with pytest.raises(InvalidRequest, match="tuple of arguments"):
             await run.fork(input="ada")  # type: ignore[arg-type]
         assert len((await app.runs()).items) == count
+
+
+async def test_runs_go_on_in_another_version(home: str) -> None:
+    old, new = Kagzi(home), Kagzi(home)
+    done: list[str] = []
+
+    def define(app: Kagzi, version: str) -> Any:
+        @app.step
+        async def charge(order: int) -> int:
+            done.append(f"charge {order} in {version}")
+            return order
+
+        @app.workflow(version=version)
+        async def checkout(order: int) -> str:
+            paid = await charge(order)
+            await kagzi.wait_signal("ship")
+            return f"{paid} by {version}"
+
+        return checkout
+
+    first, _ = define(old, "1"), define(new, "2")
+    async with old, new:
+        async with old.worker():
+            runs = [await first.options(id=f"order-{number}").start(number) for number in range(3)]
+            for run in runs:
+                while await run.status() is not RunStatus.SLEEPING:
+                    await asyncio.sleep(0.02)
+        with pytest.raises(InvalidRequest, match="version 2"):
+            await old.move_runs("checkout", from_version="1", to_version="2")
+        async with new.worker():
+            counted = await new.move_runs("checkout", from_version="1", to_version="2", dry_run=True)
+            assert (counted.moved, counted.running, (await runs[0].get()).version) == (3, 0, "1")
+            assert (await new.move_runs("checkout", from_version="1", to_version="2")).moved == 3
+            assert (await new.move_runs("checkout", from_version="1", to_version="2")).moved == 0
+            for number, run in enumerate(runs):
+                await run.signal("ship")
+                assert await run.result(timeout=60) == f"{number} by 2"
+        assert sorted(done) == [f"charge {number} in 1" for number in range(3)]
+        with pytest.raises(InvalidRequest, match="nothing to move"):
+            await new.move_runs("checkout", from_version="2", to_version="2")
+        with pytest.raises(InvalidRequest, match="known are"):
+            await new.move_runs("checkout", from_version="1", to_version="9")

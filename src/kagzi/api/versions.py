@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kagzi.core.versions import Versions
+from kagzi.core.versions import MovedRuns, Versions
 
 
 class VersionService(Protocol):
@@ -17,4 +17,20 @@ class VersionService(Protocol):
     ) -> None:
         """Have starts that name no version get this one, everywhere within a second; None: the one first seen last
         again. InvalidRequest if no worker has ever offered it, unless this is forced."""
+        ...
+
+    async def move(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        after: str = "",
+    ) -> MovedRuns:
+        """Have runs that wait or sleep go on in another version; those that a worker holds are left alone. Looks at a
+        bounded part of what waits, from where `after` says. InvalidRequest if no worker has ever offered the version,
+        unless this is forced. A dry run counts and changes nothing."""
         ...

@@ -45,3 +45,11 @@ class Versions(Struct, frozen=True):
 
     items: tuple[WorkflowVersion, ...]
     more: bool = False
+
+
+class MovedRuns(Struct, frozen=True, kw_only=True):
+    """How many runs went from one version to another, or would have, among those that were looked at; `after` leads to
+    the rest, and is None at the end."""
+
+    moved: int
+    after: str | None = None

@@ -261,7 +261,7 @@ class _Parts:
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store)
-        self.versions = VersionRegistry(store, settings.worker_stale)
+        self.versions = VersionRegistry(store, settings.worker_stale, self.wakeups)
         self.limits = Limits(store, self.wakeups)
         self.workflows = Workflows(
             store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, self.versions, settings

@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import msgspec
+
 from kagzi.core.instant import Span
-from kagzi.core.limits import check_name
-from kagzi.core.versions import Versions
+from kagzi.core.limits import check_id, check_name
+from kagzi.core.versions import MovedRuns, Versions
+from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest
 from kagzi.store.protocol import Store
 
@@ -21,13 +24,16 @@ _FRESH_SECONDS: Final = 1.0
 _REMEMBERED: Final = 10_000
 _LISTED: Final = 1000
 _NAMED: Final = 20  # versions that an error tells of
+_LOOKED_AT: Final = 1000  # runs in one transaction that moves some
+_BEGINNING: Final = ("", -(2**63), "00000000-0000-0000-0000-000000000000")
 
 
 class VersionRegistry:
     """`api.versions.VersionService` over a store, and what starts ask."""
 
-    def __init__(self, store: Store, stale: Span) -> None:
+    def __init__(self, store: Store, stale: Span, wakeups: Wakeups) -> None:
         self._store = store
+        self._wakeups = wakeups
         self._stale = stale
         self._loop = asyncio.get_running_loop()
         self._found: dict[tuple[str, str], tuple[float, str]] = {}  # and when it was asked for
@@ -102,6 +108,34 @@ class VersionRegistry:
         if not done:
             raise InvalidRequest(await self._unknown(namespace, workflow_type, version))
 
+    async def move(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        after: str = "",
+    ) -> MovedRuns:
+        check_name(namespace, "namespace")
+        check_name(workflow_type, "workflow type")
+        check_name(from_version, "from_version")
+        check_name(to_version, "to_version")
+        if from_version == to_version:
+            raise InvalidRequest(f"from_version and to_version are both {to_version!r}; there is nothing to move")
+        place = _BEGINNING if not after else _place_of(after)
+        if not after and not force:
+            await self.check_known(namespace, workflow_type, to_version)
+        page = await self._store.move_runs(
+            namespace, workflow_type, from_version, to_version, place, _LOOKED_AT, dry_run
+        )
+        if not dry_run:
+            for queue in page.queues:
+                self._wakeups.available((namespace, queue), 0)
+        return MovedRuns(moved=page.moved, after=None if page.last is None else msgspec.json.encode(page.last).decode())
+
     async def _unknown(self, namespace: str, workflow_type: str, version: str | None) -> str:
         known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
         if not known:
@@ -114,3 +148,14 @@ class VersionRegistry:
             f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
             f"known are {names}. Force it if one will"
         )
+
+
+def _place_of(after: str) -> tuple[str, int, str]:
+    """Where the page before has ended, which is nothing to be made up: a wrong one is refused."""
+    try:
+        queue, key, run_id = msgspec.json.decode(after, type=tuple[str, int, str])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise InvalidRequest("after must be what the page before has answered") from None
+    if not -(2**63) <= key < 2**63 or "\0" in queue:
+        raise InvalidRequest("after must be what the page before has answered")
+    return queue, key, check_id(run_id, "after")

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
-from kagzi.http.fields import Name
+from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import naming
 from kagzi.ports.documents import VersionDocument, version_document
 
@@ -43,6 +43,40 @@ async def set_default_version(call: Call[Namespaced, DefaultVersionBody]) -> Ver
     with naming("version"):
         await call.engine.versions.set_default(call.namespace, body.workflow, body.version, force=body.force)
     return await _listed(call.engine.versions.list(call.namespace, body.workflow))
+
+
+class MoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call looks at a bounded part of what waits; `after` is what the call before has answered. `force` is for a
+    version that no worker has offered yet."""
+
+    workflow: Name
+    from_version: Name
+    to_version: Name
+    dry_run: Annotated[bool, Meta(description="Count them, and change nothing.")] = False
+    force: bool = False
+    after: Annotated[str, Meta(max_length=1000, extra_json_schema=TEXT)] = ""
+
+
+class Moved(Struct, frozen=True, kw_only=True):
+    """How many runs have the other version now, or would have. `after` is for the next call; null at the end."""
+
+    moved: int
+    after: str | None
+
+
+async def move_runs(call: Call[Namespaced, MoveBody]) -> Moved:
+    body = call.body
+    with naming("after" if body.after else "to_version"):
+        page = await call.engine.versions.move(
+            call.namespace,
+            body.workflow,
+            body.from_version,
+            body.to_version,
+            dry_run=body.dry_run,
+            force=body.force,
+            after=body.after,
+        )
+    return Moved(moved=page.moved, after=page.after)
 
 
 async def _listed(found: Awaitable[Versions]) -> VersionList:

@@ -241,6 +241,13 @@ def version_record(version: WorkflowVersion) -> VersionRecord:
     )
 
 
+class MoveRecord(Struct, frozen=True, kw_only=True):
+    """How many runs have another version now, or would have, and how many a worker holds in the old one."""
+
+    moved: int
+    running: int
+
+
 class Cancellation(Struct, frozen=True, kw_only=True):
     """What came of a request to cancel or terminate a run. True if the run is cancelled or is told to end, also by an
     earlier request; false if it had finished before, as `status` says."""

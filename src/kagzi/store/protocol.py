@@ -51,6 +51,14 @@ MOST_SURVEYED = 100_000
 MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
 
 
+class MovedPage(Struct, frozen=True, kw_only=True):
+    """How many runs have another version now, where they wait, and how far was looked: None at the end."""
+
+    moved: int
+    queues: tuple[str, ...]
+    last: tuple[str, int, str] | None
+
+
 class Horizon(Struct, frozen=True, kw_only=True):
     """When something will next be due, read in one query once a second. None means nothing in sight."""
 
@@ -378,6 +386,21 @@ class Store(Protocol):
     async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
         """Of one workflow or of all, at most `limit`, with who is online for each and which live runs it has. Reads no
         more runs than `store.counting` allows."""
+        ...
+
+    async def move_runs(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        after: tuple[str, int, str],
+        limit: int,
+        dry_run: bool,
+    ) -> MovedPage:
+        """Looks at `limit` runs that wait or sleep, in the order of claiming behind `after` (queue, claim key, run id),
+        and gives those of this workflow and version the other one. Guarded by the status under the row's lock: one
+        that is claimed meanwhile stays as it is."""
         ...
 
     # Pauses. They are read in the very statements that claim runs or insert them under a lease, so what begins after a

@@ -13,7 +13,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
-from kagzi.core.versions import Versions
+from kagzi.core.versions import MovedRuns, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
@@ -125,6 +125,34 @@ class RemoteVersions:
         await self._line.call(
             _ADMIN, "SetDefaultVersion", request, admin_pb2.SetDefaultVersionResponse, seconds=WRITE_SECONDS
         )
+
+    async def move(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        after: str = "",
+    ) -> MovedRuns:
+        request = converted(
+            lambda asked: admin_pb2.MoveWorkflowsRequest(
+                namespace=namespace,
+                workflow_type=workflow_type,
+                from_version=asked[0],
+                to_version=asked[1],
+                dry_run=dry_run,
+                force=force,
+                after=after,
+            ),
+            (from_version, to_version),
+        )
+        answer = await self._line.call(
+            _ADMIN, "MoveWorkflows", request, admin_pb2.MoveWorkflowsResponse, seconds=WRITE_SECONDS
+        )
+        return MovedRuns(moved=answer.moved, after=answer.after or None)
 
 
 class RemoteLimits:

@@ -77,6 +77,7 @@ from kagzi.store.protocol import (
     FoundRuns,
     HeartbeatResult,
     Horizon,
+    MovedPage,
     Queue,
     Recovered,
     RunFacts,
@@ -428,6 +429,19 @@ class PostgresStore:
         return await self._pool.run(
             lambda connection: versions.list_versions(connection, namespace, workflow_type, limit, now, stale)
         )
+
+    async def move_runs(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        after: tuple[str, int, str],
+        limit: int,
+        dry_run: bool,
+    ) -> MovedPage:
+        asked = (namespace, workflow_type, from_version, to_version, after, limit, dry_run)
+        return await self._pool.run(lambda connection: versions.move_runs(connection, *asked))
 
     # Pauses.
 

@@ -9,6 +9,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.core.versions import Versions, WorkflowVersion
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import MovedPage
 from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _FORGET_DEFAULT_VERSION = STATEMENTS["forget_default_version"]
 _LIST_VERSIONS = STATEMENTS["list_versions"]
 _ONLINE_OFFERS = STATEMENTS["online_offers"]
 _FORGET_TYPES = STATEMENTS["forget_types"]
+_WAITING_PAGE = STATEMENTS["waiting_page"]
+_MOVE_RUNS = STATEMENTS["move_runs"]
 
 
 async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
@@ -80,3 +83,25 @@ async def list_versions(
 
 async def forget_types(connection: Connection, limit: int, now: Instant | None) -> int:
     return len(await connection.fetch(_FORGET_TYPES, now, limit))
+
+
+async def move_runs(
+    connection: Connection,
+    namespace: str,
+    workflow_type: str,
+    from_version: str,
+    to_version: str,
+    after: tuple[str, int, str],
+    limit: int,
+    dry_run: bool,
+) -> MovedPage:
+    page = await connection.fetch(_WAITING_PAGE, namespace, workflow_type, from_version, *after, limit)
+    queues = [row["task_queue"] for row in page if row["asked"]]
+    if queues and not dry_run:
+        run_ids = [row["run_id"] for row in page if row["asked"]]
+        moved = await connection.fetch(_MOVE_RUNS, namespace, run_ids, from_version, to_version)
+        queues = [row["task_queue"] for row in moved]
+    last = None
+    if len(page) == limit:
+        last = (page[-1]["task_queue"], page[-1]["claim_key"], str(page[-1]["run_id"]))
+    return MovedPage(moved=len(queues), queues=tuple(sorted(set(queues))), last=last)

@@ -9,6 +9,7 @@ import msgspec
 from kagzi.api.workers import Registration
 from kagzi.core.instant import Instant
 from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.store.protocol import MovedPage
 from kagzi.store.sqlite.runs import count_live_runs
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
@@ -77,3 +78,23 @@ def forget_types(connection: sqlite3.Connection, unseen: list[tuple[str, str, st
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else msgspec.json.decode(text, type=tuple[str, ...])
+
+
+def move_runs(
+    connection: sqlite3.Connection,
+    namespace: str,
+    workflow_type: str,
+    from_version: str,
+    to_version: str,
+    after: tuple[str, int, str],
+    limit: int,
+    dry_run: bool,
+) -> MovedPage:
+    asked = (namespace, workflow_type, from_version, *after, limit)
+    page = execute(connection, "waiting_page", asked).fetchall()
+    found = [(queue, run_id) for queue, _, run_id, ours in page if ours]
+    if not dry_run:
+        for _, run_id in found:
+            execute(connection, "move_run", (namespace, run_id, to_version))
+    last = (page[-1][0], page[-1][1], page[-1][2]) if len(page) == limit else None
+    return MovedPage(moved=len(found), queues=tuple(sorted({queue for queue, _ in found})), last=last)

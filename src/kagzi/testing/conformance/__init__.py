@@ -92,6 +92,7 @@ from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, Te
 from kagzi.testing.conformance.values import TestValues  # noqa: E402
 from kagzi.testing.conformance.versions import (  # noqa: E402
     TestDefaultVersions,
+    TestMovingRuns,
     TestRememberedVersions,
     TestRunsOfVersions,
 )
@@ -130,6 +131,7 @@ __all__ = [
     "TestListing",
     "TestLoad",
     "TestLookingAtWorkers",
+    "TestMovingRuns",
     "TestNamespaces",
     "TestOverlap",
     "TestPauses",

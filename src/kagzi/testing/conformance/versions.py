@@ -209,3 +209,41 @@ class TestRunsOfVersions:
         found = await bench.store.list_versions(NAMESPACE, None, 2, STALE)
         assert ([each.version for each in found.items], found.more) == (["3", "2"], True)
         assert not (await bench.store.list_versions(NAMESPACE, None, 3, STALE)).more
+
+
+class TestMovingRuns:
+    """Runs that go on in another version."""
+
+    async def move(self, bench: Bench, *, limit: int = 100, dry_run: bool = False) -> tuple[int, set[str]]:
+        moved, queues = 0, set[str]()
+        after: tuple[str, int, str] | None = ("", -(2**63), "00000000-0000-0000-0000-000000000000")
+        while after is not None:
+            page = await bench.store.move_runs(NAMESPACE, TYPE, "1", "2", after, limit, dry_run)
+            moved, after = moved + page.moved, page.last
+            queues.update(page.queues)
+        return moved, queues
+
+    @pytest.mark.parametrize("limit", [2, 100])
+    async def test_what_waits_or_sleeps_is_moved_and_nothing_else(self, bench: Bench, limit: int) -> None:
+        asleep = await bench.started_claim()
+        parked = ParkRun(available_at=bench.now() + 10**12, inbox_seq=0, waiting_for=("s:go",))
+        await bench.done(asleep, bench.completed("charge", 1), parked)
+        held = await bench.started_claim()
+        over = await bench.started_claim()
+        await bench.done(over, CompleteRun(output=b"1"))
+        waiting = [await bench.start(task_queue=queue) for queue in ("a", "b", "b")]
+        others = [await bench.start(workflow_type="other"), await bench.start(version="3")]
+        before = [await bench.state(run_id) for run_id in (held.run_id, over.run_id, *others)]
+
+        assert await self.move(bench, limit=limit, dry_run=True) == (4, {"a", "b", QUEUE})
+        assert (await bench.run(asleep.run_id)).version == "1"
+        assert await self.move(bench, limit=limit) == (4, {"a", "b", QUEUE})
+        assert await self.move(bench, limit=limit) == (0, set())
+
+        assert [(await bench.run(run_id)).version for run_id in (asleep.run_id, *waiting)] == ["2"] * 4
+        assert [await bench.state(run_id) for run_id in (held.run_id, over.run_id, *others)] == before
+        moved = await bench.run(asleep.run_id)
+        assert (moved.available_at, moved.waiting_for) == (parked.available_at, ("s:go",))
+        assert len(await bench.steps(asleep.run_id)) == 1
+        assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "1"),)) == []
+        assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "2"),)) == waiting[:1]

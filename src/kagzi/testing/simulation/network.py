@@ -42,6 +42,7 @@ from kagzi.store.protocol import (
     FoundRuns,
     HeartbeatResult,
     Horizon,
+    MovedPage,
     Queue,
     Recovered,
     RunFacts,
@@ -404,6 +405,20 @@ class StorePort:
     async def list_versions(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> Versions:
         versions: Versions = await self._ask("list_versions", namespace, workflow_type, limit, stale)
         return versions
+
+    async def move_runs(
+        self,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        after: tuple[str, int, str],
+        limit: int,
+        dry_run: bool,
+    ) -> MovedPage:
+        asked = (namespace, workflow_type, from_version, to_version, after, limit, dry_run)
+        page: MovedPage = await self._ask("move_runs", *asked)
+        return page
 
     async def list_limits(self, namespace: str) -> list[FlowLimit]:
         limits: list[FlowLimit] = await self._ask("list_limits", namespace)

@@ -191,6 +191,18 @@ class AdminService:
         )
         return pb.SetDefaultVersionResponse()
 
+    async def MoveWorkflows(self, request: pb.MoveWorkflowsRequest, call: Call) -> pb.MoveWorkflowsResponse:  # noqa: ARG002
+        page = await self._versions.move(
+            namespace_of(request.namespace),
+            request.workflow_type,
+            request.from_version,
+            request.to_version,
+            dry_run=request.dry_run,
+            force=request.force,
+            after=request.after,
+        )
+        return pb.MoveWorkflowsResponse(moved=page.moved, after=page.after or "")
+
     # Limits.
 
     async def ListLimits(self, request: pb.ListLimitsRequest, call: Call) -> pb.ListLimitsResponse:  # noqa: ARG002

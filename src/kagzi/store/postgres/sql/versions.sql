@@ -89,3 +89,27 @@ WITH instant AS MATERIALIZED (
 DELETE FROM kagzi.workflow_types AS t USING unseen AS u
 WHERE t.namespace = u.namespace AND t.workflow_type = u.workflow_type AND t.version = u.version
 RETURNING t.version;
+
+-- name: waiting_page
+-- Runs that wait or sleep, in the order of claiming.
+SELECT r.task_queue, r.claim_key, r.run_id, r.workflow_type = $2::text AND r.version = $3::text AS asked
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.status IN ('PENDING', 'SLEEPING')
+  AND (r.task_queue, r.claim_key, r.run_id) > ($4::text, $5::bigint, $6::uuid)
+ORDER BY r.task_queue, r.claim_key, r.run_id
+LIMIT $7::integer;
+
+-- name: move_runs
+-- Another version for runs that nobody holds, locked in one order. The condition is looked at once more when the lock is
+-- there: what was claimed meanwhile stays as it is.
+WITH locked AS MATERIALIZED (
+    SELECT r.run_id FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id = ANY ($2::uuid[]) AND r.version = $3::text
+      AND r.status IN ('PENDING', 'SLEEPING')
+    ORDER BY r.run_id
+    FOR NO KEY UPDATE OF r
+)
+UPDATE kagzi.workflow_runs AS r SET version = $4::text
+FROM locked AS l
+WHERE r.namespace = $1::text AND r.run_id = l.run_id
+RETURNING r.task_queue;

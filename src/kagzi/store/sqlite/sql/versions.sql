@@ -67,3 +67,16 @@ LIMIT ?2;
 -- name: forget_type
 -- Remove a type, unless it was offered again since it was looked at.
 DELETE FROM workflow_types WHERE namespace = ?1 AND workflow_type = ?2 AND version = ?3 AND last_seen_at = ?4;
+
+-- name: waiting_page
+-- Runs that wait or sleep, in the order of claiming.
+SELECT task_queue, claim_key, run_id, workflow_type = ?2 AND version = ?3
+FROM workflow_runs
+WHERE namespace = ?1 AND status IN ('PENDING', 'SLEEPING') AND (task_queue, claim_key, run_id) > (?4, ?5, ?6)
+ORDER BY task_queue, claim_key, run_id
+LIMIT ?7;
+
+-- name: move_run
+-- Another version for a run that nobody holds.
+UPDATE workflow_runs SET version = ?3
+WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING');
