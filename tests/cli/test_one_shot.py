@@ -114,7 +114,7 @@ def test_a_new_project_runs_and_its_tests_pass(shell: Shell) -> None:
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=shell.directory,
-        env=shell.environ,
+        env={name: value for name, value in shell.environ.items() if name != "PYTHONWARNINGS"},
         capture_output=True,
         text=True,
         timeout=120,
