@@ -74,7 +74,7 @@ screenshots: $(DEV) ## Take the pictures of the dashboard for the documents anew
 	$(PY) -m scripts.screenshots
 
 # The tests that tests/campaigns.py shortens in the suite, in full length; a quarter of an hour or so.
-CAMPAIGNS := tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py tests/sdk/replay \
+CAMPAIGNS := tests/core/test_cron.py tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py tests/sdk/replay \
 	tests/simulation tests/store/test_equivalence.py
 
 campaigns: $(DEV) ## Run the searches of the suite in full length
