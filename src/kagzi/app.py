@@ -47,7 +47,7 @@ from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, RandomIds, derived_run_id
 from kagzi.owners import user_name
 from kagzi.process import fewer_collections, new_event_loop
-from kagzi.sdk.blocking import Portal, blocking, drive, refuse_blocking
+from kagzi.sdk.blocking import Portal, blocking, blocking_iteration, drive, refuse_blocking
 from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
@@ -61,6 +61,7 @@ from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import Home, Schedules, schedule_options
 from kagzi.sdk.search import Runs, search, status_of
 from kagzi.sdk.signal_values import check_key, encode_signal
+from kagzi.sdk.standalone import STANDALONE
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.bodies import current_step
@@ -619,6 +620,7 @@ class Kagzi(Registrar):
 
     signal_sync = blocking(signal)
     runs_sync = blocking(runs)
+    search_sync = blocking_iteration(search)
     versions_sync = blocking(versions)
     set_default_version_sync = blocking(set_default_version)
     move_runs_sync = blocking(move_runs)
@@ -953,6 +955,8 @@ class Kagzi(Registrar):
         )
 
     def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None:
+        if name == STANDALONE:
+            return self.standalone if version == self.standalone.version else None
         return self._workflows.get((name, version))
 
     def declared_schedules(self) -> tuple[Declaration, ...]:
@@ -974,7 +978,7 @@ class Kagzi(Registrar):
         return tuple(
             WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
             for name, version in sorted(self._workflows)
-        )
+        ) + ((WorkflowType(STANDALONE, self.standalone.version),) if self._steps else ())
 
 
 def _joinable(engine: Engine, options: WorkflowOptions) -> LocalEngine:

@@ -64,7 +64,10 @@ def test_a_worker_is_listed_shown_and_drained(home: Shell) -> None:
         assert home("workers", command, worker_id, "-n", "elsewhere").code == 3
     assert (found["worker_id"], found["status"], found["pid"]) == (worker_id, "ONLINE", process.pid)
     assert (found["queues"], found["concurrency"]) == (["default"], 7)
-    assert found["workflows"] == [{"workflow": "checkout", "version": "1"}]
+    assert [(each["workflow"], each["version"]) for each in found["workflows"]] == [
+        ("checkout", "1"),
+        ("kagzi.step", "1"),
+    ]
     assert home("workers", "list").out.split("\t")[:3] == [worker_id, "ONLINE", "default"]
     assert home("workers", "list", "-s", "offline", "--json").json["workers"] == []
     assert home("workers", "list", "-q", "other", "--json").json["workers"] == []

@@ -95,6 +95,8 @@ def test_a_program_without_await(home: str) -> None:
 
         with pytest.raises(TimeoutError, match="it goes on"):
             asks.start_sync().result_sync(timeout=0.01)
+        found = app.search_sync(workflow="total")
+        assert run.id in {each.run_id for each in found}
     assert app.opening is None
 
 

@@ -174,6 +174,7 @@ def main_sync(order: Order) -> None:
         assert_type(send_receipt.run_sync("x"), int)
         assert_type(in_order.start_sync(order), Handle[str])
         assert_type(app.find_sync("x", send_receipt), Handle[int])
+        assert_type(charge.options(id="x").start_sync(order), Handle[str])
         assert_type(app.schedules.create_sync("nightly", send_receipt, "x", cron="0 2 * * *").id, str)
     app.run_worker(queues=["shop"], concurrency=100)
 

@@ -16,9 +16,10 @@ import os
 import threading
 from _thread import allocate_lock
 from asyncio import _get_running_loop
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
 
@@ -281,6 +282,38 @@ class blocking(Generic[S, A, V]):
 
         call.__name__, call.__qualname__, call.__doc__ = self._name, self.__qualname__, self.__doc__
         return call
+
+
+class blocking_iteration(Generic[S, A, V]):
+    """The blocking form of a method for `async for`: `search_sync = blocking_iteration(search)`."""
+
+    def __init__(self, method: Callable[Concatenate[S, A], AsyncIterator[V]]) -> None:
+        self._method = method
+        self.__doc__ = f"`{getattr(method, '__name__', '')}`, for a plain `for`.\n\n{method.__doc__ or ''}"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.__qualname__ = f"{owner.__name__}.{name}"
+
+    @overload
+    def __get__(self, instance: None, owner: type[S]) -> Self: ...
+    @overload
+    def __get__(self, instance: S, owner: type[S]) -> Callable[A, Iterator[V]]: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+
+        def iterate(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            name, found = f"{self.__qualname__}()", self._method(instance, *args, **kwargs)
+            return _each(partial(instance.portal.wait, name, "`async for` and the method without _sync"), found)
+
+        iterate.__doc__ = self.__doc__
+        return iterate
+
+
+def _each(wait: Callable[[Callable[[], Any]], V], found: AsyncIterator[V]) -> Iterator[V]:
+    with suppress(StopAsyncIteration):
+        while True:
+            yield wait(found.__anext__)
 
 
 class _LoopEnded(InvalidRequest):

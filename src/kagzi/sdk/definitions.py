@@ -46,7 +46,7 @@ from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.step import escape
-from kagzi.core.tags import check_tags
+from kagzi.core.tags import MOST_TAGS, check_tags
 from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, payload_codec, use_payload_codec
 from kagzi.sdk.annotations import parameters_of
@@ -61,6 +61,7 @@ from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import Threads, current_bridge, in_turn, run_in_thread
 from kagzi.sdk.signature import Signature, signature_of
+from kagzi.sdk.standalone import STANDALONE, TAG, one_step, plain_arguments
 from kagzi.sdk.start_signal import Signal, check_start_signal
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ class Step(Generic[P, R]):
         self.timeout = STEP_TIMEOUT if timeout is None else _check_timeout(timeout, "step timeout")
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
         self._id = escape(name)  # what the identity of each call is made of
+        self._app: Registrar | None = None
+        self._run: Workflow[..., Any] | None = None  # with what `.options(...)` says about a run of its own
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         execution = current(self.name)
@@ -194,14 +197,40 @@ class Step(Generic[P, R]):
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        id: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        delay: Duration | None = None,
+        start_at: datetime | None = None,
+        deadline: datetime | None = None,
+        namespace: str | None = None,
+        on_conflict: OnConflict | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> Step[P, R]:
         """The same step with other settings for one call.
 
         `key` makes the call's identity explicit (`reserve[sku-7]`), so that it stays the same when the calls
         around it are reordered; `name` is what people see instead of the function's name.
+
+        Those from `id` on are about a run of its own, `await charge.options(id="order-42").start(order)`, and mean what
+        they mean for a workflow.
         """
-        step: Step[P, R] = object.__new__(type(self))
+        given: dict[str, Any] = {
+            "id": id,
+            "queue": queue,
+            "priority": priority,
+            "delay": delay,
+            "start_at": start_at,
+            "deadline": deadline,
+            "namespace": namespace,
+            "on_conflict": on_conflict,
+            "tags": tags,
+        }
+        about_run = {field: value for field, value in given.items() if value is not None}
+        step: Step[P, R] = object.__new__(StepToStart if about_run else type(self))
         step.__dict__.update(self.__dict__)
+        if about_run:
+            step._run = (self._run or self._of_app().standalone).options(**about_run)
         if name is not None:
             step.name = check_name(name, "step name")
         if retry is not None:
@@ -215,8 +244,53 @@ class Step(Generic[P, R]):
             step._id = escape(name)
         return step
 
+    async def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Start a run that consists of this step. It is durable when this returns; wrong arguments raise before.
+
+        Its retry policy and timeout are those of the step.
+        """
+        if current(f"{self.name}.start()") is not None:
+            raise NonDeterminismError(
+                f"{self.name}.start() was called in a workflow, where it would happen again at every replay; call "
+                f"{self.name}(...), which is a step of this run"
+            )
+        app = self._of_app()
+        defined = app.find_step(self.name)
+        if defined is None or (defined.retry, defined.timeout, defined._id) != (self.retry, self.timeout, self._id):
+            raise InvalidRequest(
+                f"{self.name}.start(): name=, key=, retry= and timeout= are for a call in a workflow; a run of its own "
+                "has what @app.step says"
+            )
+        run = self._run or app.standalone
+        if TAG not in run.run_options.tags and len(run.run_options.tags) < MOST_TAGS:
+            run = run.options(tags={**run.run_options.tags, TAG: self.name})
+        handle = await app.start_run(run, run.run_options, (self.name, plain_arguments(self, args, kwargs)), {})
+        return handle.decoded_by(self.signature.decode_result)
+
+    start_sync = blocking(start)  # for code that cannot await
+
+    @property
+    def portal(self) -> Portal:
+        """How blocking code comes to the app."""
+        return self._of_app().portal
+
+    def _of_app(self) -> Registrar:
+        if self._app is None:
+            raise InvalidRequest(f"{self.name} is the step of no app; make it one with @app.step to start runs of it")
+        return self._app
+
     def __repr__(self) -> str:
         return f"<step {self.name}>"
+
+
+class StepToStart(Step[P, R]):
+    """A step with options for a run of its own."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:  # noqa: ARG002
+        raise InvalidRequest(
+            f"{self.name} has options of a run of its own, for .start(...); a call is part of the run around it, and "
+            f"is named by key= (at {place_of_call()})"
+        )
 
 
 class Workflow(Generic[P, R]):
@@ -617,7 +691,18 @@ class Registrar:
         self._codec = codec
         self._steps: dict[str, Step[Any, Any]] = {}
         self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
+        self._standalone: Workflow[..., Any] | None = None
         self._crons: dict[str, tuple[Workflow[Any, Any], Cron]] = {}  # by the name of the schedule
+
+    @property
+    def standalone(self) -> Workflow[..., Any]:
+        """The workflow of which standalone steps are runs."""
+        if self._standalone is None:
+            self._standalone = Workflow(self, one_step(self.find_step), name=STANDALONE, codec=self._codec)
+        return self._standalone
+
+    def find_step(self, name: str) -> Step[Any, Any] | None:
+        return self._steps.get(name)
 
     @abstractmethod
     async def start_run(
@@ -692,6 +777,7 @@ class Registrar:
                 localns=_local_types(depth),
             )
             self._register(self._steps, given, step, f"step {given!r}")
+            step._app = self
             return step
 
         return decorate if fn is None else decorate(fn, 4)

@@ -94,6 +94,12 @@ class Handle(Generic[R]):
         """How blocking code comes to the app."""
         return self._engine
 
+    def decoded_by(self, decode: Callable[[bytes], T]) -> Handle[T]:
+        """The same run, with another type of result."""
+        handle: Handle[Any] = self
+        handle._decode = decode
+        return handle
+
     async def get(self) -> RunRecord:
         """Everything the engine knows about the run at this moment."""
         return run_record(await self._engine().workflows.get(self.namespace, self.id), self._read)

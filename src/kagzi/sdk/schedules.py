@@ -208,6 +208,7 @@ class ScheduleHandle:
     trigger_sync = blocking(trigger)
     backfill_sync = blocking(backfill)
     delete_sync = blocking(delete)
+    reset_sync = blocking(reset)
     runs_sync = blocking(runs)
     skips_sync = blocking(skips)
 
