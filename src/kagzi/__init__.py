@@ -21,6 +21,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.run_value import Progress
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.errors import (
+    CannotDecode,
     Conflict,
     InvalidRequest,
     KagziError,
@@ -79,6 +80,7 @@ from kagzi.version import __version__
 
 __all__ = [
     "Cancellation",
+    "CannotDecode",
     "ChildRun",
     "Codec",
     "Conflict",

@@ -64,6 +64,12 @@ class NotSerializable(InvalidRequest):
     code = "NOT_SERIALIZABLE"
 
 
+class CannotDecode(InvalidRequest):
+    """A stored payload cannot be decoded: the key is wrong or missing, or it was changed or cut off."""
+
+    code = "CANNOT_DECODE"
+
+
 class NotFound(KagziError):
     """No such run, worker or workflow in this namespace."""
 

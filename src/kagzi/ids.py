@@ -12,6 +12,11 @@ from weakref import WeakSet
 from kagzi.core.instant import Instant
 
 
+def entropy(length: int) -> bytes:
+    """So many bytes nobody can guess, for what is not made again from a seed: ciphertext."""
+    return os.urandom(length)
+
+
 class IdSource(Protocol):
     def run_id(self) -> str:
         """A UUIDv7: ids of one source sort in the order they were made."""

@@ -1,0 +1,253 @@
+"""Layers around stored payloads: compression, encryption, and large ones kept outside of the database.
+
+>>> app = Kagzi(url, codec=Chain(Compress(), Encrypt({"2026": key}, current="2026")))
+
+Each marks what it has made by its first byte, none of which JSON begins with. So `Compress` and `Offload` can be added
+to an app that has runs already: what does not have their mark is passed on as it is. `Encrypt` refuses what is not
+encrypted unless told otherwise: else plain data could be put in the place of encrypted in the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from kagzi.errors import CannotDecode, InvalidRequest, MissingDependency
+from kagzi.ids import entropy
+from kagzi.sdk.payload import Codec
+
+_AS_IS: Final = b"\x00"  # what follows is passed on: it begins with a byte that would say otherwise
+_ZLIB: Final = b"\x01"
+_ZSTD: Final = b"\x02"
+_ENCRYPTED: Final = b"\x03"
+_ELSEWHERE: Final = b"\x04"
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+_KEY_BYTES: Final = (16, 24, 32)
+_LARGEST: Final = 256 * 1024 * 1024  # that is made of compressed data, whatever that says
+
+
+class Chain:
+    """Several codecs as one: encodes with the first first, and decodes with the last first."""
+
+    def __init__(self, *codecs: Codec) -> None:
+        self._codecs = codecs
+
+    def encode(self, data: bytes) -> bytes:
+        for codec in self._codecs:
+            data = codec.encode(data)
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        for codec in reversed(self._codecs):
+            data = codec.decode(data)
+        return data
+
+
+class Compress:
+    """Compresses payloads from `above` bytes up: with zstd if Python 3.14 or the package zstandard is there, else zlib.
+
+    Both are read wherever they are known; `method="zlib"` writes what every process can read. Goes before `Encrypt` in
+    a chain: what is encrypted cannot be compressed.
+    """
+
+    def __init__(self, *, above: int = 200, method: str | None = None) -> None:
+        if method not in (None, "zlib", "zstd"):
+            raise InvalidRequest(f'method must be "zlib" or "zstd", not {method!r:.100}')
+        zstd = _zstd()
+        if method == "zstd" and zstd is None:
+            raise _no_zstd()
+        self._above = above
+        self._zstd = None if method == "zlib" else zstd
+
+    def encode(self, data: bytes) -> bytes:
+        if len(data) >= self._above:
+            packed = _ZLIB + zlib.compress(data) if self._zstd is None else _ZSTD + self._zstd[0](data)
+            if len(packed) < len(data):
+                return packed
+        return _AS_IS + data if data[:1] in (_AS_IS, _ZLIB, _ZSTD) else data
+
+    def decode(self, data: bytes) -> bytes:
+        mark = data[:1]
+        if mark == _AS_IS:
+            return data[1:]
+        if mark == _ZLIB:
+            reader = zlib.decompressobj()
+            try:
+                plain = reader.decompress(data[1:], _LARGEST)
+            except zlib.error as error:
+                raise CannotDecode(f"a compressed payload is damaged: {error}") from None
+            if not reader.eof:
+                raise CannotDecode("a compressed payload is cut off, or larger than any that is written")
+            return plain
+        if mark == _ZSTD:
+            if (zstd := _zstd()) is None:
+                raise _no_zstd()
+            try:
+                return zstd[1](data[1:])
+            except Exception as error:
+                raise CannotDecode(f"a compressed payload is damaged: {error}") from None
+        return data
+
+
+class Encrypt:
+    """Encrypts payloads with AES-GCM; needs `kagzi[crypto]`.
+
+    `keys` are those that can be read with, by an id of your own, 16, 24 or 32 bytes each; `current` is the id of the
+    one to write with. To change keys, first give all processes the new one in `keys`, then make it `current`, and drop
+    the old one when no run needs it any more. `plain=True` also reads payloads from before encryption; leave it out
+    as soon as they are gone.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes], *, current: str, plain: bool = False) -> None:
+        try:
+            aead: Any = import_module("cryptography.hazmat.primitives.ciphers.aead")
+            self._invalid: type[Exception] = import_module("cryptography.exceptions").InvalidTag
+        except ModuleNotFoundError as error:
+            raise MissingDependency('Encryption is not installed. Run: pip install "kagzi[crypto]"') from error
+        self._ciphers: dict[bytes, Any] = {}
+        for name, key in keys.items():
+            if not isinstance(key, bytes) or len(key) not in _KEY_BYTES:
+                raise InvalidRequest(f"key {name!r:.100} must be 16, 24 or 32 bytes")  # and never shown
+            if not 1 <= len(name.encode()) <= 255:
+                raise InvalidRequest("the id of a key must have 1 to 255 bytes")
+            self._ciphers[name.encode()] = aead.AESGCM(key)
+        if current not in keys:
+            raise InvalidRequest(f"current is {current!r:.100}, which is not one of keys")
+        self._current = current.encode()
+        self._plain = plain
+
+    def encode(self, data: bytes) -> bytes:
+        head = _ENCRYPTED + bytes([len(self._current)]) + self._current
+        nonce = entropy(_NONCE_BYTES)
+        # The head is part of what is proved: a payload cannot be given to another key.
+        return head + nonce + bytes(self._ciphers[self._current].encrypt(nonce, data, head))
+
+    def decode(self, data: bytes) -> bytes:
+        if data[:1] != _ENCRYPTED:
+            if self._plain:
+                return data
+            raise CannotDecode(
+                "a payload is not encrypted, although this app encrypts; plain=True reads what was stored before"
+            )
+        end = 2 + data[1] if len(data) > 1 else 2
+        head, nonce, rest = data[:end], data[end : end + _NONCE_BYTES], data[end + _NONCE_BYTES :]
+        if len(rest) < _TAG_BYTES:
+            raise CannotDecode("an encrypted payload is cut off")
+        cipher = self._ciphers.get(head[2:])
+        if cipher is None:
+            raise CannotDecode(
+                f"a payload is encrypted with the key {head[2:].decode(errors='replace')!r}, which this app has not; "
+                "give it in keys="
+            )
+        try:
+            return bytes(cipher.decrypt(nonce, rest, head))
+        except self._invalid:
+            raise CannotDecode(
+                f"a payload was changed, or the key {head[2:].decode(errors='replace')!r} is not the one that it was "
+                "encrypted with"
+            ) from None
+
+
+class BlobStore(Protocol):
+    """Where `Offload` keeps large payloads. A key is the hash of its data: putting the same twice is harmless."""
+
+    def put(self, key: str, data: bytes) -> None: ...
+
+    def get(self, key: str) -> bytes:
+        """KeyError if there is none."""
+        ...
+
+
+class DirectoryBlobs:
+    """Payloads as files below a directory that all processes of the app see. Nothing is deleted by itself."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def put(self, key: str, data: bytes) -> None:
+        file = self._file(key)
+        if file.exists():
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # Under another name first, and on the disk: whoever finds the file finds all of it.
+        partial = file.with_name(f"{file.name}.{entropy(8).hex()}")
+        with partial.open("xb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(file)
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self._file(key).read_bytes()
+        except FileNotFoundError:
+            raise KeyError(key) from None
+
+    def _file(self, key: str) -> Path:
+        return self._path / key[:2] / key
+
+
+class Offload:
+    """Keeps payloads above so many bytes in a `BlobStore`, and a reference in the database. Goes last in a chain.
+
+    Reading and writing them blocks the event loop, so the store should be near.
+    """
+
+    def __init__(self, blobs: BlobStore, *, above: int = 256 * 1024) -> None:
+        self._blobs = blobs
+        self._above = above
+
+    def encode(self, data: bytes) -> bytes:
+        if len(data) <= self._above:
+            return _AS_IS + data if data[:1] in (_AS_IS, _ELSEWHERE) else data
+        key = hashlib.sha256(data).hexdigest()
+        self._blobs.put(key, data)
+        return _ELSEWHERE + key.encode()
+
+    def decode(self, data: bytes) -> bytes:
+        mark = data[:1]
+        if mark == _AS_IS:
+            return data[1:]
+        if mark != _ELSEWHERE:
+            return data
+        key = data[1:].decode(errors="replace")
+        if len(key) != 64 or not set(key) <= set("0123456789abcdef"):
+            raise CannotDecode("the reference to a large payload is damaged")
+        try:
+            found = self._blobs.get(key)
+        except KeyError:
+            raise CannotDecode(f"the large payload {key} is not in the store of this app") from None
+        if hashlib.sha256(found).hexdigest() != key:
+            raise CannotDecode(f"the large payload {key} was changed in its store")
+        return found
+
+
+def _zstd() -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]] | None:
+    """What compresses and what decompresses, if this process has it."""
+    try:
+        ours: Any = import_module("compression.zstd")
+    except ModuleNotFoundError:
+        try:
+            theirs: Any = import_module("zstandard")
+        except ModuleNotFoundError:
+            return None
+        return theirs.compress, lambda data: bytes(theirs.decompress(data, max_output_size=_LARGEST))
+
+    def decompress(data: bytes) -> bytes:
+        reader = ours.ZstdDecompressor()
+        plain = bytes(reader.decompress(data, _LARGEST))
+        if not reader.eof:
+            raise ValueError("it is cut off, or larger than any that is written")
+        return plain
+
+    return ours.compress, decompress
+
+
+def _no_zstd() -> MissingDependency:
+    return MissingDependency("zstd is not installed. Use Python 3.14, or run: pip install zstandard")
