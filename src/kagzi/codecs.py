@@ -111,7 +111,8 @@ class Encrypt:
         except ModuleNotFoundError as error:
             raise MissingDependency('Encryption is not installed. Run: pip install "kagzi[crypto]"') from error
         self._ciphers: dict[bytes, Any] = {}
-        for name, key in keys.items():
+        given: Mapping[str, Any] = keys
+        for name, key in given.items():
             if not isinstance(key, bytes) or len(key) not in _KEY_BYTES:
                 raise InvalidRequest(f"key {name!r:.100} must be 16, 24 or 32 bytes")  # and never shown
             if not 1 <= len(name.encode()) <= 255:
