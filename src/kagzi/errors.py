@@ -3,7 +3,8 @@
     KagziError
     ├── InvalidRequest            bad input; nothing was written
     │   ├── PayloadTooLarge       a value is larger than the engine stores
-    │   └── NotSerializable       a value cannot be written as JSON
+    │   ├── NotSerializable       a value cannot be written as JSON
+    │   └── CannotDecode          a stored payload has another key, or was changed
     ├── NotFound                  no such run, worker or workflow
     ├── Conflict                  the same id with another type or input
     ├── NamespaceDisabled         runs are not started in this namespace
