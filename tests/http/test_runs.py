@@ -402,3 +402,25 @@ async def test_children_are_found_by_either_id_of_their_parent(client: Client, u
             assert (child["workflow"], child["parent_run_id"]) == ("leaf", run.id)
         for nobody in (UNKNOWN, "tree-2"):
             assert (await client.get("/api/v1/runs", parent=nobody))["runs"] == []
+
+
+async def test_runs_are_forked_and_moved(client: Client, url: str) -> None:
+    app = make_app(url)
+    async with app, app.worker():
+        body = {"workflow": "weigh_twice", "input": [7], "id": "scales"}
+        run_id = (await client.post("/api/v1/runs", body, status=201))["run_id"]
+        assert (await client.get("/api/v1/runs/scales", wait="20s"))["status"] == "COMPLETED"
+        steps = (await client.get("/api/v1/runs/scales/steps"))["steps"]
+        fork = await client.post("/api/v1/runs/scales/fork", {"from_step": steps[1]["step_id"]}, status=201)
+        ended = await client.get(f"/api/v1/runs/{fork['run_id']}", wait="20s")
+        assert (ended["status"], ended["origin"], ended["id"]) == ("COMPLETED", run_id, None)
+        other = await client.post("/api/v1/runs/scales/fork", {"input": [8]}, status=201)
+        assert (await client.get(f"/api/v1/runs/{other['run_id']}", wait="20s"))["input"] == [8]
+        status, problem = await client.problem("POST", "/api/v1/runs/scales/fork", json={"from_step": "nobody"})
+        assert (status, "weigh" in problem["detail"]) == (404, True)
+    await client.post("/api/v1/runs", {"workflow": "weigh_twice", "input": [1], "version": "0"}, status=201)
+    move = {"workflow": "weigh_twice", "from_version": "0", "to_version": "1"}
+    assert await client.post("/api/v1/versions/move", move | {"dry_run": True}) == {"moved": 1, "after": None}
+    assert await client.post("/api/v1/versions/move", move) == {"moved": 1, "after": None}
+    for wrong in (move | {"to_version": "7"}, move | {"to_version": "0"}, move | {"after": "[1]"}):
+        assert (await client.problem("POST", "/api/v1/versions/move", json=wrong))[0] == 400

@@ -449,12 +449,9 @@ async def rerun(call: Call[Namespaced, RepeatBody]) -> Reply:
 
 class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     from_step: Annotated[
-        str | None,
+        Annotated[str, Meta(min_length=1, max_length=STEP_ID_BYTES, extra_json_schema=TEXT)] | None,
         Meta(
-            min_length=1,
-            max_length=STEP_ID_BYTES,
-            description="What was recorded before its end is kept. By its id, or its name. Without it nothing is kept.",
-            extra_json_schema=TEXT,
+            description="What was recorded before its end is kept. By its id or its name. Without it nothing is kept."
         ),
     ] = None
     input: Annotated[
