@@ -49,6 +49,7 @@ from kagzi.ports.documents import (
 )
 
 _TOKEN: Final = 1000
+_NULL: Final = b"null"
 _BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)?$"
 _ATTEMPTS: Final = whole(
     "The first try counts; -1 is without end.",
@@ -455,9 +456,9 @@ class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = None
     input: Annotated[
-        Raw | None,
-        Meta(description="Other arguments: an array by position, an object by name. Without it those of the run."),
-    ] = None
+        Raw,
+        Meta(description="Other arguments: an array by position, an object by name. Null: those of the run."),
+    ] = msgspec.field(default_factory=lambda: Raw(_NULL))
     version: Annotated[Name | None, Meta(description="Another version. Without it that of the run.")] = None
     run_id: Annotated[
         str | None,
@@ -478,7 +479,7 @@ async def fork(call: Call[Namespaced, ForkBody]) -> Reply:
         keep_id=False,
         fork=Fork(
             from_step=body.from_step,
-            input=None if body.input is None else read_json(body.input, "input"),
+            input=None if bytes(body.input) == _NULL else read_json(body.input, "input"),
             version=body.version,
         ),
     )
