@@ -35,7 +35,7 @@ async def checkout(order: Order) -> str:
     await reserve("a", qty="2")  # error: wrong type of a keyword
     await reserve.options(key="a")(1)  # error: wrong type after options
     number: int = await charge(order)  # error: wrong type of the result
-    await reserve.options(id="a")("a")  # error: not an option of a step
+    await reserve.options(on_parent_end="abandon")("a")  # error: not an option of a step
     await run_step("label", len, 3)  # error: wrong type for an inline step
     await run_step("label", charge)  # error: missing argument of an inline step
     flag: bool = await run_step("label", lambda: "text")  # error: wrong type of an inline result
