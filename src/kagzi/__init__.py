@@ -67,6 +67,7 @@ from kagzi.sdk.cron import Cron
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.jobs import JobHandle, JobPreviewRecord, JobRecord
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
@@ -90,6 +91,9 @@ __all__ = [
     "Failure",
     "Handle",
     "InvalidRequest",
+    "JobHandle",
+    "JobPreviewRecord",
+    "JobRecord",
     "Kagzi",
     "KagziError",
     "LeaseLost",

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from kagzi import tracing
 from kagzi.api.admin import AdminService
 from kagzi.api.engine import Engine
+from kagzi.api.jobs import JobService
 from kagzi.api.limits import LimitService
 from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun, StartSignal
 from kagzi.api.schedules import ScheduleService
@@ -52,6 +53,7 @@ from kagzi.sdk.context import SilentWhileReplaying
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Registrar, Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.jobs import Jobs, JobsHome
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.opening import Opening
 from kagzi.sdk.payload import Codec, decode
@@ -142,6 +144,17 @@ class Kagzi(Registrar):
         self._mounts: list[Mounted] = []
         self._workers_here = 0
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
+        self.jobs = Jobs(
+            JobsHome(
+                namespace=lambda: self.namespace,
+                service=self._job_service,
+                schedules=self._schedule_service,
+                new_id=self._ids.run_id,
+                user=user_name,
+                read=self._read_payload,
+                portal=self.portal,
+            )
+        )
         self.schedules = Schedules(
             Home(
                 portal=self.portal,
@@ -576,6 +589,12 @@ class Kagzi(Registrar):
             after = page.after
         running = [each.running for each in await self.versions(name) if each.version == from_version]
         return MoveRecord(moved=moved, running=sum(running))
+
+    def _job_service(self) -> JobService:
+        jobs: JobService | None = getattr(self.engine, "jobs", None)
+        if jobs is None:
+            raise InvalidRequest("this engine was made for a test and has no jobs")
+        return jobs
 
     def _schedule_service(self) -> ScheduleService:
         schedules: ScheduleService | None = getattr(self.engine, "schedules", None)

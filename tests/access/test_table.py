@@ -55,7 +55,7 @@ def test_nobody_is_above_an_admin_and_viewers_only_look(action: str) -> None:
 @pytest.mark.parametrize("path", METHODS)
 def test_every_change_is_audited(path: str) -> None:
     rpc = METHODS[path].rpc
-    assert ACTIONS[path].audited is rpc.startswith((*CHANGES, "Disable"))
+    assert ACTIONS[path].audited is (rpc.startswith((*CHANGES, "Disable")) or rpc == "StartJob")
 
 
 @pytest.mark.parametrize("path", METHODS)
@@ -78,6 +78,8 @@ def expected_roles(service: str, rpc: str) -> set[Role]:
     """As docs/security.md says it, by what a call is about."""
     if service == "WorkerService":
         return {Role.ADMIN, Role.WORKER}
+    if service == "JobService" and not rpc.startswith(("Get", "List")):
+        return {Role.ADMIN, Role.CLIENT}
     if rpc.startswith(("Get", "List", "Wait", "Preview", "HealthCheck")):
         return set(Role)
     if rpc.startswith(("Start", "Signal")):
@@ -108,6 +110,12 @@ TWINS = {
     "POST /api/v1/runs/{run_id}/retry": "RetryWorkflow",
     "POST /api/v1/runs/{run_id}/rerun": "RetryWorkflow",
     "POST /api/v1/runs/{run_id}/fork": "RetryWorkflow",
+    "POST /api/v1/runs/{run_id}/delete": "DeleteWorkflow",
+    "GET /api/v1/jobs": "ListJobs",
+    "POST /api/v1/jobs": "StartJob",
+    "POST /api/v1/job-preview": "PreviewJob",
+    "GET /api/v1/jobs/{job_id}": "GetJob",
+    "POST /api/v1/jobs/{job_id}/cancel": "CancelJob",
     "GET /api/v1/workers": "ListWorkers",
     "GET /api/v1/workers/{worker_id}": "GetWorker",
     "POST /api/v1/workers/{worker_id}/drain": "DrainWorker",

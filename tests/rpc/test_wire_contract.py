@@ -19,6 +19,7 @@ from kagzi._proto.v1 import (
     admin_pb2,
     common_pb2,
     exchange_pb2,
+    job_pb2,
     namespace_pb2,
     worker_pb2,
     workflow_pb2,
@@ -48,7 +49,7 @@ from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 
 PROTOS = Path(__file__).resolve().parents[2] / "proto"
-MODULES = [common_pb2, workflow_pb2, worker_pb2, workflow_schedule_pb2, namespace_pb2, admin_pb2, exchange_pb2]
+MODULES = [common_pb2, workflow_pb2, worker_pb2, workflow_schedule_pb2, namespace_pb2, admin_pb2, exchange_pb2, job_pb2]
 OURS_FROM = 50
 
 # What clients in the field speak.
@@ -384,6 +385,25 @@ OURS: dict[str, str] = {
         "61 exact_retry_policy ?bytes, 62 pause_reason ?string, "
         "63 reset bool"
     ),
+    "Job": (
+        "1 namespace string, 2 job_id string, 3 action string, 4 filter bytes, 5 rate int32, 6 children bool, "
+        "7 status string, 8 matched int64, 9 done int64, 10 skipped int64, 11 failed int64, 12 created_by string, "
+        "13 created_at Ts, 14 finished_at ?Ts, 15 error ?string"
+    ),
+    "StartJobRequest": (
+        "1 namespace string, 2 job_id string, 3 action string, 4 filter ListWorkflowsRequest, 5 everything bool, "
+        "6 rate int32, 7 children bool, 8 created_by string"
+    ),
+    "StartJobResponse": "1 job Job",
+    "PreviewJobResponse": "1 matched int64, 2 at_least bool, 3 children int64, 4 workflows *Workflow",
+    "GetJobRequest": "1 namespace string, 2 job_id string",
+    "GetJobResponse": "1 job Job",
+    "ListJobsRequest": "1 namespace string, 2 page PageRequest",
+    "ListJobsResponse": "1 jobs *Job, 2 page PageInfo",
+    "CancelJobRequest": "1 namespace string, 2 job_id string",
+    "CancelJobResponse": "1 job Job",
+    "DeleteWorkflowRequest": "1 namespace string, 2 run_id string",
+    "DeleteWorkflowResponse": "",
     "ScheduleTags": "1 tags map<string,string>",
     "TriggerWorkflowScheduleRequest": "50 run_id string",
     "PauseWorkflowScheduleRequest": "50 reason string",
@@ -496,7 +516,7 @@ def number_of(entry: str) -> int:
 def test_there_are_no_other_messages_enums_or_services() -> None:
     assert MESSAGES.keys() == THEIRS.keys() | OURS.keys()
     assert ENUMS.keys() == THEIR_ENUMS.keys() | OUR_ENUMS.keys()
-    assert SERVICES.keys() == THEIR_RPCS.keys() | {"ExchangeService"}
+    assert SERVICES.keys() == THEIR_RPCS.keys() | {"ExchangeService", "JobService"}
 
 
 @pytest.mark.parametrize("name", sorted(THEIRS.keys() | OURS.keys()))
@@ -545,7 +565,7 @@ def test_package_and_syntax() -> None:
     assert [(file.package, file.syntax) for file in FILES] == [("kagzi.v1", "proto3")] * len(FILES)
     assert [file.name for file in FILES] == [
         f"kagzi/_proto/v1/{name}.proto"
-        for name in ("common", "workflow", "worker", "workflow_schedule", "namespace", "admin", "exchange")
+        for name in ("common", "workflow", "worker", "workflow_schedule", "namespace", "admin", "exchange", "job")
     ]
 
 

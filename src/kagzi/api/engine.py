@@ -6,6 +6,7 @@ from typing import Protocol
 
 from kagzi.api.admin import AdminService
 from kagzi.api.events import EventService
+from kagzi.api.jobs import JobService
 from kagzi.api.limits import LimitService
 from kagzi.api.namespaces import NamespaceService
 from kagzi.api.schedules import ScheduleService
@@ -57,6 +58,9 @@ class ManagedEngine(Engine, Protocol):
 
     @property
     def schedules(self) -> ScheduleService: ...
+
+    @property
+    def jobs(self) -> JobService: ...
 
     @property
     def limits(self) -> LimitService: ...

@@ -1,4 +1,4 @@
-"""kagzi runs cancel | terminate | retry | rerun | fork"""
+"""kagzi runs cancel | terminate | retry | rerun | fork | delete"""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, TerminateRun
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.bulk import in_bulk
 from kagzi.cli.follow import find_run
 from kagzi.cli.main import exit_code
 from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
+from kagzi.core.job import JobAction
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.ids import RandomIds
@@ -47,7 +49,8 @@ class Outcome(Struct):
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@in_bulk(JobAction.CANCEL)
+@click.argument("runs", metavar="RUN...", nargs=-1)
 @click.option("--grace", type=length, metavar="DURATION", help="How long they may clean up. [30s]")
 @where
 @as_json
@@ -68,7 +71,8 @@ def cancel(runs: tuple[str, ...], grace: Span | None, url: str | None, namespace
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@in_bulk(JobAction.TERMINATE)
+@click.argument("runs", metavar="RUN...", nargs=-1)
 @click.option("--reason", default="", metavar="TEXT", help="Kept as the run's error.")
 @where
 @as_json
@@ -87,7 +91,8 @@ def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: st
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@in_bulk(JobAction.RETRY)
+@click.argument("runs", metavar="RUN...", nargs=-1)
 @_keep_id
 @where
 @as_json
@@ -101,7 +106,8 @@ def retry(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@in_bulk(JobAction.RERUN)
+@click.argument("runs", metavar="RUN...", nargs=-1)
 @_keep_id
 @where
 @as_json
@@ -153,6 +159,24 @@ def fork(
         return {"run_id": started.run_id, "of_run_id": found.run_id}
 
     _do("runs fork", [run_id], change, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@in_bulk(JobAction.DELETE)
+@click.argument("runs", metavar="RUN...", nargs=-1)
+@where
+@as_json
+def delete(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+    """Delete finished runs and everything that is kept of them.
+
+    Exit code 5 if a run has not finished.
+    """
+
+    async def change(engine: ManagedEngine, found: Run) -> Facts:
+        await engine.jobs.delete_run(found.namespace, found.run_id)
+        return {"run_id": found.run_id, "status": "deleted"}
+
+    _do("runs delete", runs, change, url=url, namespace=namespace, json=json)
 
 
 def _repeat(

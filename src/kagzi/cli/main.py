@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "start": ("kagzi.cli.start", "start"),
     "runs": ("kagzi.cli.runs", "runs"),
     "schedules": ("kagzi.cli.schedules", "schedules"),
+    "jobs": ("kagzi.cli.jobs", "jobs"),
     "queues": ("kagzi.cli.queues", "queues"),
     "limits": ("kagzi.cli.limits", "limits"),
     "workers": ("kagzi.cli.workers", "workers"),

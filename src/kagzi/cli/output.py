@@ -132,7 +132,7 @@ def payload(data: bytes | None) -> object:
 
 
 def run_summary(run: Run) -> dict[str, object]:
-    return _plain(documents.run_summary(run))
+    return plain(documents.run_summary(run))
 
 
 def run_details(
@@ -144,18 +144,18 @@ def run_details(
     children: Sequence[Run] = (),
 ) -> dict[str, object]:
     progress = documents.progress_document(values)
-    return _plain(documents.run_document(run, why)) | {
+    return plain(documents.run_document(run, why)) | {
         "steps": [step_details(step) for step in steps],
-        "signals": [_plain(documents.signal_document(signal)) for signal in signals],
+        "signals": [plain(documents.signal_document(signal)) for signal in signals],
         "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
-        "progress": None if progress is None else _plain(progress),
+        "progress": None if progress is None else plain(progress),
         "children": [run_summary(child) for child in children],
     }
 
 
 def step_details(step: Step) -> dict[str, object]:
-    return _plain(documents.step_document(step))
+    return plain(documents.step_document(step))
 
 
-def _plain(document: msgspec.Struct) -> dict[str, object]:
+def plain(document: msgspec.Struct) -> dict[str, object]:
     return msgspec.json.decode(msgspec.json.encode(document), type=dict[str, object])

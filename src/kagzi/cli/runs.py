@@ -12,7 +12,7 @@ import msgspec
 from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
-from kagzi.cli.endings import cancel, fork, rerun, retry, terminate
+from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.nesting import nested
@@ -259,5 +259,5 @@ async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 
-for command in (cancel, terminate, retry, rerun, fork, signal, export):
+for command in (cancel, terminate, retry, rerun, fork, delete, signal, export):
     runs.add_command(command)

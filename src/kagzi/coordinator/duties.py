@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from kagzi.api.operations import Write
 from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.job import JOB_RETENTION_DAYS
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
 from kagzi.engine.settings import EngineSettings
@@ -91,6 +92,26 @@ def duties(
         await asyncio.gather(*[submit(request) for request in requests])
         return bool(requests)
 
+    async def run_jobs() -> bool:
+        turn = await store.run_job(new_run_id)
+        if turn.job is None:
+            return False
+        if turn.started or turn.told or turn.woken:
+            fired(Fired(looked=0, runs=turn.started, told=turn.told, woken=turn.woken))
+        job = turn.job
+        if job.status.finished:
+            about = {"namespace": job.namespace}
+            counts = (job.done, job.skipped, job.failed)
+            log.info(
+                "job %s (%s) is %s: %d done, %d skipped, %d failed",
+                job.job_id,
+                job.action,
+                job.status,
+                *counts,
+                extra=about,
+            )
+        return True
+
     every = settings.duty_interval
     return (
         Duty("fire schedules", fire_schedules, every, lambda horizon: horizon.schedule),
@@ -126,6 +147,7 @@ def duties(
             every,
             lambda horizon: horizon.cancel,
         ),
+        Duty("run jobs", run_jobs, every, lambda horizon: horizon.job),
         Duty("cascade ends", cascade_ends, every, lambda horizon: horizon.cascade),
         Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
         Duty("fold schedule ends", fold_schedule_ends, every, lambda horizon: horizon.schedule_end),
@@ -152,6 +174,7 @@ class Pruning:
         workers = await self._store.prune_workers(self._limit)
         entries = await self._store.prune_audit(self._limit)
         skips = await self._store.prune_skips(self._limit)
+        await self._store.prune_jobs(JOB_RETENTION_DAYS * 86_400 * SECOND, self._limit)
         return max(workers, entries, skips) >= self._limit
 
 

@@ -25,6 +25,7 @@ from kagzi.engine.counting import Counting
 from kagzi.engine.database_clock import DatabaseClock
 from kagzi.engine.events import Events
 from kagzi.engine.heartbeats import Heartbeats
+from kagzi.engine.jobs import Jobs
 from kagzi.engine.keys import Keys
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.engine.leases import Leases
@@ -128,6 +129,10 @@ class LocalEngine:
     @property
     def limits(self) -> Limits:
         return self._opened.limits
+
+    @property
+    def jobs(self) -> Jobs:
+        return self._opened.jobs
 
     @property
     def schedules(self) -> Schedules:
@@ -303,6 +308,7 @@ class _Parts:
         )
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings.worker_stale)
+        self.jobs = Jobs(store, namespaces, changed=agenda.look_soon)
         self.keys = Keys(store, settings)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0

@@ -34,6 +34,7 @@ _PATH_PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     },
     "schedule_id": {"description": "The schedule's id, or its name.", "schema": _NAME},
     "worker_id": {"schema": _ID},
+    "job_id": {"schema": _NAME},
     "namespace": {"schema": _NAME},
     "queue": {"schema": _NAME},
     "workflow": {"schema": _NAME},

@@ -11,10 +11,24 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.http import events, flow, namespaces, openapi, runs, schedules, signals, system, values, versions, workers
+from kagzi.http import (
+    events,
+    flow,
+    jobs,
+    namespaces,
+    openapi,
+    runs,
+    schedules,
+    signals,
+    system,
+    values,
+    versions,
+    workers,
+)
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
 from kagzi.ports.documents import (
     HealthDocument,
+    JobDocument,
     LimitDocument,
     NamespaceDocument,
     RunDocument,
@@ -159,6 +173,41 @@ ROUTES: Final[tuple[Route, ...]] = (
         also=200,
     ),
     # Schedules.
+    _post(
+        f"{API}/runs/{{run_id}}/delete",
+        jobs.delete_run,
+        jobs.DeleteRunBody,
+        jobs.DeletedRun,
+        "Delete a finished run and everything that is kept of it",
+        about="runs",
+    ),
+    _get(f"{API}/jobs", jobs.list_jobs, jobs.JobPage, "List jobs, newest first", about="jobs", query=jobs.JobsQuery),
+    _post(
+        f"{API}/jobs",
+        jobs.start_job,
+        jobs.StartJobBody,
+        JobDocument,
+        "Do something to many runs, in the background",
+        status=201,
+        about="jobs",
+    ),
+    _post(
+        f"{API}/job-preview",
+        jobs.preview_job,
+        jobs.StartJobBody,
+        jobs.PreviewDocument,
+        "Which runs a job would find; changes nothing",
+        about="jobs",
+    ),
+    _get(f"{API}/jobs/{{job_id}}", jobs.get_job, JobDocument, "Look how far a job is", about="jobs"),
+    _post(
+        f"{API}/jobs/{{job_id}}/cancel",
+        jobs.cancel_job,
+        jobs.CancelJobBody,
+        JobDocument,
+        "End a job",
+        about="jobs",
+    ),
     _get(
         f"{API}/schedules",
         schedules.list_schedules,

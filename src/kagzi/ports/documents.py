@@ -20,6 +20,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.health import Health, HealthStatus
 from kagzi.core.instant import SECOND, Instant, to_datetime
+from kagzi.core.job import Job, JobAction, JobStatus
 from kagzi.core.namespace import Namespace
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress, RunValue
@@ -436,6 +437,47 @@ def limit_document(limit: FlowLimit) -> LimitDocument:
         paused_at=moment(limit.paused_at),
         paused_by=limit.paused_by or None,
         pause_reason=limit.pause_reason or None,
+    )
+
+
+class JobDocument(Struct, frozen=True, kw_only=True):
+    """One thing done to many runs. `matched` were found so far, `done` changed, `skipped` could not be, `failed` should
+    have been. `runs` says which ones are meant."""
+
+    job_id: str
+    namespace: str
+    action: JobAction
+    status: JobStatus
+    runs: Raw
+    rate: int | None
+    children: bool
+    matched: Count
+    done: Count
+    skipped: Count
+    failed: Count
+    created_by: str
+    created_at: Moment
+    finished_at: Moment | None
+    error: str | None
+
+
+def job_document(job: Job) -> JobDocument:
+    return JobDocument(
+        job_id=job.job_id,
+        namespace=job.namespace,
+        action=job.action,
+        status=job.status,
+        runs=Raw(job.filter),
+        rate=job.rate,
+        children=job.children,
+        matched=job.matched,
+        done=job.done,
+        skipped=job.skipped,
+        failed=job.failed,
+        created_by=job.created_by,
+        created_at=_moment(job.created_at),
+        finished_at=moment(job.finished_at),
+        error=job.error,
     )
 
 

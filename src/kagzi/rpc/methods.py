@@ -12,7 +12,15 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import Message
 from msgspec import Struct
 
-from kagzi._proto.v1 import admin_pb2, exchange_pb2, namespace_pb2, worker_pb2, workflow_pb2, workflow_schedule_pb2
+from kagzi._proto.v1 import (
+    admin_pb2,
+    exchange_pb2,
+    job_pb2,
+    namespace_pb2,
+    worker_pb2,
+    workflow_pb2,
+    workflow_schedule_pb2,
+)
 from kagzi.rpc import limits
 
 
@@ -55,6 +63,7 @@ METHODS: Final[dict[str, Method]] = _methods(
     workflow_schedule_pb2.DESCRIPTOR,
     namespace_pb2.DESCRIPTOR,
     admin_pb2.DESCRIPTOR,
+    job_pb2.DESCRIPTOR,
 )
 EXCHANGE: Final[Method] = _methods(exchange_pb2.DESCRIPTOR)["/kagzi.v1.ExchangeService/Exchange"]
 PACKAGE: Final = "kagzi.v1"

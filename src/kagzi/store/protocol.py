@@ -30,6 +30,7 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
+from kagzi.core.job import Job
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -72,6 +73,7 @@ class Horizon(Struct, frozen=True, kw_only=True):
     schedule: Instant | None = None  # when a schedule is next looked at
     schedule_end: Instant | None = None  # the oldest end of a scheduled run that no counter has
     cascade: Instant | None = None  # the oldest end of a run whose children were not all told
+    job: Instant | None = None  # when a job goes on
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -156,6 +158,15 @@ class HeartbeatResult(Struct, frozen=True, kw_only=True):
     answer: HeartbeatAnswer
     released: list[Recovered]  # claims whose answer was lost on the way
     shortest: Span | None  # of the leases renewed
+
+
+class JobTurn(Struct, frozen=True, kw_only=True):
+    """What came of a batch of a job: the job as it stands (None: none was due), and which runs are affected."""
+
+    job: Job | None = None
+    started: list[Recovered] = []
+    told: list[tuple[str, CancelAnswer]] = []
+    woken: list[Told] = []
 
 
 class FoundRuns(Struct, frozen=True):
@@ -546,6 +557,32 @@ class Store(Protocol):
     async def fold_schedule_ends(self, limit: int) -> int:
         """Add the ends of runs to the counters of at most `limit` schedules; where a firing waits for such an end, it
         is due. Returns how many schedules."""
+        ...
+
+    # Jobs over many runs; what a turn of one comes to is in `store/jobs.py`.
+
+    async def start_job(self, job: Job, most: int) -> Job | None:
+        """None if there is a job of this id, or as many as `most` of its namespace are under way."""
+        ...
+
+    async def get_job(self, namespace: str, job_id: str) -> Job | None: ...
+
+    async def list_jobs(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        """Newest first, beyond the cursor."""
+        ...
+
+    async def cancel_job(self, namespace: str, job_id: str) -> None: ...
+
+    async def run_job(self, new_run_id: Callable[[], str]) -> JobTurn:
+        """One batch of the job that has waited longest and that nobody else works on."""
+        ...
+
+    async def delete_run(self, namespace: str, run_id: str) -> bool:
+        """Whether there was a finished run of this id."""
+        ...
+
+    async def prune_jobs(self, kept: Span, limit: int) -> None:
+        """Forget jobs that ended longer ago than that."""
         ...
 
     async def prune_skips(self, limit: int) -> int:

@@ -60,6 +60,7 @@ from kagzi.rpc.client.authorization import MetadataSource, nothing
 from kagzi.rpc.client.channel import CONNECT_SECONDS, use_grpc
 from kagzi.rpc.client.failover import channel_to
 from kagzi.rpc.client.handshake import check_server
+from kagzi.rpc.client.jobs import RemoteJobs
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted, text
 from kagzi.rpc.client.outbox import Outbox
 from kagzi.rpc.client.schedules import RemoteSchedules
@@ -141,6 +142,10 @@ class RemoteEngine:
         return self._opened.admin
 
     @property
+    def jobs(self) -> RemoteJobs:
+        return self._opened.jobs
+
+    @property
     def schedules(self) -> RemoteSchedules:
         return self._opened.schedules
 
@@ -219,6 +224,7 @@ class _Parts:
         self.admin = RemoteAdmin(line)
         self.namespaces = RemoteNamespaces(line)
         self.schedules = RemoteSchedules(line)
+        self.jobs = RemoteJobs(line)
         self.versions = RemoteVersions(line)
         self.limits = RemoteLimits(line)
 

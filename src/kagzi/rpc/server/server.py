@@ -27,6 +27,7 @@ from kagzi.rpc.server.respond import Failed, Guard, Overdue, Responder, failure
 from kagzi.rpc.server.services.admin import AdminService
 from kagzi.rpc.server.services.exchange import ExchangeService
 from kagzi.rpc.server.services.host import Host
+from kagzi.rpc.server.services.jobs import JobService
 from kagzi.rpc.server.services.namespaces import NamespaceService
 from kagzi.rpc.server.services.schedules import ScheduleService
 from kagzi.rpc.server.services.workers import WorkerService
@@ -160,6 +161,7 @@ class RpcServer:
             "AdminService": AdminService(host),
             "NamespaceService": NamespaceService(host),
             "WorkflowScheduleService": ScheduleService(host),
+            "JobService": JobService(host),
         }
 
     def _responders(self, host: Host) -> dict[str, Responder]:

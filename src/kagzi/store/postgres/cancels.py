@@ -47,7 +47,9 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
             case RepeatRun(fork=Fork() as fork):
                 applied.answers.append(await fork_run(connection, request, fork, now))
             case RepeatRun():
-                applied.answers.append(await _repeat(connection, request, now))
+                async with connection.transaction():
+                    answer = await repeat(connection, request, now)
+                applied.answers.append(answer)
             case _:
                 assert_never(request)
     return applied
@@ -82,37 +84,37 @@ async def cancel(
     )
 
 
-async def _repeat(connection: Connection, request: RepeatRun, now: Instant | None) -> Answer:
+async def repeat(connection: Connection, request: RepeatRun, now: Instant | None) -> Answer:
+    """Answers a request to repeat a run, in the transaction of the caller."""
     namespace, source, run_id = request.namespace, request.of_run_id, request.run_id
-    async with connection.transaction():
-        # One statement after the other: the next one sees all that was written before this lock was given.
-        statement = _FIND_SUPERSEDED_RUN if request.keep_id else _FIND_REPEATED_RUN
-        found = await connection.fetchrow(statement, namespace, source)
-        if found is None:
-            return NotFound(f"there is no run {source} in namespace {namespace}")
-        status = RunStatus(found["status"])
-        if not status.finished:
-            return Conflict(f"run {source} is {status}; only a finished run can be repeated")
-        successor = None if found["superseded_by"] is None else str(found["superseded_by"])
-        if request.keep_id and successor is not None and successor != run_id:
-            row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, successor)
-            state = None if row is None else RunStatus(row["status"])
-            return superseded(source, successor, state, 0 if row is None else row["available_at"] or 0)
-        keep = await connection.fetchval(_KEEP_OF_RUN, namespace, source) if request.keep_steps else 0
-        row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
+    # One statement after the other: the next one sees all that was written before this lock was given.
+    statement = _FIND_SUPERSEDED_RUN if request.keep_id else _FIND_REPEATED_RUN
+    found = await connection.fetchrow(statement, namespace, source)
+    if found is None:
+        return NotFound(f"there is no run {source} in namespace {namespace}")
+    status = RunStatus(found["status"])
+    if not status.finished:
+        return Conflict(f"run {source} is {status}; only a finished run can be repeated")
+    successor = None if found["superseded_by"] is None else str(found["superseded_by"])
+    if request.keep_id and successor is not None and successor != run_id:
+        row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, successor)
+        state = None if row is None else RunStatus(row["status"])
+        return superseded(source, successor, state, 0 if row is None else row["available_at"] or 0)
+    keep = await connection.fetchval(_KEEP_OF_RUN, namespace, source) if request.keep_steps else 0
+    row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
+    if row is None:
+        row = await connection.fetchrow(_FIND_REPEAT, namespace, run_id, source, keep)
         if row is None:
-            row = await connection.fetchrow(_FIND_REPEAT, namespace, run_id, source, keep)
-            if row is None:
-                return Unavailable("the run with this id has just been deleted; trying again is safe")
-            if not row["same"]:
-                return id_taken(run_id, row["workflow_type"])
-        else:
-            if request.keep_id and await free_id(connection, (namespace, source), run_id):
-                await note_origin(connection, (namespace, source), run_id)
-            await connection.execute(_COPY_INPUT, namespace, source, run_id)
-            await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
-            if keep > 0:
-                await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
-            if request.keep_steps:
-                await connection.execute(_COPY_SIGNALS, namespace, source, run_id, keep)
+            return Unavailable("the run with this id has just been deleted; trying again is safe")
+        if not row["same"]:
+            return id_taken(run_id, row["workflow_type"])
+    else:
+        if request.keep_id and await free_id(connection, (namespace, source), run_id):
+            await note_origin(connection, (namespace, source), run_id)
+        await connection.execute(_COPY_INPUT, namespace, source, run_id)
+        await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
+        if keep > 0:
+            await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
+        if request.keep_steps:
+            await connection.execute(_COPY_SIGNALS, namespace, source, run_id, keep)
     return Started(run_id=run_id, status=RunStatus(row["status"]), available_at=row["available_at"] or 0)

@@ -224,6 +224,7 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
         schedule=row["schedule"],
         schedule_end=row["schedule_end"],
         cascade=row["cascade"],
+        job=row["job"],
     )
 
 

@@ -344,6 +344,32 @@ CREATE TABLE kagzi.default_versions (
     CONSTRAINT default_versions_pkey PRIMARY KEY (namespace, workflow_type)
 );
 
+CREATE TABLE kagzi.jobs (
+    job_id uuid NOT NULL,
+    cursor uuid NOT NULL,
+    last_run_id uuid NOT NULL,
+    next_at bigint,
+    created_at bigint NOT NULL,
+    finished_at bigint,
+    matched bigint NOT NULL DEFAULT 0,
+    done bigint NOT NULL DEFAULT 0,
+    skipped bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    rate integer,
+    children boolean NOT NULL,
+    namespace text NOT NULL,
+    action text NOT NULL,
+    status text NOT NULL,
+    filter bytea NOT NULL,
+    created_by text NOT NULL,
+    error text,
+    CONSTRAINT jobs_pkey PRIMARY KEY (namespace, job_id),
+    CONSTRAINT jobs_action CHECK (action = ANY (ARRAY['cancel'::text, 'terminate'::text, 'retry'::text, 'rerun'::text, 'delete'::text])),
+    CONSTRAINT jobs_moves CHECK ((status = 'RUNNING'::text) = (next_at IS NOT NULL)),
+    CONSTRAINT jobs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'CANCELLED'::text, 'FAILED'::text]))
+);
+CREATE INDEX jobs_next ON kagzi.jobs USING btree (next_at) WHERE (next_at IS NOT NULL);
+
 CREATE TABLE kagzi.limits (
     updated_at bigint NOT NULL,
     paused_at bigint,

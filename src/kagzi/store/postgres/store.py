@@ -29,6 +29,7 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
+from kagzi.core.job import Job
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -45,6 +46,7 @@ from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.postgres import (
     borrowed,
     duties,
+    jobs,
     keys,
     leases,
     limits,
@@ -77,6 +79,7 @@ from kagzi.store.protocol import (
     FoundRuns,
     HeartbeatResult,
     Horizon,
+    JobTurn,
     MovedPage,
     Queue,
     Recovered,
@@ -582,6 +585,31 @@ class PostgresStore:
             return Fired(looked=0, runs=[], told=[])  # there are no schedules yet
         now = self._now()
         return await self._pool.run(lambda connection: schedules.fire_schedules(connection, limit, new_run_id, now))
+
+    async def start_job(self, job: Job, most: int) -> Job | None:
+        now = self._now()
+        return await self._pool.run(lambda connection: jobs.insert_job(connection, job, most, now))
+
+    async def get_job(self, namespace: str, job_id: str) -> Job | None:
+        return await self._pool.run(lambda connection: jobs.get_job(connection, namespace, job_id))
+
+    async def list_jobs(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        return await self._pool.run(lambda connection: jobs.list_jobs(connection, namespace, cursor, limit))
+
+    async def cancel_job(self, namespace: str, job_id: str) -> None:
+        now = self._now()
+        await self._pool.run(lambda connection: jobs.cancel_job(connection, namespace, job_id, now))
+
+    async def run_job(self, new_run_id: Callable[[], str]) -> JobTurn:
+        now, missing = self._now(), self._indexes.missing
+        return await self._pool.run(lambda connection: jobs.run_job(connection, new_run_id, now, missing))
+
+    async def delete_run(self, namespace: str, run_id: str) -> bool:
+        return await self._pool.run(lambda connection: jobs.delete_run(connection, namespace, run_id))
+
+    async def prune_jobs(self, kept: Span, limit: int) -> None:
+        now = self._now()
+        await self._pool.run(lambda connection: jobs.prune_jobs(connection, kept, limit, now))
 
     async def fold_schedule_ends(self, limit: int) -> int:
         now = self._now()

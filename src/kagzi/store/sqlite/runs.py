@@ -164,7 +164,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         if earliest is not None:
             due[queue] = earliest
     row = execute(connection, "horizon").fetchone()
-    lease, step_timeout, deadline, cancel, heartbeat, schedule, end, cascade = row
+    lease, step_timeout, deadline, cancel, heartbeat, schedule, end, cascade, job = row
     return Horizon(
         now=now,
         due=due,
@@ -176,6 +176,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         schedule=schedule,
         schedule_end=end,
         cascade=cascade,
+        job=job,
     )
 
 

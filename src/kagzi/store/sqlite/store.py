@@ -17,6 +17,7 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant, Span
+from kagzi.core.job import Job
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -37,6 +38,7 @@ from kagzi.store.protocol import (
     FoundRuns,
     HeartbeatResult,
     Horizon,
+    JobTurn,
     MovedPage,
     Queue,
     Recovered,
@@ -48,6 +50,7 @@ from kagzi.store.sqlite import (
     borrowed,
     claims,
     duties,
+    jobs,
     keys,
     leases,
     limits,
@@ -494,6 +497,31 @@ class SqliteStore:
         return await self._database.write(
             lambda connection: schedules.fire_schedules(connection, limit, new_run_id, now())
         )
+
+    async def start_job(self, job: Job, most: int) -> Job | None:
+        now = self._now
+        return await self._database.write(lambda connection: jobs.insert_job(connection, job, most, now()))
+
+    async def get_job(self, namespace: str, job_id: str) -> Job | None:
+        return await self._database.read(lambda connection: jobs.get_job(connection, namespace, job_id))
+
+    async def list_jobs(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        return await self._database.read(lambda connection: jobs.list_jobs(connection, namespace, cursor, limit))
+
+    async def cancel_job(self, namespace: str, job_id: str) -> None:
+        now = self._now
+        await self._database.write(lambda connection: jobs.cancel_job(connection, namespace, job_id, now()))
+
+    async def run_job(self, new_run_id: Callable[[], str]) -> JobTurn:
+        now = self._now
+        return await self._database.write(lambda connection: jobs.run_job(connection, new_run_id, now()))
+
+    async def delete_run(self, namespace: str, run_id: str) -> bool:
+        return await self._database.write(lambda connection: jobs.delete_run(connection, namespace, run_id))
+
+    async def prune_jobs(self, kept: Span, limit: int) -> None:  # noqa: ARG002
+        before = self._now() - kept
+        await self._database.write(lambda connection: jobs.prune_jobs(connection, before))
 
     async def fold_schedule_ends(self, limit: int) -> int:
         now = self._now

@@ -29,6 +29,7 @@ _NOUNS = (
     "declarations",
     "duties",
     "handlers",
+    "jobs",
     "keys",
     "listing",
     "namespaces",
@@ -72,6 +73,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
     TestStepTimeouts,
 )
 from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
+from kagzi.testing.conformance.jobs import TestJobs  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
 from kagzi.testing.conformance.limits import TestPauses  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
@@ -126,6 +128,7 @@ __all__ = [
     "TestHeartbeats",
     "TestHeartbeatsTogether",
     "TestHorizon",
+    "TestJobs",
     "TestKeys",
     "TestLeases",
     "TestListing",

@@ -22,6 +22,7 @@ from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND, Instant, Span
+from kagzi.core.job import Job
 from kagzi.core.key import Key
 from kagzi.core.load import Load
 from kagzi.core.namespace import Namespace
@@ -42,6 +43,7 @@ from kagzi.store.protocol import (
     FoundRuns,
     HeartbeatResult,
     Horizon,
+    JobTurn,
     MovedPage,
     Queue,
     Recovered,
@@ -519,6 +521,32 @@ class StorePort:
     async def fire_schedules(self, limit: int, new_run_id: Callable[[], str]) -> Fired:
         fired: Fired = await self._ask("fire_schedules", limit, new_run_id)
         return fired
+
+    async def start_job(self, job: Job, most: int) -> Job | None:
+        made: Job | None = await self._ask("start_job", job, most)
+        return made
+
+    async def get_job(self, namespace: str, job_id: str) -> Job | None:
+        found: Job | None = await self._ask("get_job", namespace, job_id)
+        return found
+
+    async def list_jobs(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        found: list[Job] = await self._ask("list_jobs", namespace, cursor, limit)
+        return found
+
+    async def cancel_job(self, namespace: str, job_id: str) -> None:
+        await self._ask("cancel_job", namespace, job_id)
+
+    async def run_job(self, new_run_id: Callable[[], str]) -> JobTurn:
+        turn: JobTurn = await self._ask("run_job", new_run_id)
+        return turn
+
+    async def delete_run(self, namespace: str, run_id: str) -> bool:
+        deleted: bool = await self._ask("delete_run", namespace, run_id)
+        return deleted
+
+    async def prune_jobs(self, kept: Span, limit: int) -> None:
+        await self._ask("prune_jobs", kept, limit)
 
     async def fold_schedule_ends(self, limit: int) -> int:
         folded: int = await self._ask("fold_schedule_ends", limit)

@@ -125,7 +125,8 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
             WHERE r.status = 'SCHEDULED' AND r.available_at IS NOT NULL ORDER BY r.available_at LIMIT 1)
        END AS schedule,
        (SELECT e.at FROM kagzi.schedule_ends AS e ORDER BY e.end_id LIMIT 1) AS schedule_end,
-       (SELECT k.at FROM kagzi.cascades AS k ORDER BY k.at LIMIT 1) AS cascade;
+       (SELECT k.at FROM kagzi.cascades AS k ORDER BY k.at LIMIT 1) AS cascade,
+       (SELECT min(j.next_at) FROM kagzi.jobs AS j WHERE j.next_at IS NOT NULL) AS job;
 
 -- name: ensure_namespace
 -- Namespaces come into being when they are first used.

@@ -30,7 +30,8 @@ SELECT
     (SELECT min(last_heartbeat_at) FROM workers WHERE status <> 'OFFLINE'),
     (SELECT min(available_at) FROM workflow_runs WHERE status = 'SCHEDULED'),
     (SELECT at FROM schedule_ends ORDER BY end_id LIMIT 1),
-    (SELECT min(at) FROM cascades);
+    (SELECT min(at) FROM cascades),
+    (SELECT min(next_at) FROM jobs WHERE next_at IS NOT NULL);
 
 -- name: earliest_claim
 -- The earliest claim of a queue.

@@ -1,0 +1,115 @@
+"""kagzi jobs list | show | watch | cancel"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import click
+
+from kagzi.api.engine import ManagedEngine
+from kagzi.cli import output
+from kagzi.cli.audited import audited
+from kagzi.cli.bulk import finish, settings, watch
+from kagzi.cli.options import as_json, engine_of, pages, place_of, run, where
+from kagzi.core.job import Job
+from kagzi.core.page import Page
+from kagzi.ports.documents import job_document
+from kagzi.settings import Loaded
+
+
+@click.group(short_help="List, watch and cancel jobs over many runs.")
+def jobs() -> None:
+    """Jobs: one thing done to many runs in the background, to each of them once.
+
+    They are started by `--all` of `kagzi runs cancel`, `terminate`, `retry`, `rerun` and `delete`.
+    """
+
+
+@jobs.command("list")
+@pages
+@where
+@as_json
+def list_jobs(limit: int, page: str | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """List jobs, newest first."""
+    loaded = settings(url, namespace)
+    found = run(_list(loaded, limit, page))
+    output.listing(
+        "jobs",
+        found,
+        [output.plain(job_document(job)) for job in found.items],
+        ("job", "action", "status", "matched", "done", "skipped", "failed", "by", "created"),
+        [
+            (
+                job.job_id,
+                job.action.value,
+                job.status.value,
+                *(str(count) for count in (job.matched, job.done, job.skipped, job.failed)),
+                job.created_by or "-",
+                output.when(job.created_at),
+            )
+            for job in found.items
+        ],
+        place=place_of(loaded.settings),
+        json=json,
+    )
+
+
+async def _list(loaded: Loaded, limit: int, page: str | None) -> Page[Job]:
+    async with engine_of(loaded) as engine:
+        return await engine.jobs.list(loaded.settings.namespace, page_size=limit, page_token=page)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="JOB")
+@where
+@as_json
+def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """Show a job: what it does to which runs, and how far it is."""
+    loaded = settings(url, namespace)
+
+    async def look(engine: ManagedEngine) -> Job:
+        return await engine.jobs.get(loaded.settings.namespace, job_id)
+
+    document = output.plain(job_document(run(_with(loaded, look))))
+    if json:
+        output.document(document)
+    else:
+        output.table(("", ""), [(name, str(value)) for name, value in document.items() if value is not None])
+
+
+@jobs.command("watch")
+@click.argument("job_id", metavar="JOB")
+@where
+@as_json
+def watch_job(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """Follow a job to its end. Exit code 1 if it fails, or if runs of it could not be changed."""
+    loaded = settings(url, namespace)
+
+    async def follow(engine: ManagedEngine) -> Job:
+        return await watch(engine, await engine.jobs.get(loaded.settings.namespace, job_id), None)
+
+    finish(run(_with(loaded, follow)), json=json)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="JOB")
+@where
+@as_json
+def cancel(job_id: str, url: str | None, namespace: str | None, json: bool) -> None:
+    """End a job. What it is doing at the moment is the last it does; what it has done stays."""
+    loaded = settings(url, namespace)
+
+    async def end(engine: ManagedEngine) -> Job:
+        async with audited(engine, "jobs cancel", namespace=loaded.settings.namespace, target=f"job {job_id}"):
+            return await engine.jobs.cancel(loaded.settings.namespace, job_id)
+
+    job = run(_with(loaded, end))
+    if json:
+        output.document(output.plain(job_document(job)))
+    else:
+        click.echo(f"job {job.job_id} {job.status}: {job.done} done, {job.skipped} skipped, {job.failed} failed")
+
+
+async def _with(loaded: Loaded, do: Callable[[ManagedEngine], Awaitable[Job]]) -> Job:
+    async with engine_of(loaded) as engine:
+        return await do(engine)

@@ -1,0 +1,138 @@
+"""Jobs over many runs: what is refused, what they would do, and how they are started, watched and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from kagzi.api.jobs import JobPreview, StartJob
+from kagzi.core.family import ParentPolicy
+from kagzi.core.job import MOST_COUNTED, MOST_RATE, MOST_RUNNING, PREVIEWED, Job, JobAction, JobStatus
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
+from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
+from kagzi.core.run import Run
+from kagzi.engine.checks import check_filter, check_number
+from kagzi.engine.namespaces import Namespaces
+from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from kagzi.store.jobs import encode_filter, same_job
+from kagzi.store.protocol import Store
+from kagzi.store.searching import is_search
+
+_ABOUT: Final = "jobs of "
+_STEP: Final = 500  # runs that a preview counts at once
+
+
+class Jobs:
+    """`api.jobs.JobService`."""
+
+    def __init__(self, store: Store, namespaces: Namespaces, *, changed: Callable[[], None]) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._tokens = PageTokens(store.page_secret)
+        self._changed = changed
+
+    async def start(self, start: StartJob) -> Job:
+        _check(start)
+        if start.action.repeats:
+            await self._namespaces.admit(start.namespace)
+        asked = Job(
+            namespace=start.namespace,
+            job_id=check_new_run_id(start.job_id, "job id"),
+            action=start.action,
+            filter=encode_filter(replace(start.filter, namespace=start.namespace)),
+            rate=start.rate,
+            children=start.children,
+            status=JobStatus.RUNNING,
+            matched=0,
+            done=0,
+            skipped=0,
+            failed=0,
+            created_by=start.created_by,
+            created_at=0,
+        )
+        made = await self._store.start_job(asked, MOST_RUNNING)
+        if made is None:
+            found = await self._store.get_job(asked.namespace, asked.job_id)
+            if found is None:
+                raise LimitExceeded(
+                    f"{MOST_RUNNING} jobs of namespace {start.namespace} are under way, and no more are taken on; wait "
+                    "for one of them, or cancel it"
+                )
+            same = same_job(found, asked.action, asked.filter)
+            if isinstance(same, Conflict):
+                raise same
+            return same
+        self._changed()
+        return made
+
+    async def preview(self, start: StartJob) -> JobPreview:
+        _check(start)
+        filter = replace(start.filter, namespace=start.namespace)
+        matched = children = 0
+        shown: list[Run] = []
+        cursor: Cursor | None = None
+        while matched < MOST_COUNTED:
+            found = await self._store.list_runs(filter, cursor, _STEP)
+            shown += found.runs[: PREVIEWED - len(shown)]
+            matched += len(found.runs)
+            if start.action.repeats and not start.children:
+                children += sum(run.parent_policy not in (None, ParentPolicy.NONE) for run in found.runs)
+            if found.searched_until is None and len(found.runs) < _STEP:
+                return JobPreview(matched=matched, at_least=False, children=children, runs=tuple(shown))
+            cursor = Cursor(found.searched_until or found.runs[-1].run_id)
+        return JobPreview(matched=matched, at_least=True, children=children, runs=tuple(shown))
+
+    async def get(self, namespace: str, job_id: str) -> Job:
+        check_name(namespace, "namespace")
+        found = await self._store.get_job(namespace, check_id(job_id, "job id"))
+        if found is None:
+            raise NotFound(f"there is no job {job_id} in namespace {namespace}")
+        return found
+
+    async def list(
+        self, namespace: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
+    ) -> Page[Job]:
+        check_name(namespace, "namespace")
+        check_page_size(page_size)
+        about = _ABOUT + namespace
+        cursor = self._tokens.read(check_token(page_token), about, BY_ID) if page_token else None
+        rows = await self._store.list_jobs(namespace, cursor, page_size + 1)
+        items = tuple(rows[:page_size])
+        following = self._tokens.sign(Cursor(items[-1].job_id), about) if len(rows) > page_size else None
+        return Page(items, following, None)
+
+    async def cancel(self, namespace: str, job_id: str) -> Job:
+        await self.get(namespace, job_id)
+        await self._store.cancel_job(namespace, check_id(job_id, "job id"))
+        return await self.get(namespace, job_id)
+
+    async def delete_run(self, namespace: str, run_id: str) -> None:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        if await self._store.delete_run(namespace, run_id):
+            return
+        run = await self._store.get_run(namespace, run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+        raise Conflict(f"run {run_id} is {run.status}; only a finished run can be deleted")
+
+
+def _check(start: StartJob) -> None:
+    check_name(start.namespace, "namespace")
+    if not isinstance(start.action, JobAction):
+        raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {start.action!r:.60}")
+    check_filter(start.filter)
+    if start.rate is not None:
+        check_number(start.rate, "rate", 1, MOST_RATE)
+    if not is_search(start.filter) and not start.everything:
+        raise InvalidRequest(
+            f"there is no filter, so this would {start.action} every run of namespace {start.namespace}; say "
+            "everything=True if that is meant"
+        )
+    status = start.filter.status
+    if start.action is JobAction.DELETE and status is not None and not status.finished:
+        raise InvalidRequest(f"status {status}: only finished runs can be deleted; cancel or terminate live ones first")
+    if len(start.created_by) > 255:
+        raise InvalidRequest("created_by has more than 255 characters")

@@ -1,0 +1,160 @@
+"""Jobs: one thing done to many runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from kagzi.api.jobs import StartJob
+from kagzi.api.workflows import RunFilter
+from kagzi.core.job import MOST_RATE, JobAction
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_new_run_id
+from kagzi.core.run import RunStatus
+from kagzi.core.tags import check_tags
+from kagzi.errors import InvalidRequest, NotFound
+from kagzi.http.call import Call, Namespaced, Reply
+from kagzi.http.fields import NEW_RUN_ID, TEXT, Name, Tags, When, whole
+from kagzi.http.problems import naming
+from kagzi.http.runs import PageSize, Token, moment_of, run_id_of, schedule_id_of
+from kagzi.ports.documents import Count, JobDocument, RunSummary, job_document, run_summary
+
+
+class RunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runs are meant: those that all of this is true of."""
+
+    status: RunStatus | None = None
+    workflow: Name | None = None
+    queue: Name | None = None
+    tags: Tags = {}
+    created_after: When | None = None
+    created_before: When | None = None
+    id_prefix: Name | None = None
+    error: Name | None = None
+    parent: Name | None = None
+    schedule: Name | None = None
+
+
+class StartJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    action: JobAction
+    runs: RunsBody = RunsBody()
+    everything: Annotated[bool, Meta(description="Without a filter: every run of the namespace is meant.")] = False
+    rate: Annotated[float, whole("Runs a second.", 1, MOST_RATE)] | None = None
+    children: Annotated[bool, Meta(description="Repeat children, too, which their parent may start again.")] = False
+    created_by: Annotated[str, Meta(max_length=NAME_CHARACTERS, extra_json_schema=TEXT)] = ""
+    job_id: Annotated[
+        str | None,
+        Meta(description="A UUIDv7 made by the caller: repeating is harmless then.", extra_json_schema=NEW_RUN_ID),
+    ] = None
+
+
+class PreviewDocument(Struct, frozen=True, kw_only=True):
+    """What a job would find. `at_least`: there are more runs than were counted; `children` of them would be skipped;
+    `runs` are the newest."""
+
+    matched: Count
+    at_least: bool
+    children: Count
+    runs: tuple[RunSummary, ...]
+
+
+class JobsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: PageSize = DEFAULT_PAGE_SIZE
+    page: Token | None = None
+
+
+class JobPage(Struct, frozen=True, kw_only=True):
+    """Jobs, newest first. `next` leads to older ones."""
+
+    jobs: tuple[JobDocument, ...]
+    next: str | None
+
+
+class CancelJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to say."""
+
+
+class DeleteRunBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing to say."""
+
+
+class DeletedRun(Struct, frozen=True, kw_only=True):
+    """It is gone."""
+
+    run_id: str
+
+
+async def start_job(call: Call[Namespaced, StartJobBody]) -> Reply:
+    job = await call.engine.jobs.start(await _asked(call))
+    return Reply(document=job_document(job), status=201, headers={"location": f"/api/v1/jobs/{job.job_id}"})
+
+
+async def preview_job(call: Call[Namespaced, StartJobBody]) -> PreviewDocument:
+    found = await call.engine.jobs.preview(await _asked(call))
+    return PreviewDocument(
+        matched=found.matched,
+        at_least=found.at_least,
+        children=found.children,
+        runs=tuple([run_summary(run) for run in found.runs]),
+    )
+
+
+async def _asked(call: Call[Namespaced, StartJobBody]) -> StartJob:
+    body, runs = call.body, call.body.runs
+    with naming("tags"):
+        check_tags(runs.tags)
+    with naming("runs"):
+        filter = RunFilter(
+            namespace=call.namespace,
+            status=runs.status,
+            workflow_type=runs.workflow,
+            task_queue=runs.queue,
+            created_after=moment_of(runs.created_after, "created_after"),
+            created_before=moment_of(runs.created_before, "created_before"),
+            parent_run_id=None if runs.parent is None else await run_id_of(call, runs.parent),
+            tags=runs.tags,
+            id_prefix=runs.id_prefix,
+            error=runs.error,
+            schedule_id=None if runs.schedule is None else await schedule_id_of(call, runs.schedule),
+        )
+    job_id = call.host.ids.run_id()
+    if body.job_id is not None:
+        with naming("job_id"):
+            job_id = check_new_run_id(body.job_id, "job_id")
+    return StartJob(
+        namespace=call.namespace,
+        job_id=job_id,
+        action=body.action,
+        filter=filter,
+        everything=body.everything,
+        rate=None if body.rate is None else int(body.rate),
+        children=body.children,
+        created_by=body.created_by,
+    )
+
+
+async def list_jobs(call: Call[JobsQuery, None]) -> JobPage:
+    with naming("page"):
+        page = await call.engine.jobs.list(call.namespace, page_size=call.query.limit, page_token=call.query.page)
+    return JobPage(jobs=tuple([job_document(job) for job in page.items]), next=page.next)
+
+
+async def get_job(call: Call[Namespaced, None]) -> JobDocument:
+    return job_document(await call.engine.jobs.get(call.namespace, _job_id(call.path["job_id"])))
+
+
+async def cancel_job(call: Call[Namespaced, CancelJobBody]) -> JobDocument:
+    return job_document(await call.engine.jobs.cancel(call.namespace, _job_id(call.path["job_id"])))
+
+
+async def delete_run(call: Call[Namespaced, DeleteRunBody]) -> DeletedRun:
+    run_id = await run_id_of(call, call.path["run_id"])
+    await call.engine.jobs.delete_run(call.namespace, run_id)
+    return DeletedRun(run_id=run_id)
+
+
+def _job_id(text: str) -> str:
+    try:
+        return check_new_run_id(text, "job_id")
+    except InvalidRequest:
+        raise NotFound(f"there is no job {text}") from None

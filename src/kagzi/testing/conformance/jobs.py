@@ -1,0 +1,184 @@
+"""Jobs over many runs: each run once, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from kagzi.api.operations import CompleteRun, FailRun
+from kagzi.api.workflows import RunFilter
+from kagzi.core import job as rules
+from kagzi.core.failure import Failure
+from kagzi.core.instant import SECOND
+from kagzi.core.job import Job, JobAction, JobStatus
+from kagzi.core.run import RunStatus
+from kagzi.store.jobs import encode_filter
+from kagzi.testing.conformance.bench import NAMESPACE, Bench
+
+_ERROR = Failure("shop.CardDeclined", "no").encode()
+
+
+async def start_job(bench: Bench, action: JobAction, filter: RunFilter, rate: int | None = None) -> str:
+    asked = Job(
+        namespace=NAMESPACE,
+        job_id=bench.new_id(),
+        action=action,
+        filter=encode_filter(filter),
+        rate=rate,
+        children=False,
+        status=JobStatus.RUNNING,
+        matched=0,
+        done=0,
+        skipped=0,
+        failed=0,
+        created_by="me",
+        created_at=0,
+    )
+    made = await bench.store.start_job(asked, 10)
+    assert made is not None
+    assert (made.status, made.created_at, made.created_by) == (JobStatus.RUNNING, bench.now(), "me")
+    return made.job_id
+
+
+async def finish(bench: Bench, job_id: str) -> Job:
+    for _ in range(100):
+        bench.clock.advance(SECOND)
+        await bench.store.run_job(bench.new_id)
+        job = await bench.store.get_job(NAMESPACE, job_id)
+        assert job is not None
+        if job.status.finished:
+            return job
+    raise AssertionError("the job does not end")
+
+
+async def failed_runs(bench: Bench, count: int) -> list[str]:
+    runs = []
+    for _ in range(count):
+        claim = await bench.started_claim(tags={"batch": "7"})
+        await bench.done(claim, FailRun(error=_ERROR))
+        runs.append(claim.run_id)
+    return runs
+
+
+class TestJobs:
+    @pytest.fixture(autouse=True)
+    def small_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rules, "_BATCHES", dict.fromkeys(JobAction, 2))
+
+    async def test_failed_runs_are_retried_once_each(self, bench: Bench) -> None:
+        failed = await failed_runs(bench, 5)
+        done = await bench.started_claim()
+        await bench.done(done, CompleteRun(output=b"1"))
+        assert (await bench.store.horizon([])).job is None
+        job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
+        assert (await bench.store.horizon([])).job == bench.now()
+
+        job = await finish(bench, job_id)
+
+        assert (job.matched, job.done, job.skipped, job.failed, job.error) == (5, 5, 0, 0, None)
+        assert job.status is JobStatus.COMPLETED
+        assert (await bench.store.horizon([])).job is None
+        repeated = (await bench.store.list_runs(RunFilter(status=RunStatus.PENDING), None, 100)).runs
+        assert len(repeated) == 5
+        assert all(run.tags == {"batch": "7"} for run in repeated)
+        assert [(await bench.run(run_id)).status for run_id in failed] == [RunStatus.FAILED] * 5
+
+    async def test_a_job_never_meets_what_it_has_started(self, bench: Bench) -> None:
+        await failed_runs(bench, 3)
+        job_id = await start_job(bench, JobAction.RERUN, RunFilter())
+
+        # In the very moment in which the job began, and what it starts fails again at once.
+        for _ in range(10):
+            await bench.store.run_job(bench.new_id)
+            for claim in await bench.claims():
+                await bench.done(claim, FailRun(error=_ERROR))
+
+        job = await finish(bench, job_id)
+        assert (job.matched, job.done) == (3, 3)
+
+    async def test_live_runs_are_cancelled_and_terminated(self, bench: Bench) -> None:
+        held = await bench.started_claim()
+        waiting = [await bench.start() for _ in range(3)]
+        job = await finish(bench, await start_job(bench, JobAction.CANCEL, RunFilter(task_queue="orders")))
+        assert (job.matched, job.done, job.skipped) == (4, 4, 0)
+        assert {(await bench.run(run_id)).status for run_id in waiting} == {RunStatus.CANCELLED}
+        assert (await bench.run(held.run_id)).status is RunStatus.RUNNING
+        job = await finish(bench, await start_job(bench, JobAction.TERMINATE, RunFilter(status=RunStatus.RUNNING)))
+        assert (job.matched, job.done) == (1, 1)
+        run = await bench.run(held.run_id)
+        assert run.status is RunStatus.CANCELLED
+        assert job.job_id in (run.error or b"").decode()
+        again = await finish(bench, await start_job(bench, JobAction.CANCEL, RunFilter(task_queue="orders")))
+        assert (again.matched, again.done, again.skipped) == (4, 0, 4)
+
+    async def test_finished_runs_are_deleted_and_live_ones_stay(self, bench: Bench) -> None:
+        failed = await failed_runs(bench, 3)
+        live = await bench.start(tags={"batch": "7"})
+        job = await finish(bench, await start_job(bench, JobAction.DELETE, RunFilter(tags={"batch": "7"})))
+        assert (job.matched, job.done, job.skipped) == (4, 3, 1)
+        assert [await bench.store.get_run(NAMESPACE, run_id) for run_id in failed] == [None] * 3
+        assert await bench.steps(failed[0]) == []
+        assert (await bench.run(live)).status is RunStatus.PENDING
+        assert [run.run_id for run in (await bench.store.list_runs(RunFilter(tags={"batch": "7"}), None, 9)).runs] == [
+            live
+        ]
+
+    async def test_two_coordinators_and_one_job(self, bench: Bench) -> None:
+        await failed_runs(bench, 9)
+        job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
+        for _ in range(8):
+            bench.clock.advance(SECOND)
+            await asyncio.gather(*[bench.store.run_job(bench.new_id) for _ in range(3)])
+        job = await self._job(bench, job_id)
+        assert job.status is JobStatus.COMPLETED
+        assert (job.matched, job.done) == (9, 9)
+        assert len((await bench.store.list_runs(RunFilter(status=RunStatus.PENDING), None, 100)).runs) == 9
+
+    async def _job(self, bench: Bench, job_id: str) -> Job:
+        job = await bench.store.get_job(NAMESPACE, job_id)
+        assert job is not None
+        return job
+
+    async def test_a_job_keeps_to_its_rate_and_can_be_cancelled(self, bench: Bench) -> None:
+        await failed_runs(bench, 5)
+        job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED), rate=1)
+        for _ in range(3):
+            await bench.store.run_job(bench.new_id)
+        assert (await self._job(bench, job_id)).done == 1
+        assert (await bench.store.horizon([])).job == bench.now() + SECOND
+        bench.clock.advance(SECOND)
+        await bench.store.run_job(bench.new_id)
+        await bench.store.cancel_job(NAMESPACE, job_id)
+        bench.clock.advance(10 * SECOND)
+        assert (await bench.store.run_job(bench.new_id)).job is None
+        job = await self._job(bench, job_id)
+        assert (job.status, job.done) == (JobStatus.CANCELLED, 2)
+        assert [each.job_id for each in await bench.store.list_jobs(NAMESPACE, None, 10)] == [job_id]
+        await bench.store.prune_jobs(0, 10)
+        assert await bench.store.get_job(NAMESPACE, job_id) is None
+
+    async def test_a_disabled_namespace_starts_nothing(self, bench: Bench) -> None:
+        await failed_runs(bench, 1)
+        job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
+        await bench.store.update_namespace(NAMESPACE, None, None, False)
+        job = await finish(bench, job_id)
+        assert (job.status, job.done) == (JobStatus.FAILED, 0)
+        assert "disabled" in (job.error or "")
+
+    async def test_so_many_jobs_of_a_namespace_and_ids_are_taken(self, bench: Bench) -> None:
+        job_id = await start_job(bench, JobAction.CANCEL, RunFilter(workflow_type="nobody"))
+        first = await self._job(bench, job_id)
+        assert await bench.store.start_job(first, 10) is None
+        other = bench.new_id()
+        assert await bench.store.start_job(replace(first, job_id=other), 1) is None
+        assert await bench.store.get_job(NAMESPACE, other) is None
+
+    async def test_one_run_is_deleted_if_it_has_finished(self, bench: Bench) -> None:
+        (failed,) = await failed_runs(bench, 1)
+        live = await bench.start()
+        assert await bench.store.delete_run(NAMESPACE, failed)
+        assert not await bench.store.delete_run(NAMESPACE, failed)
+        assert not await bench.store.delete_run(NAMESPACE, live)
+        assert not await bench.store.delete_run("tenant", live)
