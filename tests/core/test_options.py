@@ -33,7 +33,7 @@ async def workflow() -> None: ...
         (app.workflow, "max_retries", "did you mean retry?"),
         (app.step, "retries", "did you mean retry?"),
         (app.step, "quue", "There are: name, retry, timeout"),
-        (step.options, "id", "did you mean key?"),
+        (step.options, "attempts", "did you mean retry?"),
         (workflow.options, "idempotency_key", "did you mean id?"),
         (workflow.options, "eta", "did you mean start_at?"),
         (Kagzi, "database_url", "did you mean url?"),

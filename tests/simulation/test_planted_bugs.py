@@ -52,7 +52,7 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 HINTS = {
     "cancellations_are_replayed_last": 11,
     "count_renewed_leases_from_the_answer": 175,
-    "fire_timers_by_the_latest_time": 4,
+    "fire_timers_by_the_latest_time": 10,
 }
 
 

@@ -85,12 +85,16 @@ class DeletedRun(Struct, frozen=True, kw_only=True):
 
 
 async def start_job(call: Call[Namespaced, StartJobBody]) -> Reply:
-    job = await call.engine.jobs.start(await _asked(call))
+    asked = await _asked(call)
+    with naming("runs"):  # the other fields have been looked at
+        job = await call.engine.jobs.start(asked)
     return Reply(document=job_document(job), status=201, headers={"location": f"/api/v1/jobs/{job.job_id}"})
 
 
 async def preview_job(call: Call[Namespaced, StartJobBody]) -> PreviewDocument:
-    found = await call.engine.jobs.preview(await _asked(call))
+    asked = await _asked(call)
+    with naming("runs"):
+        found = await call.engine.jobs.preview(asked)
     return PreviewDocument(
         matched=found.matched,
         at_least=found.at_least,

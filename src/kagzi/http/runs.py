@@ -483,7 +483,11 @@ async def fork(call: Call[Namespaced, ForkBody]) -> Reply:
             version=body.version,
         ),
     )
-    return _started(await call.engine.workflows.repeat(request))
+    # The other fields have been looked at by now.
+    given = {"from_step": body.from_step, "version": body.version}
+    with naming(" or ".join(name for name, value in given.items() if value is not None)):
+        made = await call.engine.workflows.repeat(request)
+    return _started(made)
 
 
 async def _repeat(call: Call[Namespaced, RepeatBody], *, keep_steps: bool) -> Reply:

@@ -17,7 +17,7 @@ from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP
 from kagzi.core.tags import check_tags
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Tags, Timeout, When, whole
-from kagzi.http.problems import naming
+from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.reading import read_json
 from kagzi.http.runs import (
     PageSize,
@@ -121,6 +121,7 @@ def _tags_of(value: dict[str, str]) -> dict[str, str]:
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
     body = call.body
     _check_times(body.cron, body.tz)
+    check_handler_queue(body.on_failure, body.on_failure_queue)
     made = await call.engine.schedules.create(
         CreateSchedule(
             namespace=call.namespace,
@@ -195,6 +196,7 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> ScheduleDocument:
     body = call.body
     _check_times(body.cron, body.tz)
+    check_handler_queue(body.on_failure, body.on_failure_queue)
     update = UpdateSchedule(
         namespace=call.namespace,
         schedule_id=_named(call),
