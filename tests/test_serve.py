@@ -256,7 +256,7 @@ async def test_new_namespaces_keep_history_as_long_as_the_settings_say(
     database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Whoever comes first decides; it is stored, so a process with other settings does not delete too early."""
-    url = f"sqlite:///{tmp_path}/x.db" if database == "sqlite" else request.getfixturevalue("postgres_database")
+    url = f"sqlite:///{tmp_path}/x.db" if database == "sqlite" else request.getfixturevalue("fresh_database")
     for days, namespace in ((7, "tenant"), (90, "later")):
         store = make_store(url, retention_days=days)
         await store.open()

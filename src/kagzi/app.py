@@ -718,14 +718,14 @@ class Kagzi(Registrar):
         In a thread, which gets no signals, it returns when `app.stop_workers()` is called or the app is closed: make it
         a daemon, `threading.Thread(target=app.run_worker, daemon=True)`, and the end of the program drains it, too.
         """
-        if (loop_here := _get_running_loop()) is not None:
-            refuse_blocking(loop_here, "app.run_worker()", "`async with app.worker():`")
         ours = member()
         with contextlib.nullcontext() if ours is None else ours.telling():
             settings = self._worker_settings(
                 queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
             )
             count = process_count(processes)
+            if (loop_here := _get_running_loop()) is not None:
+                refuse_blocking(loop_here, "app.run_worker()", "`async with app.worker():`")
             url = default_url(self.settings, make=False) if self.url is None else self.url
             if ours is not None:
                 check_shared(url)

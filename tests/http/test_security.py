@@ -54,7 +54,8 @@ async def guarded(engine: LocalEngine) -> AsyncIterator[Guarded]:
 
 
 def call_of(route: Any, namespace: str | None = None) -> tuple[str, str, dict[str, Any]]:
-    path = route.path.format(run_id=UNKNOWN, worker_id=UNKNOWN, schedule_id=UNKNOWN, namespace=namespace or "a")
+    ids = dict.fromkeys(("run_id", "worker_id", "schedule_id", "job_id"), UNKNOWN)
+    path = route.path.format(**ids, queue="q", workflow="w", namespace=namespace or "a")
     more: dict[str, Any] = {}
     if "namespace" in route.query.__struct_fields__ and namespace is not None:
         more["params"] = {"namespace": namespace}

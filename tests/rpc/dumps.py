@@ -9,7 +9,7 @@ from typing import Any, Protocol
 # Payloads count by their length alone: some are large, and nobody changes one into another of its size.
 # Whoever calls about a run is heard of, and its lease renewed, whatever comes of the call.
 _HEARD_OF = ("lease_expires_at", "poll")
-_CLEARED = ("workflow_runs", "workflow_payloads", "step_runs", "workers", "worker_events")
+_CLEARED = ("workflow_runs", "workflow_payloads", "step_runs", "workers", "worker_events", "jobs")
 
 
 class Dump(Protocol):

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from google.protobuf.message import Message
 
-from kagzi._proto.v1 import admin_pb2, common_pb2, namespace_pb2, worker_pb2, workflow_pb2
+from kagzi._proto.v1 import admin_pb2, common_pb2, job_pb2, namespace_pb2, worker_pb2, workflow_pb2
 from kagzi._proto.v1.exchange_pb2 import ExchangedAnswer, ExchangedCall, ExchangeRequest, ExchangeResponse
 from kagzi.connect import make_store
 from kagzi.core.instant import SECOND
@@ -57,6 +57,7 @@ CONSUMING = {
     "FailStep",
     "FailWorkflow",
     "Sleep",
+    "StartJob",
     "TerminateWorkflow",
 }
 LEASE = 3600 * SECOND  # so that nothing changes by itself
@@ -142,8 +143,15 @@ class World:
             namespace_pb2.UpdateNamespaceRequest(namespace="tenant", description="theirs"),
             namespace_pb2.EnableNamespaceRequest(namespace="tenant"),
             namespace_pb2.DisableNamespaceRequest(namespace="tenant"),
+            job_pb2.GetJobRequest(namespace="default", job_id=other_id),
+            job_pb2.ListJobsRequest(namespace="default", page=page),
+            job_pb2.CancelJobRequest(namespace="default", job_id=other_id),
+            job_pb2.DeleteWorkflowRequest(**about),
         ]
-        return {type(message).__name__.removesuffix("Request"): message for message in good}
+        some = workflow_pb2.ListWorkflowsRequest(namespace="default", task_queue="none")
+        job = job_pb2.StartJobRequest(namespace="default", job_id=other_id, action="cancel", filter=some)
+        requests: dict[str, Message] = {"StartJob": job, "PreviewJob": job}
+        return requests | {type(message).__name__.removesuffix("Request"): message for message in good}
 
     def good(self, method: Method) -> Message:
         return self.requests.get(method.rpc) or method.request()

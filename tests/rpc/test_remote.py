@@ -488,6 +488,7 @@ def test_every_method_is_in_the_table() -> None:
         "WorkflowScheduleService",
         "NamespaceService",
         "AdminService",
+        "JobService",
     }
 
 

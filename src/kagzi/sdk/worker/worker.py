@@ -44,6 +44,7 @@ from kagzi.errors import KagziError, SchemaMismatch, VersionMismatch
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
+from kagzi.sdk.standalone import STANDALONE
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.bodies import Bodies
@@ -194,11 +195,12 @@ class Worker:
         if self.settings.schedules:
             self._looking = asyncio.create_task(self._look_at_schedules(), name="kagzi-schedules")
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
+        written = [each for each in self._types if each.name != STANDALONE]
         self._log.info(
             "worker %s is up: queues %s; workflows %s; %d slots",
             self.worker_id,
             ", ".join(self.settings.queues),
-            ", ".join(f"{each.name} (version {each.version})" for each in self._types),
+            ", ".join(f"{each.name} (version {each.version})" for each in written) or "none but single steps",
             self.slots.concurrency,
         )
 
