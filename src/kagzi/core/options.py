@@ -34,7 +34,21 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "url": ("database", "database_url", "db", "dsn", "host"),
     "limit": ("concurrency", "max_concurrency"),
 }
-_NOT_YET: Final = frozenset({"concurrency_limit", "debounce", "on_failure", "on_success", "rate_limit"})
+_NOT_YET: Final = frozenset(
+    {
+        "concurrency",
+        "concurrency_limit",
+        "debounce",
+        "executor",
+        "fair",
+        "limit_key",
+        "on_failure",
+        "on_success",
+        "rate",
+        "rate_limit",
+        "transaction",
+    }
+)
 # What another function does, and this one cannot.
 _ELSEWHERE: Final = {
     ("worker", "processes"): "it is a block of your program, which is one process; app.run_worker(processes=4) and "
