@@ -227,6 +227,24 @@ async def test_one_process_builds_and_the_others_wait_for_it(
     assert await connection.fetchval(VALID)
 
 
+async def test_an_index_whose_build_is_about_to_commit_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a build is not shown as under way any more, and its index not as valid yet."""
+
+    looks = [{"valid": False, "busy": True}, {"valid": False, "busy": False}, {"valid": True, "busy": False}]
+
+    class AboutToCommit:
+        async def fetchrow(self, query: str, index: str) -> dict[str, bool]:
+            return looks.pop(0)
+
+        async def execute(self, sql: str) -> None:
+            pytest.fail(sql)
+
+    monkeypatch.setattr(online, "_SECONDS_TO_COMMIT", 0)
+    (statement,) = parse_migration("0001_more.sql", "SELECT 1;", BUILD).online
+    await online._run(AboutToCommit(), statement)  # type: ignore[arg-type]
+    assert not looks
+
+
 async def test_a_build_that_outlived_its_lease_is_not_dropped(
     postgres_database: str, connection: asyncpg.Connection, more: Callable[..., None]
 ) -> None:

@@ -40,6 +40,9 @@ _RENEW_SECONDS: Final = 20.0
 # is over in a moment should not begin what takes minutes.
 LOOK_SECONDS: Final = 5.0
 _LONGEST_PAUSE: Final = 600.0  # between tries that fail
+# A build is no longer shown as under way a moment before it commits that its index is valid. Who looks in between takes
+# it for one that was left half built: so nothing is dropped that has not been found like that twice, this far apart.
+_SECONDS_TO_COMMIT: Final = 0.5
 
 
 class IndexBuilds:
@@ -185,12 +188,17 @@ async def _run(connection: Connection, statement: IndexStatement) -> None:
     if statement.table is None:
         await send(statement.sql)
         return
+    left = False
     # Looked at again after each of these: "IF NOT EXISTS" is content with the invalid one of another process, too.
     while (found := await connection.fetchrow(STATEMENTS["find_index"], statement.index)) is None or not found["valid"]:
         if found is None:
             await _create(send, statement)
         elif found["busy"]:
+            left = False
             await asyncio.sleep(LOOK_SECONDS)
+        elif not left:
+            left = True
+            await asyncio.sleep(_SECONDS_TO_COMMIT)
         else:
             logger.info("dropping index %s, which was left half built", statement.index)
             await send(f"DROP INDEX CONCURRENTLY IF EXISTS kagzi.{statement.index}")
