@@ -204,10 +204,10 @@ class TestMigrating:
             )
 
     async def test_tables_are_made_without_strict_where_sqlite_does_not_know_it(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 36, 0))
-        store = SqliteStore(None, inline=True)
+        store = SqliteStore(str(path), inline=True)  # those in memory are copies of one that was made before
         await store.open()
         try:
             made = raw(store).execute("SELECT group_concat(sql) FROM sqlite_master").fetchone()[0]
