@@ -12,6 +12,7 @@ from kagzi.version import __version__
 from tests.histories.program import STORIES, app
 
 RECORDED = Path(__file__).parent / "recorded"
+ROOT = Path(__file__).parents[2]
 
 
 def record() -> dict[str, History]:
@@ -28,9 +29,14 @@ def record() -> dict[str, History]:
     return run_virtually(app, main)
 
 
+def without_folder(recorded: bytes) -> bytes:
+    """Names the files of tracebacks as they are named in the repository, wherever it was checked out."""
+    return recorded.replace(f"{ROOT}/".encode(), b"")
+
+
 if __name__ == "__main__":
     folder = RECORDED / __version__
     folder.mkdir(parents=True, exist_ok=True)
     for name, history in record().items():
         if not (folder / f"{name}.json").exists():
-            (folder / f"{name}.json").write_bytes(history.to_json())
+            (folder / f"{name}.json").write_bytes(without_folder(history.to_json()))

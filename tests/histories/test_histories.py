@@ -22,6 +22,12 @@ def test_a_recorded_history_comes_out_the_same(file: Path) -> None:
     assert replay(file, app).events > 0
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_tracebacks_name_files_of_the_repository(file: Path) -> None:
+    """And not the folder in which they were recorded."""
+    assert b'File \\\\\\"/' not in file.read_bytes()
+
+
 def test_every_story_was_recorded_and_still_can_be() -> None:
     assert {file.stem for file in FILES} == STORIES.keys()
     today = record()
