@@ -40,15 +40,8 @@ quick: $(DEV) ## Run what answers in about a minute: rules, replay, engine, SQLi
 	$(PY) -m pytest -n $(JOBS) -m "not postgres and not faults and not slow" $(QUICK) $(ARGS)
 
 # Three parts (tests/parts.py), because what waits wants more processes than there are cores, and what measures wants no other.
-# pytest says 5 where it found no test: ARGS may choose tests of one part only. All are run whatever the first has found,
-# unless it was interrupted (2).
 test: $(DEV) ## Run the whole suite, PostgreSQL included
-	@worst=5; for part in computing:$(JOBS) waiting:$(WAITING_JOBS) alone:0; do \
-		$(PY) -m pytest -n $${part#*:} --dist worksteal --part $${part%:*} $(ARGS); code=$$?; \
-		test $$code -ne 2 || exit 2; \
-		test $$code -eq 5 || test $$worst -ne 5 -a $$worst -gt $$code || worst=$$code; \
-	done; \
-	exit $$worst
+	@$(PY) -m scripts.suite computing:$(JOBS) waiting:$(WAITING_JOBS) alone:0 -- $(ARGS)
 
 pythons: $(DEV) ## Run a quick part of the suite on every Python from 3.11 up that is here, pyenv's included
 	$(PY) -m scripts.pythons $(ARGS)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.processes import ROOT, table
+from scripts.suite import PASSED, run, tell
 
 ENVIRONMENTS = ROOT / ".venv-pythons"
 OLDEST = (3, 11)
@@ -113,9 +114,9 @@ def try_out(python: Python, arguments: list[str]) -> list[str]:
         return [python.name, "NOT INSTALLED", f"{time.monotonic() - began:.0f}"]
     print(f"{python.name}: {inside}", flush=True)
     chosen = arguments or ["-n", "2", *TESTS, *(f"--ignore={path}" for path in LEFT_OUT)]
-    command = [inside, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", QUICK, *chosen]
-    done = subprocess.run(command, cwd=ROOT, check=False)
-    return [python.name, "passed" if done.returncode == 0 else "FAILED", f"{time.monotonic() - began:.0f}"]
+    outcome = run(inside, python.name, ["-W", "error", "-m", "pytest", "-q", "-m", QUICK], chosen)
+    tell(outcome.passed_alone)
+    return [python.name, "passed" if outcome.code == PASSED else "FAILED", f"{time.monotonic() - began:.0f}"]
 
 
 def main() -> int:
