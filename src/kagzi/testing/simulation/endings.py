@@ -17,7 +17,7 @@ from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
 from kagzi.testing.simulation import workload
-from kagzi.testing.simulation.checks import RunRow, Violation
+from kagzi.testing.simulation.checks.rows import RunRow, Violation
 from kagzi.testing.simulation.network import run_at_once
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.programs import Wrong, judge

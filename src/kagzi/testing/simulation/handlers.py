@@ -10,7 +10,7 @@ from kagzi.core.failed_run import FAILED_INPUT
 from kagzi.core.run import RunStatus
 
 if TYPE_CHECKING:
-    from kagzi.testing.simulation.checks import RunRow
+    from kagzi.testing.simulation.checks.rows import RunRow
     from kagzi.testing.simulation.orders import Order
 
 HANDLER = "handler"  # a workflow of the workload

@@ -14,7 +14,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus, step_name
 from kagzi.sdk.worker.bodies import CANCEL_GRACE, current_step
-from kagzi.testing.simulation.checks import Violation
+from kagzi.testing.simulation.checks.rows import Violation
 from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.process import Process
 

@@ -20,10 +20,11 @@ from kagzi.sdk.worker.worker import Worker, WorkerSettings
 from kagzi.testing.faulty import FaultyEngine
 from kagzi.testing.simulation import workload
 from kagzi.testing.simulation.handlers import HANDLER
-from kagzi.testing.simulation.network import Link, StorePort
+from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.signals import Telling
+from kagzi.testing.simulation.store_port import StorePort
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World

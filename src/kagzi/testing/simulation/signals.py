@@ -15,7 +15,7 @@ from kagzi.core.step import BEGIN, StepKind
 from kagzi.testing.simulation.programs import Node
 
 if TYPE_CHECKING:
-    from kagzi.testing.simulation.checks import RunRow
+    from kagzi.testing.simulation.checks.rows import RunRow
     from kagzi.testing.simulation.orders import Order
 
 _FIRST_NUMBER = 500_001  # of nodes that wait for signals: far from those of other nodes

@@ -12,7 +12,7 @@ from kagzi.core.instant import Instant
 from kagzi.testing.simulation.programs import Node
 
 if TYPE_CHECKING:
-    from kagzi.testing.simulation.checks import RunRow
+    from kagzi.testing.simulation.checks.rows import RunRow
     from kagzi.testing.simulation.orders import Order
 
 _FIRST_NUMBER = 700_001  # of nodes that say something: far from those of other nodes

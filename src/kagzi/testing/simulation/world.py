@@ -21,7 +21,8 @@ from kagzi.errors import Conflict, KagziError, LimitExceeded, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
-from kagzi.testing.simulation.checks import Checker, Violation, WatchedStore
+from kagzi.testing.simulation.checks.checker import Checker
+from kagzi.testing.simulation.checks.rows import Violation
 from kagzi.testing.simulation.endings import input_of, judge_endings
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
 from kagzi.testing.simulation.handlers import draw_handlers
@@ -32,6 +33,7 @@ from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.signals import Telling, draw_signals
 from kagzi.testing.simulation.values import draw_values
+from kagzi.testing.simulation.watched import WatchedStore
 from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
 # After healing, everything has to end within this many seconds.

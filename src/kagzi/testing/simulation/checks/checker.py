@@ -1,0 +1,223 @@
+"""What any transaction may do, and which one is looked at how."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kagzi.api.operations import RepeatRun
+from kagzi.core.failure import Failure
+from kagzi.core.instant import Instant
+from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
+from kagzi.core.step import StepKind, StepStatus, step_name
+from kagzi.testing.simulation.checks.answers import Answers
+from kagzi.testing.simulation.checks.rows import (
+    RunRow,
+    StepRow,
+    Violation,
+    difference,
+    read_run,
+    same_but_timeouts,
+    wrong,
+)
+from kagzi.testing.simulation.checks.transactions import LONGEST_CALL, Transactions
+from kagzi.testing.simulation.handlers import handlers_problem
+from kagzi.testing.simulation.signals import inbox_problem
+from kagzi.testing.simulation.values import values_problem
+from kagzi.testing.simulation.workload import ATTEMPTS
+
+if TYPE_CHECKING:
+    from kagzi.testing.simulation.world import World
+
+
+_UNCHANGING = ("namespace", "external_id", "workflow_type", "task_queue", "input", "deadline_at")
+
+_TRIGGERS = """
+CREATE TEMP TABLE touched (run_id TEXT, steps INTEGER);
+CREATE TEMP TRIGGER run_made AFTER INSERT ON main.workflow_runs
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER run_changed AFTER UPDATE ON main.workflow_runs
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER run_deleted AFTER DELETE ON main.workflow_runs
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+CREATE TEMP TRIGGER signal_made AFTER INSERT ON main.signals
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER signal_changed AFTER UPDATE ON main.signals
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER signal_deleted AFTER DELETE ON main.signals
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+CREATE TEMP TRIGGER value_made AFTER INSERT ON main.run_values
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER value_changed AFTER UPDATE ON main.run_values
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
+CREATE TEMP TRIGGER value_deleted AFTER DELETE ON main.run_values
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+CREATE TEMP TRIGGER step_made AFTER INSERT ON main.step_runs
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
+CREATE TEMP TRIGGER step_changed AFTER UPDATE ON main.step_runs
+    BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
+CREATE TEMP TRIGGER step_deleted AFTER DELETE ON main.step_runs
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+"""
+
+
+class Checker:
+    """Knows every run as it was, and looks at what each transaction made of it."""
+
+    def __init__(self, world: World, connection: sqlite3.Connection) -> None:
+        self._world = world
+        self._connection = connection
+        self.runs: dict[str, RunRow] = {}
+        self.live = 0
+        self.transitions: Counter[str] = Counter()
+        self._external: dict[tuple[str, str], str] = {}
+        self._transactions = Transactions(world)
+        self._answers = Answers(world, self.runs)
+        connection.executescript(_TRIGGERS)
+
+    @property
+    def revoked(self) -> dict[str, Instant]:
+        """When a run was last taken from a holder whose lease was good."""
+        return self._transactions.revoked
+
+    def after(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
+        """A transaction has been committed."""
+        touched = self._connection.execute("SELECT run_id, max(steps) FROM temp.touched GROUP BY run_id").fetchall()
+        now = self._world.clock.now()
+        before: dict[str, RunRow] = {}
+        if touched:
+            self._connection.execute("DELETE FROM temp.touched")
+            for run_id, steps in touched:
+                if steps == 2:
+                    raise wrong(run_id, "or a step, signal or value of it was deleted")
+                old = self.runs.get(run_id)
+                new = read_run(self._connection, run_id, old, bool(steps))
+                if old is not None:
+                    before[run_id] = old
+                self.runs[run_id] = new
+                self._compare(old, new, now, method, args)
+            if (problem := handlers_problem(before, [self.runs[run_id] for run_id, _ in touched])) is not None:
+                raise Violation(f"{method} has {problem}")
+        self._answers.check(method, args, answer)
+
+    def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
+        self._check_shape(new)
+        if (problem := inbox_problem(old, new, now)) is not None:
+            raise wrong(new.run_id, problem)
+        if (problem := values_problem(old, new, method, now)) is not None:
+            raise wrong(new.run_id, problem)
+        if old is None:
+            self._check_birth(new, now, method, args)
+            return
+        if old.status.finished:
+            if (
+                difference(old, new)
+                or old.signals != new.signals
+                or old.values != new.values
+                or not same_but_timeouts(old, new)
+            ):
+                raise wrong(new.run_id, f"changed after it had ended ({method}): {difference(old, new)}")  # (1)
+            return
+        for field in _UNCHANGING:
+            if getattr(old, field) != getattr(new, field):
+                raise wrong(new.run_id, f"has another {field}")
+        if new.status is not old.status:
+            self.transitions[f"{old.status} to {new.status}"] += 1
+            self._world.log(method, f"{old.status} to {new.status}", new.run_id)
+            if new.status not in FOLLOWS[old.status]:
+                raise wrong(new.run_id, f"went from {old.status} to {new.status}")
+            if new.status.finished:
+                self.live -= 1
+        if old.cancel_requested and (new.cancel_requested, new.cancel_deadline) != (
+            old.cancel_requested,
+            old.cancel_deadline,
+        ):
+            raise wrong(new.run_id, f"forgot that it was cancelled: {difference(old, new)}")  # (12)
+        if new.inbox_seq < old.inbox_seq:
+            raise wrong(new.run_id, f"has a smaller inbox than before: {difference(old, new)}")
+        if any(row.taken_seq and not new.signals[row.key].taken_seq for row in old.signals.values()):
+            if new.attempts == old.attempts:
+                raise wrong(new.run_id, f"gave back signals without being tried again: {new.signals}")
+            self._world.operation("signal given back")
+        self._check_steps(old, new, now, method)
+        self._transactions.judge(method, old, new, now, args)
+
+    def _check_shape(self, run: RunRow) -> None:
+        """No dead ends, whatever the status."""
+        if run.status in CLAIMABLE:
+            sound = run.available_at is not None and run.claim_key is not None and run.lease_expires_at is None
+        elif run.status is RunStatus.RUNNING:
+            sound = None not in (run.token, run.worker_id, run.lease_expires_at, run.started_at, run.lease_length)
+        else:
+            sound = run.finished_at is not None and run.lease_expires_at is None and run.claim_key is None
+        if not sound:
+            raise wrong(run.run_id, f"is {run.status} without what that needs: {run}")
+
+    def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
+        repeats = method == "apply" and any(isinstance(w, RepeatRun) and w.run_id == run.run_id for w in args[0])
+        if run.handles_run_id is not None:
+            self._world.operation(f"handler by {method}")
+            if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):
+                raise wrong(run.run_id, f"handles a failure and came into the world as {run.status} by {method}")
+        elif (
+            method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats)
+        ):
+            raise wrong(run.run_id, f"came into the world as {run.status} by {method}")
+        if run.attempts or run.crashes or run.executions != (run.status is RunStatus.RUNNING):
+            raise wrong(run.run_id, "was born with counters that are not 0")
+        self.live += 1
+        self._world.born(run.namespace, run.run_id)
+        self.transitions[f"born {run.status}"] += 1
+        self._world.log(method, f"born {run.status}", run.run_id)
+        if run.external_id is not None:
+            other = self._external.setdefault((run.namespace, run.external_id), run.run_id)
+            if other != run.run_id:
+                raise wrong(run.run_id, f"has the external id of {other}")  # (11)
+        if run.status is RunStatus.RUNNING and run.available_at is not None and run.available_at > now:
+            raise wrong(run.run_id, "was born RUNNING before its time")  # (7)
+
+    def _check_steps(self, old: RunRow, new: RunRow, now: Instant, method: str) -> None:
+        if old.steps is new.steps:
+            return
+        aside = new.attempts > old.attempts
+        for key, was in old.steps.items():
+            step = new.steps.get(key)
+            if step is None:
+                if not aside:
+                    raise wrong(new.run_id, f"lost the step {key}")
+            elif was.completed_seq is not None and step != was:
+                raise wrong(new.run_id, f"has another end of {key} than before: {was} is now {step}")  # (3)
+            elif (
+                step != was
+                and method == "apply"
+                and was.status is StepStatus.FAILED
+                and (step.status is not StepStatus.FAILED or step.completed_seq is None)
+            ):
+                raise wrong(new.run_id, f"has another end of {key} than before: {was} is now {step}")
+        for key, step in new.steps.items():
+            if step != old.steps.get(key) and step.generation == 0:
+                self._check_step(new, step, now)
+
+    def _check_step(self, run: RunRow, step: StepRow, now: Instant) -> None:
+        # A worker stamps the latest time that it can be, as far as it knows: it errs by what its calls take.
+        if step.finished_at is not None and step.finished_at > now + LONGEST_CALL:
+            raise wrong(run.run_id, f"has {step.step_id} ending in the future")  # (7)
+        if step.finished_at is not None and step.finished_at < step.started_at:
+            raise wrong(run.run_id, f"has {step.step_id} ending before it began")
+        if step.kind is not StepKind.FUNCTION:
+            return
+        name = step_name(step.step_id)
+        if step.attempt > ATTEMPTS[name]:
+            raise wrong(run.run_id, f"has attempt {step.attempt} of {name}")  # (5)
+        body = (run.run_id, step.step_id, step.attempt)
+        ended = self._world.ledger.ended.get(body, set())
+        ended_at = self._world.ledger.ended_at.get(body)
+        if step.status is StepStatus.COMPLETED and (step.finished_at or 0) < (ended_at or 0):
+            raise wrong(run.run_id, f"has {step.step_id} ending before its body did")
+        if step.status is StepStatus.COMPLETED and "returned" not in ended:
+            raise wrong(run.run_id, f"has a result of {step.step_id}, whose body never returned")
+        if step.status is StepStatus.FAILED and "raised" not in ended:
+            failure = Failure.decode(step.error or b"")
+            if not failure.type.endswith("StepTimeout"):
+                raise wrong(run.run_id, f"has a failure of {step.step_id}, whose body never raised: {failure}")
