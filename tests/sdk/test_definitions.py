@@ -61,8 +61,8 @@ def inside(execution: Execution, main: Callable[[], Coroutine[Any, Any, Any]]) -
 
     Loop.execution = execution  # type: ignore[attr-defined]
     with (
-        mock.patch("kagzi.sdk.definitions.call_step", Execution.call_step),
-        mock.patch("kagzi.sdk.definitions.call_inline", Execution.call_inline),
+        mock.patch("kagzi.sdk.definitions.step.call_step", Execution.call_step),
+        mock.patch("kagzi.sdk.definitions.workflow.call_inline", Execution.call_inline),
         asyncio.Runner(loop_factory=Loop) as runner,
     ):
         return runner.run(main())

@@ -1,0 +1,371 @@
+"""`Registrar`: what collects the steps, workflows and schedules of an app.
+
+The decorators have an overload for coroutine functions before the one for plain functions: the second would
+match both, and give a step whose result is a coroutine.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import types
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+
+from kagzi.core.duration import Duration
+from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun
+from kagzi.core.limits import check_name
+from kagzi.core.options import names_its_options
+from kagzi.core.retry import Retry
+from kagzi.errors import InvalidRequest
+from kagzi.sdk.annotations import parameters_of
+from kagzi.sdk.blocking import Portal
+from kagzi.sdk.cron import Cron
+from kagzi.sdk.definitions.options import WorkflowOptions
+from kagzi.sdk.definitions.step import Step
+from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
+from kagzi.sdk.payload import Codec
+from kagzi.sdk.standalone import STANDALONE, one_step
+
+if TYPE_CHECKING:
+    from kagzi.sdk.context import Context
+    from kagzi.sdk.handle import Handle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StepDecorator(Protocol):
+    """What `@app.step(...)` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+
+
+class WorkflowDecorator(Protocol):
+    """What `@app.workflow(...)` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+class Registrar:
+    """The half of an app that collects definitions; the other half starts runs of them."""
+
+    portal: Portal  # how blocking code comes to the app
+
+    def __init__(self, *, codec: Codec | None = None) -> None:
+        if codec is not None and not all(callable(getattr(codec, way, None)) for way in ("encode", "decode")):
+            raise InvalidRequest(f"codec must be an object with encode and decode, not {codec!r:.100}")
+        self._codec = codec
+        self._steps: dict[str, Step[Any, Any]] = {}
+        self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
+        self._standalone: Workflow[..., Any] | None = None
+        self._crons: dict[str, tuple[Workflow[Any, Any], Cron]] = {}  # by the name of the schedule
+
+    @property
+    def standalone(self) -> Workflow[..., Any]:
+        """The workflow of which standalone steps are runs."""
+        if self._standalone is None:
+            self._standalone = Workflow(self, one_step(self.find_step), name=STANDALONE, codec=self._codec)
+        return self._standalone
+
+    def find_step(self, name: str) -> Step[Any, Any] | None:
+        return self._steps.get(name)
+
+    @abstractmethod
+    async def start_run(
+        self,
+        workflow: Workflow[Any, R],
+        options: WorkflowOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        awaited: bool = False,
+    ) -> Handle[R]:
+        """Insert a run of this workflow; encoding the arguments fails before anything is written. A caller who waits
+        for the result next says so (`awaited`)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def start_run_here(
+        self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """The same for blocking code, on its own thread and in the transaction of its connection."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def cancel_child(self, run_id: str) -> bool:
+        """In a step of its parent: ask a run to end; False if it had finished before."""
+        raise NotImplementedError
+
+    @abstractmethod
+    async def signal_child(self, run_id: str, name: str, value: str) -> None:
+        """In a step of its parent: tell a run something, with a value in JSON."""
+        raise NotImplementedError
+
+    @overload
+    def step(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
+    @overload
+    def step(self, fn: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> StepDecorator: ...
+    @names_its_options
+    def step(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function a step. `def` functions run in a thread, `async def` on the worker's loop.
+
+        `retry` is the policy of this step, else the run's (default: 5 attempts); `timeout` bounds each
+        attempt (default: 10 minutes); `name` is what people see and what its results are kept under (default:
+        the function's name).
+        """
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Step[Any, Any]:
+            given = _check_function(fn, "step", name)
+            step: Step[Any, Any] = Step(
+                fn,
+                name=given,
+                retry=retry,
+                timeout=timeout,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            self._register(self._steps, given, step, f"step {given!r}")
+            step._app = self
+            return step
+
+        return decorate if fn is None else decorate(fn, 4)
+
+    @overload
+    def workflow(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, fn: Callable[Concatenate[Context, P], R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, fn: Callable[P, R], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(
+        self,
+        fn: None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
+        schedule: Cron | Sequence[Cron] | None = None,
+    ) -> WorkflowDecorator: ...
+    @names_its_options
+    def workflow(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+        on_failure: str | Workflow[Any, Any] | None = None,
+        schedule: Cron | Sequence[Cron] | None = None,
+    ) -> Any:
+        """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
+
+        A `def` workflow runs in a thread, where calling a step waits for its result.
+
+        `version` belongs to the name: runs stay on the version they were started with. `queue` is where runs
+        wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
+        of its steps that have none, and lets a failed run be tried again. `on_failure` is a workflow, or the name of
+        one, that is started with a `FailedRun` if a run fails or times out. `schedule` is when to start it by the
+        clock: a `Cron`, or several with names of their own.
+        """
+        crons = _check_crons(schedule)
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
+            given = _check_function(fn, "workflow", name)
+            if given == FAILURE_HANDLER:
+                raise InvalidRequest(f"{given} is the name of what @app.on_failure makes; choose another one")
+            workflow: Workflow[Any, Any] = Workflow(
+                self,
+                fn,
+                name=given,
+                version=version,
+                queue=queue,
+                retry=retry,
+                timeout=timeout,
+                on_failure=on_failure,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            what = f"workflow {given!r} with version {version!r}"
+            self._register(self._workflows, (given, version), workflow, what)
+            for cron in crons:
+                self._schedule(workflow, cron)
+            return workflow
+
+        return decorate if fn is None else decorate(fn, 4)
+
+    @overload
+    def on_failure(self, fn: Callable[..., Any], /) -> Workflow[[FailedRun], Any]: ...
+    @overload
+    def on_failure(
+        self,
+        fn: None = None,
+        /,
+        *,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Callable[[Callable[..., Any]], Workflow[[FailedRun], Any]]: ...
+    @names_its_options
+    def on_failure(
+        self,
+        fn: Callable[..., Any] | None = None,
+        /,
+        *,
+        version: str = DEFAULT_VERSION,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Make a function the workflow that is started with a `FailedRun` whenever a run of the namespace fails or
+        times out, beside the handler that the run may have of its own.
+
+        It counts from when a worker first registers it, also while all workers are away. Its runs wait in `queue`, else
+        in the first queue of the worker that has registered it last.
+        """
+
+        def decorate(fn: Callable[..., Any], depth: int = 2) -> Workflow[Any, Any]:
+            if isinstance(fn, str):
+                raise InvalidRequest(
+                    f"@app.on_failure({fn!r}) is no function; it takes no name, and its queue is given as "
+                    f"@app.on_failure(queue={fn!r})"
+                )
+            _check_function(fn, "workflow", FAILURE_HANDLER)
+            workflow: Workflow[Any, Any] = Workflow(
+                self,
+                fn,
+                name=FAILURE_HANDLER,
+                version=version,
+                queue=queue,
+                retry=retry,
+                timeout=timeout,
+                codec=self._codec,
+                localns=_local_types(depth),
+            )
+            check_handler(workflow)
+            what = f"handler of all failures with version {version!r}"
+            self._register(self._workflows, (FAILURE_HANDLER, version), workflow, what, "version")
+            return workflow
+
+        return decorate if fn is None else decorate(fn, 4)
+
+    def _schedule(self, workflow: Workflow[Any, Any], cron: Cron) -> None:
+        named = cron.name or workflow.name
+        if named in self._crons:
+            raise InvalidRequest(
+                f"there is a schedule {named!r} already ({place_of(self._crons[named][0].fn)}); that of "
+                f"{place_of(workflow.fn)} needs another name: Cron(..., name=...)"
+            )
+        _check_call(workflow, cron)
+        self._crons[named] = (workflow, cron)
+
+    def _register(self, registry: dict[Any, Any], key: Any, definition: Any, what: str, other: str = "name") -> None:
+        known = registry.get(key)
+        if known is not None:
+            raise InvalidRequest(
+                f"there is a {what} already ({place_of(known.fn)}); {place_of(definition.fn)} needs another {other}"
+            )
+        registry[key] = definition
+
+
+def _check_crons(schedule: object) -> tuple[Cron, ...]:
+    crons = schedule if isinstance(schedule, list | tuple) else () if schedule is None else (schedule,)
+    for cron in crons:
+        if not isinstance(cron, Cron):
+            raise InvalidRequest(f'schedule must be a Cron, such as Cron("0 9 * * MON-FRI"), not {cron!r:.100}')
+    return tuple(crons)
+
+
+def _check_call(workflow: Workflow[Any, Any], cron: Cron) -> None:
+    """Refuses arguments that the function does not take, where they are written and not when the schedule fires."""
+    signature = inspect.signature(workflow._fn)
+    first = next(iter(signature.parameters.values()), None)
+    # By its name: annotations may speak of what is defined further down, and cannot be resolved yet.
+    annotation = None if first is None else first.annotation
+    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    context = (None,) if written.rpartition(".")[2] == "Context" else ()
+    try:
+        signature.bind(*context, *cron.args, **cron.kwargs)
+    except TypeError as error:
+        raise InvalidRequest(
+            f"the schedule of {workflow.name} ({place_of(workflow.fn)}) cannot call it: {error}. Give its arguments "
+            f"with the schedule: Cron({cron.cron!r}, args=(...))"
+        ) from None
+
+
+def _check_function(fn: Any, what: str, name: str | None) -> str:
+    """The name to register a function under, if it can be a step or a workflow at all."""
+    if isinstance(fn, (Step, Workflow)):
+        raise InvalidRequest(f"{fn!r} is decorated already; one decorator is enough")
+    if isinstance(fn, str):
+        raise InvalidRequest(f"@app.{what}({fn!r}) looks like a name; write @app.{what}(name={fn!r})")
+    if not callable(fn) or isinstance(fn, type):
+        raise InvalidRequest(f"a {what} must be a function, not {fn!r:.100}")
+    found = check_name(name, f"{what} name") if name is not None else getattr(fn, "__name__", "<unnamed>")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise InvalidRequest(f"{what} {found!r} is a generator; a {what} returns one value")
+    if _is_method(fn):
+        raise InvalidRequest(
+            f"{fn.__qualname__} is a method ({place_of(fn)}): after a crash another process goes on, which does not "
+            f"have its object. Decorate a function; or make the object where the module is imported, and a {what} of "
+            f"its bound method: `{found} = app.{what}(the_object.{fn.__name__})`"
+        )
+    if found.startswith("<"):
+        raise InvalidRequest(f"a lambda has no name of its own; write @app.{what}(name=...)")
+    return check_name(found, f"{what} name")
+
+
+def _is_method(fn: Callable[..., Any]) -> bool:
+    """Whether this is a function in the body of a class that is to be called with an object of it."""
+    within = getattr(fn, "__qualname__", "").rpartition(".")[0]
+    if not within or within.endswith("<locals>") or inspect.ismethod(fn) or isinstance(fn, staticmethod):
+        return False
+    return next((parameter.name for parameter in parameters_of(fn)), None) in ("self", "cls")
+
+
+def _local_types(depth: int) -> Mapping[str, Any] | None:
+    """The classes defined in the function that is decorating, which annotations written as text may name."""
+    frame = sys._getframe(depth)
+    if frame.f_locals is frame.f_globals:
+        return None
+    kinds = (type, types.GenericAlias, types.UnionType)
+    return {name: value for name, value in frame.f_locals.items() if isinstance(value, kinds)}
