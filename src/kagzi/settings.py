@@ -88,7 +88,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     namespace: Annotated[_Name, Meta(description="The namespace of apps and commands that name none.")] = "default"
     app: Annotated[
         _Name | None,
-        Meta(description="The app of `kagzi worker`: `module:attribute` or `path.py:attribute`."),
+        Meta(
+            description="The app of `kagzi worker`: `module:attribute` or `path.py:attribute`. Without a URL, other "
+            "commands look where it lives."
+        ),
     ] = None
 
     server_host: Annotated[

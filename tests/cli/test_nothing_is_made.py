@@ -61,3 +61,25 @@ def test_starting_makes_one_and_looking_finds_it(shell: Shell) -> None:
     assert shell("start", "checkout", "--id", UUID, *url).code == 0
     assert shell("runs", "list", *url).out.split("\t")[1] == UUID
     assert shell("runs", "show", UUID, *url).code == 0  # by an id of its own that looks like one of Kagzi's
+
+
+def test_commands_look_where_the_app_lives(shell: Shell) -> None:
+    Path(shell.directory, "store.py").write_text(
+        'from kagzi import Kagzi\napp = Kagzi("sqlite:///store.db", namespace="default")\n'
+    )
+    assert shell("start", "checkout", "--id", "order-1", KAGZI_APP="store.py").code == 0
+    assert not Path(shell.directory, ".kagzi").exists()
+    assert "order-1" in shell("runs", "list", "--url", "sqlite:///store.db").out
+    Path(shell.directory, "kagzi.toml").write_text('app = "store.py"\n')
+    assert "order-1" in shell("runs", "list").out
+    assert shell("runs", "list", KAGZI_URL="sqlite:///elsewhere.db").code == 3
+    report = shell("doctor", "--json", "--quick", KAGZI_APP="store.py").json
+    assert next(each["source"] for each in report["settings"] if each["name"] == "KAGZI_URL") == "the app store.py"
+
+
+def test_an_app_that_cannot_be_imported_is_no_reason_to_look_elsewhere(shell: Shell) -> None:
+    Path(shell.directory, "store.py").write_text("import nothing_of_that_name\n")
+    done = shell("start", "checkout", KAGZI_APP="store.py")
+    assert done.code == 2, done
+    assert "store.py raises ModuleNotFoundError when it is imported" in done.err
+    assert not Path(shell.directory, ".kagzi").exists()

@@ -14,7 +14,7 @@ from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
 from kagzi.cli.filters import Filters, filters
-from kagzi.cli.options import engine_of, run, settings_of, start_logging
+from kagzi.cli.options import engine_of, home_of, run, start_logging
 from kagzi.clock import SystemClock
 from kagzi.core.job import MOST_RATE, Job, JobAction, JobStatus
 from kagzi.errors import InvalidRequest
@@ -103,7 +103,7 @@ def do_in_bulk(
     namespace: str | None,
     json: bool,
 ) -> None:
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
 
     async def main() -> Job | JobPreview:
@@ -201,6 +201,6 @@ def finish(job: Job, *, json: bool) -> None:
 
 
 def settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     return loaded

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from kagzi.cli import output
 from kagzi.cli.main import FAILED, UNREACHABLE
-from kagzi.cli.options import as_json, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, home_of, run, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
@@ -61,7 +61,7 @@ def doctor(url: str | None, namespace: str | None, quick: bool, json: bool) -> N
     are done and workers are there. Changes nothing. Exit code 0 if nothing is unhealthy, 1 if something is, 4 if the
     database cannot be reached.
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     target = default_url(loaded.settings, make=False)
     findings = run(examine(loaded, target, quick=quick))

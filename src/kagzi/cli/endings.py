@@ -16,7 +16,7 @@ from kagzi.cli.audited import audited
 from kagzi.cli.bulk import in_bulk
 from kagzi.cli.follow import find_run
 from kagzi.cli.main import exit_code
-from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
@@ -212,7 +212,7 @@ def _do(
     action: str, runs: Sequence[str], change: Change, *, url: str | None, namespace: str | None, json: bool
 ) -> None:
     """Each of them, whatever becomes of the others. The first that could not be changed decides the exit code."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     outcomes: list[Outcome] = []

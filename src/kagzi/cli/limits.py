@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kagzi.cli import output
-from kagzi.cli.options import as_json, engine_of, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.ports.documents import limit_document
@@ -73,6 +73,6 @@ def _state(limit: FlowLimit) -> str:
 
 
 def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     return loaded

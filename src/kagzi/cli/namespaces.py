@@ -8,7 +8,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, handler_of, pages, run, settings_of, start_logging
+from kagzi.cli.options import as_json, engine_of, handler_of, home_of, pages, run, start_logging
 from kagzi.cli.queues import pause_scope, print_limit, resume_scope
 from kagzi.connect import default_url
 from kagzi.core.flow import Scope
@@ -19,7 +19,8 @@ from kagzi.settings import Loaded, mask_url
 _home = click.option(
     "--url",
     metavar="URL",
-    help="A database, or a server (grpc://…). [KAGZI_URL, else KAGZI_DB_URL, else .kagzi/kagzi.db]",
+    help="A database, or a server (grpc://…). "
+    "[KAGZI_URL, else KAGZI_DB_URL, else what KAGZI_APP says, else .kagzi/kagzi.db]",
 )
 
 
@@ -210,6 +211,6 @@ def _print(namespace: Namespace, json: bool) -> None:
 
 
 def _settings(url: str | None) -> Loaded:
-    loaded = settings_of(url=url)
+    loaded = home_of(url, None)
     start_logging(loaded.settings, quiet=True)
     return loaded

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from kagzi import logs
 from kagzi.api.engine import ManagedEngine
@@ -77,7 +78,7 @@ def where(command: F) -> F:
         "--url",
         metavar="URL",
         help="Where runs live: sqlite:///file.db, postgresql://… or grpc://host:50051. "
-        "[KAGZI_URL, else KAGZI_DB_URL, else .kagzi/kagzi.db]",
+        "[KAGZI_URL, else KAGZI_DB_URL, else what KAGZI_APP says, else .kagzi/kagzi.db]",
     )(command)
 
 
@@ -113,6 +114,23 @@ def settings_of(**flags: object) -> Loaded:
     return load(
         {field: Flag(_NAMES.get(field, f"--{field.replace('_', '-')}"), value) for field, value in flags.items()}
     )
+
+
+def home_of(url: str | None, namespace: str | None) -> Loaded:
+    """Returns the settings of a command that looks at runs. Where nothing else says where they live, the app of
+    KAGZI_APP or kagzi.toml does, so that its commands and its worker look at the same place."""
+    loaded = settings_of(url=url, namespace=namespace)
+    settings = loaded.settings
+    if settings.app is None or settings.url is not None or settings.db_url is not None:
+        return loaded
+    from kagzi.cli.application import load_app
+
+    app = load_app(settings.app)
+    # A key from the environment is not shown to an address that a file chose, directly or by its app.
+    source = loaded.sources["app"] if loaded.from_file("app") else f"the app {settings.app}"
+    told = {"url": app.url, "namespace": None if namespace else app.namespace}
+    told = {field: value for field, value in told.items() if value is not None}
+    return Loaded(replace(settings, **told), loaded.sources | dict.fromkeys(told, source), loaded.file)
 
 
 _NAMES = {"server_host": "--host", "server_port": "--port", "db_url": "--url"}

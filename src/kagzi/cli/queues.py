@@ -10,7 +10,7 @@ from msgspec import Struct
 from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
-from kagzi.cli.options import as_json, engine_of, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.limits import PAGE_SIZE
 from kagzi.core.run import RunStatus
@@ -168,6 +168,6 @@ def _document(queue: _Queue) -> dict[str, object]:
 
 
 def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     return loaded

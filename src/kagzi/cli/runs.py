@@ -16,7 +16,7 @@ from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.nesting import nested
-from kagzi.cli.options import as_json, engine_of, length, pages, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, start_logging, where
 from kagzi.cli.replay import export
 from kagzi.cli.signals import signal
 from kagzi.clock import SystemClock
@@ -66,7 +66,7 @@ def list_runs(
     kagzi runs list --status failed --error CardDeclined --since 2h
     kagzi runs list --tag batch=7 --id-prefix order-
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     found = run(_list(loaded, wanted, limit, page))
@@ -117,7 +117,7 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     found, steps, signals, values, children, why = run(_show(loaded, run_id))
@@ -246,7 +246,7 @@ def _brief(data: bytes | None) -> str:
 @as_json
 def watch(run_id: str, timeout: Span | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Follow a run step by step to its end, then print its result. Exit code 1 if it does not complete."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     finish(run(_watch(loaded, run_id, timeout)), json=json)

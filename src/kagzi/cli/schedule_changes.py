@@ -12,7 +12,7 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, length, run, settings_of, start_logging, tagged, tags_of, where
+from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, tagged, tags_of, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.cron import parse_times
@@ -295,7 +295,7 @@ def _change(loaded: Loaded, action: str, named: str, change: Callable[[ManagedEn
 
 
 def _settings(url: str | None, namespace: str | None) -> Loaded:
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     return loaded
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from kagzi.cli import output
-from kagzi.cli.options import as_json, engine_of, pages, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, pages, place_of, run, start_logging, where
 from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, reset, resume, trigger, update
 from kagzi.clock import SystemClock
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
@@ -39,7 +39,7 @@ def list_schedules(
     queue: str | None, limit: int, page: str | None, url: str | None, namespace: str | None, json: bool
 ) -> None:
     """List schedules, newest first."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     found = run(_list(loaded, queue, limit, page))
     output.listing(
@@ -80,7 +80,7 @@ async def _list(loaded: Loaded, queue: str | None, limit: int, page: str | None)
 @as_json
 def show(named: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a schedule: its times, what it starts, how runs ended, what was skipped."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     found, skips = run(_show(loaded, named))
     if json:
@@ -114,7 +114,7 @@ def runs(named: str, limit: int, page: str | None, url: str | None, namespace: s
 
     Also of one that was deleted, by its id.
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     found = run(_runs(loaded, named, limit, page))
     output.listing(

@@ -7,7 +7,7 @@ import click
 from kagzi.api.operations import SendSignal
 from kagzi.cli import output
 from kagzi.cli.follow import find_run
-from kagzi.cli.options import as_json, engine_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, run, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.signal import MADE_KEY
@@ -38,7 +38,7 @@ def signal(
     \b
     kagzi runs signal order-42 approved --value true
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     document = run(_send(loaded, named, name, read_json(text, "--value"), key))
     if json:

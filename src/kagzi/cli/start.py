@@ -15,10 +15,10 @@ from kagzi.cli.options import (
     as_json,
     engine_of,
     handler_of,
+    home_of,
     length,
     place_of,
     run,
-    settings_of,
     start_logging,
     tagged,
     tags_of,
@@ -111,7 +111,7 @@ def start(
     if signal_value == text == "-":
         raise click.UsageError("--input and --signal-value cannot both read standard input")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     request = StartRun(

@@ -6,7 +6,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, place_of, run, settings_of, start_logging, where
+from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.versions import Versions, WorkflowVersion
 from kagzi.ports.documents import version_document
 from kagzi.settings import Loaded
@@ -64,7 +64,7 @@ def list_versions(
         raise click.UsageError("say --default or --no-default, not both")
     if force and version is None:
         raise click.UsageError("--force is for --default")
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     found = run(_versions(loaded, workflow, version, force, chooses=version is not None or no_default))
     if json:
@@ -103,7 +103,7 @@ def move(
     What a worker holds is left alone: move again when it has let go. Recorded steps stay, so the other version must be
     able to replay them.
     """
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     moved, running = run(_move(loaded, workflow, from_version, to_version, dry_run, force))
     if json:

@@ -14,18 +14,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import (
-    as_json,
-    engine_of,
-    length,
-    pages,
-    place_of,
-    run,
-    seconds,
-    settings_of,
-    start_logging,
-    where,
-)
+from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, seconds, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
@@ -62,7 +51,7 @@ def list_workers(
     json: bool,
 ) -> None:
     """List workers, the newest first; those that have gone are kept for a while."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     wanted = WorkerFilter(
@@ -142,7 +131,7 @@ async def _list(loaded: Loaded, wanted: WorkerFilter, limit: int, page: str | No
 @as_json
 def show(worker_id: str, url: str | None, namespace: str | None, json: bool) -> None:
     """Show what is known about the worker with the id WORKER."""
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     _print(run(_show(loaded, worker_id)), json)
@@ -181,7 +170,7 @@ def drain(
         raise click.UsageError("say which: WORKER, or --group GROUP")
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")
-    loaded = settings_of(url=url, namespace=namespace)
+    loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     for worker in run(_drain(loaded, worker_id, group, wait, timeout)):
         _print(worker, json)
