@@ -17,7 +17,7 @@ import threading
 from _thread import allocate_lock
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
@@ -308,6 +308,35 @@ class blocking_iteration(Generic[S, A, V]):
 
         iterate.__doc__ = self.__doc__
         return iterate
+
+
+class blocking_block(Generic[S, A, V]):
+    """The blocking form of a method of an app for `async with`: `worker_sync = blocking_block(worker)`."""
+
+    def __init__(self, method: Callable[Concatenate[S, A], AbstractAsyncContextManager[V]]) -> None:
+        self._method = method
+        self._name = ""
+        self._plain = getattr(method, "__name__", "")
+        self.__doc__ = f"`{self._plain}`, for a plain `with`.\n\n{method.__doc__ or ''}"
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type[S]) -> Self: ...
+    @overload
+    def __get__(self, instance: S, owner: type[S]) -> Callable[A, AbstractContextManager[V]]: ...
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        if instance is None:
+            return self
+
+        def hold(*args: Any, **kwargs: Any) -> AbstractContextManager[Any]:
+            portal: Portal = instance.portal
+            block = self._method(instance, *args, **kwargs)
+            return portal.hold(f"app.{self._name}()", f"`async with app.{self._plain}():`", block)
+
+        hold.__doc__ = self.__doc__
+        return hold
 
 
 def _each(wait: Callable[[Callable[[], Any]], V], found: AsyncIterator[V]) -> Iterator[V]:

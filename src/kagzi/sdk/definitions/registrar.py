@@ -18,6 +18,7 @@ from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
+from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.blocking import Portal
@@ -81,6 +82,18 @@ class Registrar:
 
     def find_step(self, name: str) -> Step[Any, Any] | None:
         return self._steps.get(name)
+
+    def find_workflow(self, name: str, version: str) -> Workflow[Any, Any] | None:
+        if name == STANDALONE:
+            return self.standalone if version == self.standalone.version else None
+        return self._workflows.get((name, version))
+
+    def workflow_types(self) -> tuple[WorkflowType, ...]:
+        """What a worker of this app can run."""
+        return tuple(
+            WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
+            for name, version in sorted(self._workflows)
+        ) + ((WorkflowType(STANDALONE, self.standalone.version),) if self._steps else ())
 
     @abstractmethod
     async def start_run(

@@ -1,0 +1,168 @@
+"""`Connected`: an app as far as it knows where runs live, and has the engine there open."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from kagzi import tracing
+from kagzi.api.admin import AdminService
+from kagzi.api.engine import Engine
+from kagzi.api.jobs import JobService
+from kagzi.api.limits import LimitService
+from kagzi.api.schedules import ScheduleService
+from kagzi.api.versions import VersionService
+from kagzi.app.place import Place, connect_to
+from kagzi.clock import Clock, SystemClock
+from kagzi.connect import default_url
+from kagzi.core.limits import check_name
+from kagzi.errors import InvalidRequest
+from kagzi.ids import IdSource, RandomIds
+from kagzi.sdk.blocking import Portal
+from kagzi.sdk.definitions import Registrar
+from kagzi.sdk.opening import Opening
+from kagzi.sdk.payload import Codec, decode
+from kagzi.settings import Loaded, Settings, load, mask_url
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+
+class Connected(Registrar):
+    def __init__(self, place: Place, *, codec: Codec | None, clock: Clock | None, ids: IdSource | None) -> None:
+        super().__init__(codec=codec)
+        self.url = place.url
+        self._place = place
+        self._namespace = place.namespace
+        self._clock: Clock = clock or SystemClock()
+        self._ids: IdSource = ids or RandomIds(self._clock.now)
+        self._loaded: Loaded | None = None
+        self._engine: Engine | None = None
+        self._opening: Opening | None = None
+        self._owns_engine = True
+        self._tracer: Tracer | None = None
+        self._engine_here = self.portal = Portal(self)
+        self._on_close: list[Callable[[], Awaitable[None]]] = []  # before the engine is
+
+    @property
+    def settings(self) -> Settings:
+        """What the environment and kagzi.toml say, read once. What the app was given itself comes before it."""
+        return self._read_settings().settings
+
+    def _read_settings(self) -> Loaded:
+        if self._loaded is None:
+            self._loaded = load()
+        return self._loaded
+
+    def override(self, loaded: Loaded, *, url: str | None = None, namespace: str | None = None) -> None:
+        """What a command line says comes before what code says; before the app is opened."""
+        self._loaded = loaded
+        self.url = self.url if url is None else url
+        self._namespace = self._namespace if namespace is None else check_name(namespace, "namespace")
+
+    @property
+    def namespace(self) -> str:
+        return self.settings.namespace if self._namespace is None else self._namespace
+
+    # Opening and closing.
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __enter__(self) -> Self:
+        """For code that cannot await: `with app: run = checkout.start_sync(...)`. The block is not needed, since the
+        first blocking call opens the app; it says when to close it."""
+        self.portal.enter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.portal.leave()
+
+    async def open(self, engine: Engine | None = None) -> None:
+        """Connect to where runs live; or use an engine that was opened already, and leave it open afterwards."""
+        if self._opening is not None:
+            self._opening.check()
+        if self._engine is not None:
+            raise InvalidRequest("this app is open already; one `async with app:` at a time is enough")
+        opening = Opening()
+        self._owns_engine = engine is None
+        if engine is None:
+            engine = connect_to(self._place, self.url, self._read_settings())
+            await engine.open()
+        self._engine = engine
+        self._opening = opening
+        self._tracer = tracing.tracer()
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            self._opening.check()
+        engine, self._engine, self._opening = self._engine, None, None
+        for close in self._on_close:
+            await close()
+        if engine is not None and self._owns_engine:
+            await engine.close()
+
+    def forget(self) -> object:
+        """Be as if the app had never been opened, in a process that was forked; returns what was open."""
+        theirs, self._engine, self._opening = self._engine, None, None
+        return theirs
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for use in the event loop in which the app was opened."""
+        if self._engine is None or self._opening is None:
+            raise InvalidRequest("this app is not open; use it inside `async with app:`")
+        self._opening.check()
+        return self._engine
+
+    @property
+    def opening(self) -> Opening | None:
+        """Where the app is open, and in which event loop; None if it is not."""
+        return self._opening
+
+    def _place_of(self, namespace: str) -> str:
+        """Where runs live, for people."""
+        url = default_url(self.settings, make=False) if self.url is None else self.url
+        return f"namespace {namespace} of {mask_url(url)}"
+
+    @abstractmethod
+    def stop_workers(self, *, wait: bool = False) -> None:
+        """Have the workers of this process drain, which is done before what they work on is closed."""
+        raise NotImplementedError
+
+    def _read_payload(self, data: bytes) -> Any:
+        """Any payload of this app as plain data."""
+        return decode(data if self._codec is None else self._codec.decode(data))
+
+    # What only some engines have.
+
+    def _job_service(self) -> JobService:
+        jobs: JobService = self._service("jobs", "has no jobs")
+        return jobs
+
+    def _schedule_service(self) -> ScheduleService:
+        schedules: ScheduleService = self._service("schedules", "has no schedules")
+        return schedules
+
+    def _limit_service(self) -> LimitService:
+        limits: LimitService = self._service("limits", "has no limits")
+        return limits
+
+    def _admin_service(self) -> AdminService:
+        admin: AdminService = self._service("admin", "counts nothing")
+        return admin
+
+    def _version_service(self) -> VersionService:
+        versions: VersionService = self._service("versions", "does not know versions")
+        return versions
+
+    def _service(self, name: str, without: str) -> Any:
+        service = getattr(self.engine, name, None)
+        if service is None:
+            raise InvalidRequest(f"this engine was made for a test and {without}")
+        return service

@@ -1,0 +1,325 @@
+"""`Kagzi`: an app as users make it. To what the layers below do it adds workers, in programs of all kinds."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from asyncio import _get_running_loop
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from msgspec.structs import replace
+
+from kagzi.app.client import Client
+from kagzi.app.hosting import HostedWorker, check_count, checked_queues, executing
+from kagzi.app.place import checked_place
+from kagzi.clock import Clock
+from kagzi.connect import default_url
+from kagzi.core.declaration import Declaration
+from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.instant import SECOND
+from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.core.options import names_its_options
+from kagzi.errors import InvalidRequest
+from kagzi.ids import IdSource
+from kagzi.sdk.blocking import blocking, blocking_block, blocking_iteration, refuse_blocking
+from kagzi.sdk.cron import declaration
+from kagzi.sdk.definitions import Workflow
+from kagzi.sdk.handle import Handle
+from kagzi.sdk.payload import Codec
+from kagzi.sdk.resources import Opens, Resource, Resources
+from kagzi.sdk.schedules import schedule_options
+from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.member import Member, member
+from kagzi.sdk.worker.processes import check_shared, process_count, run_processes
+from kagzi.sdk.worker.worker import Worker, WorkerSettings
+
+if TYPE_CHECKING:
+    from kagzi.mount import Mounted
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Kagzi(Client):
+    """A durable application.
+
+    `url` says where runs live: `sqlite:///orders.db`, `postgresql://…` or `memory://`; without one it is KAGZI_URL, or
+    an SQLite file in `./.kagzi/`. `key` is the API key for a server; it is better kept in KAGZI_AUTH_KEY. What is not
+    given here, `namespace` and `lease` too, comes from the settings (see docs/settings.md), which are read when the app
+    is opened. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to make this
+    process a worker.
+    """
+
+    @names_its_options
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        key: str | None = None,
+        codec: Codec | None = None,
+        lease: Duration | None = None,
+        max_crashes: int | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        place = checked_place(url, namespace, key, lease, max_crashes)
+        super().__init__(place, codec=codec, clock=clock, ids=ids)
+        self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
+        self._resources = Resources()
+        self._workers_here = 0
+
+    # Workers.
+
+    @names_its_options
+    @contextlib.asynccontextmanager
+    async def worker(
+        self,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        adopt: bool = True,
+        strict: bool = False,
+    ) -> AsyncIterator[Worker]:
+        """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`."""
+        settings = self._worker_settings(
+            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=adopt, strict=strict
+        )
+        async with self._hosted(self._make_worker(settings)) as worker:
+            yield worker
+
+    worker_sync = blocking_block(worker)  # `with app, app.worker_sync(): ...`
+
+    @names_its_options
+    def run_worker(
+        self,
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        strict: bool = False,
+        processes: int | Literal["auto"] = 1,
+    ) -> None:
+        """Make this process a worker until it gets SIGTERM or SIGINT or an operator drains it, then drain and return.
+
+        The first signal lets running steps finish within the grace time and hands everything else back at once; the
+        second one stops running steps and hands their runs back, too. A server that refuses this worker's key for as
+        long as a lease ends it with that error.
+
+        With `processes` this one starts the program so many times anew, each of which comes here and is a worker, and
+        looks after them (see docs/worker-processes.md); "auto" is one for each core.
+
+        In a thread, which gets no signals, it returns when `app.stop_workers()` is called or the app is closed: make it
+        a daemon, `threading.Thread(target=app.run_worker, daemon=True)`, and the end of the program drains it, too.
+        """
+        ours = member()
+        with contextlib.nullcontext() if ours is None else ours.telling():
+            settings = self._worker_settings(
+                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+            )
+            count = process_count(processes)
+            if (loop_here := _get_running_loop()) is not None:
+                refuse_blocking(loop_here, "app.run_worker()", "`async with app.worker():`")
+            url = default_url(self.settings, make=False) if self.url is None else self.url
+            if ours is not None:
+                check_shared(url)
+                self._run_worker(replace(settings, labels=ours.labels), ours)
+            elif count == 1:
+                self._run_worker(settings, None)
+            elif threading.current_thread() is not threading.main_thread():
+                raise InvalidRequest("processes= is for the main thread, which passes signals on to them")
+            elif code := run_processes(count, slots=concurrency, url=url, clock=self._clock, ids=self._ids):
+                sys.exit(code)
+
+    def _run_worker(self, settings: WorkerSettings, ours: Member | None) -> None:
+        HostedWorker(
+            lambda: self._hosted(self._make_worker(settings)),
+            app=self,
+            open_already=self._opening is not None,
+            portal=self.portal,
+            stops=self._stops,
+            ours=ours,
+        ).run()
+
+    def stop_workers(self, *, wait: bool = False) -> None:
+        """Have every `run_worker()` of this process drain and return, in whichever thread it is. Of any thread."""
+        for thread, stop in list(self._stops.items()):
+            with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+                stop()
+            if wait and thread is not threading.current_thread():
+                thread.join()
+
+    def forget(self) -> object:
+        self._stops = {}
+        return super().forget()
+
+    # At home in other programs.
+
+    def resource(self, fn: Opens[T], /) -> Resource[T]:
+        """Make a function something that is opened once for each worker, such as a pool of connections.
+
+        It yields what it opens and closes it afterwards, `def` or `async def`; in steps, calling it gives what is open:
+
+            @app.resource
+            async def pool() -> AsyncIterator[asyncpg.Pool]:
+                async with asyncpg.create_pool(...) as pool:
+                    yield pool
+
+            @app.step
+            async def save(order: Order) -> None:
+                await pool().execute(...)
+        """
+        made: Resource[T] = self._resources.add(fn)
+        return made
+
+    def resources(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """The resources of this app, open for as long as the block lasts: for tests, and for code beside a worker."""
+        return self._resources.opened()
+
+    @names_its_options
+    def lifespan(
+        self,
+        inner: Callable[[Any], contextlib.AbstractAsyncContextManager[Any]] | None = None,
+        /,
+        *,
+        worker: bool = False,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        concurrency: int = 100,
+        threads: int = 32,
+        grace: Duration = "25s",
+        strict: bool = False,
+    ) -> Callable[[Any], contextlib.AbstractAsyncContextManager[Any]]:
+        """For web frameworks: opens the app when a server starts, with a worker if told so, drains and closes it when
+        that stops. `FastAPI(lifespan=app.lifespan(worker=True))`; Starlette the same, Litestar takes a list.
+
+        `inner` is a lifespan that you have already: it is entered when the app is open and left when the worker has
+        drained, so that steps may use what it opens. In a process where the app is open already, as in `kagzi worker`,
+        nothing is opened and no second worker is started.
+        """
+        settings = None
+        if worker:
+            settings = self._worker_settings(
+                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+            )
+
+        @contextlib.asynccontextmanager
+        async def scope(api: Any) -> AsyncIterator[Any]:
+            async with contextlib.AsyncExitStack() as stack:
+                if self._opening is None:
+                    await stack.enter_async_context(self)
+                state = None if inner is None else await stack.enter_async_context(inner(api))
+                if settings is not None and not self._workers_here:
+                    await stack.enter_async_context(self._hosted(self._make_worker(settings)))
+                yield state
+
+        return scope
+
+    @names_its_options
+    def asgi(self, *, insecure: bool = False, read_only: bool | None = None) -> Mounted:
+        """The HTTP API and the dashboard, to be mounted in a web app of your own: `api.mount("/kagzi", app.asgi())`.
+
+        Who may come is decided by API keys (docs/security.md). While there are none, only this machine is answered;
+        `insecure` lets everybody in whom your own code lets through. `read_only`: no form changes anything; else what
+        KAGZI_UI_READ_ONLY says.
+        """
+        from kagzi.mount import Mounted  # programs without it need no web server
+
+        mounted = Mounted(
+            self.portal,
+            lambda: self.settings,
+            clock=self._clock,
+            ids=self._ids,
+            insecure=insecure,
+            read_only=read_only,
+        )
+        self._on_close.append(mounted.close)
+        return mounted
+
+    @contextlib.asynccontextmanager
+    async def _hosted(self, worker: Worker) -> AsyncIterator[Worker]:
+        self._workers_here += 1
+        try:
+            async with self._resources.opened(), executing(worker):
+                yield worker
+        finally:
+            self._workers_here -= 1
+
+    def _worker_settings(
+        self,
+        *,
+        queues: Sequence[str],
+        concurrency: int,
+        threads: int,
+        grace: Duration,
+        adopt: bool,
+        strict: bool,
+    ) -> WorkerSettings:
+        """Checked before anything is connected to."""
+        names = checked_queues(queues)
+        check_count(concurrency, "concurrency")
+        check_count(threads, "threads")
+        if not self.workflow_types():
+            raise InvalidRequest("this app has no workflows; decorate a function with @app.workflow first")
+        return WorkerSettings(
+            queues=names,
+            concurrency=concurrency,
+            threads=threads,
+            grace=parse_duration(grace, "grace"),
+            adopt=adopt,
+            strict=strict,
+            poll_wait=round(self.settings.worker_poll_timeout_secs * SECOND),
+            payload_limit=self.settings.payload_max_size_bytes,
+            schedules=self.declared_schedules(),
+        )
+
+    def _make_worker(self, settings: WorkerSettings) -> Worker:
+        return Worker(
+            self.engine,
+            self,
+            namespace=self.namespace,
+            clock=self._clock,
+            ids=self._ids,
+            settings=settings,
+            heart=HeartbeatThread,
+        )
+
+    def declared_schedules(self) -> tuple[Declaration, ...]:
+        """What `@app.workflow(schedule=...)` says, for the workers of this app."""
+        return tuple(
+            [
+                declaration(
+                    cron,
+                    workflow.name,
+                    workflow.signature.with_codec(None).encode_arguments(cron.args, cron.kwargs),
+                    workflow.signature.encode_arguments(cron.args, cron.kwargs),
+                    schedule_options(workflow),
+                )
+                for workflow, cron in self._crons.values()
+            ]
+        )
+
+    # What clients do, for code that cannot await.
+
+    signal_sync = blocking(Client.signal)
+    runs_sync = blocking(Client.runs)
+    search_sync = blocking_iteration(Client.search)
+    versions_sync = blocking(Client.versions)
+    set_default_version_sync = blocking(Client.set_default_version)
+    move_runs_sync = blocking(Client.move_runs)
+    health_sync = blocking(Client.health)
+    metrics_sync = blocking(Client.metrics)
+    if TYPE_CHECKING:  # what checkers cannot infer from the overloads
+
+        @overload
+        def find_sync(self, id: str) -> Handle[Any]: ...
+        @overload
+        def find_sync(self, id: str, workflow: Workflow[Any, R]) -> Handle[R]: ...
+        def find_sync(self, id: str, workflow: Workflow[Any, Any] | None = None) -> Handle[Any]: ...
+
+    else:
+        find_sync = blocking(Client.find)

@@ -1,0 +1,114 @@
+"""What is sent to the engine when a run is started, and what is made of an answer that says no."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from kagzi import tracing
+from kagzi.api.engine import Engine
+from kagzi.api.operations import Started, StartRun, StartSignal
+from kagzi.core.conflict import OnConflict
+from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.engine.local import LocalEngine
+from kagzi.errors import InvalidRequest
+from kagzi.ids import IdSource
+from kagzi.sdk.definitions import Workflow, WorkflowOptions
+from kagzi.sdk.moments import instant_of
+from kagzi.sdk.payload import Codec
+from kagzi.sdk.signal_values import check_key, encode_signal
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+
+def start_of(
+    workflow: Workflow[Any, Any],
+    options: WorkflowOptions,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    namespace: str,
+    ids: IdSource,
+    codec: Codec | None,
+) -> StartRun:
+    """Returns the start of a run as the engine takes it. `namespace` is that of the app."""
+    handler = options.on_failure or workflow.on_failure
+    start = StartRun(
+        namespace=options.namespace or namespace,
+        run_id=ids.run_id(),
+        workflow_type=workflow.name,
+        task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
+        version=options.version or workflow.version,
+        input=workflow.signature.encode_arguments(args, kwargs),
+        external_id=options.id,
+        priority=options.priority,
+        delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
+        start_at=None if options.start_at is None else instant_of(options.start_at, "start_at"),
+        timeout=_optional_span(options.timeout if options.timeout is not None else workflow.timeout, "timeout"),
+        deadline_at=None if options.deadline is None else instant_of(options.deadline, "deadline"),
+        retry_policy=None if options.retry is None else options.retry.encode(),
+        on_failure=None if handler is None else handler.name,
+        on_failure_queue=None if handler is None else handler.queue,
+        tags=options.tags,
+        on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
+    )
+    return start if options.signal is None else _with_signal(start, options, ids, codec)
+
+
+async def start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Started:
+    about = {"kagzi.run_id": start.run_id, "kagzi.namespace": start.namespace, "kagzi.queue": start.task_queue}
+    with tracing.starting(tracer, start.workflow_type, about) as span:
+        return await engine.workflows.start(replace(start, trace_context=tracing.context_of(span)))
+
+
+async def find_same(engine: Engine, start: StartRun, codec: Codec) -> str | None:
+    """The run that has this start's id, if it differs only in the bytes the codec made of the same input."""
+    if start.external_id is None:
+        return None
+    run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
+    if run.workflow_type != start.workflow_type:
+        return None
+    with contextlib.suppress(Exception):  # another key, or no codec at all: then it is another input
+        if codec.decode(run.input) == codec.decode(start.input) and start.on_conflict is not OnConflict.FAIL:
+            return run.run_id
+    return None
+
+
+def joinable(engine: Engine, options: WorkflowOptions) -> LocalEngine:
+    if options.signal is not None:
+        raise InvalidRequest(
+            "connection= and a signal do not go together: start the run in the transaction, and send the signal after "
+            "the commit. Nothing was written"
+        )
+    if not isinstance(engine, LocalEngine):
+        raise InvalidRequest(
+            "connection= needs the database itself, and this app uses a server: start the run after the commit with an "
+            "id, or open an app with the URL of the database. Nothing was written"
+        )
+    return engine
+
+
+def _with_signal(start: StartRun, options: WorkflowOptions, ids: IdSource, codec: Codec | None) -> StartRun:
+    """The same start with what the run is told. Without a choice, a run that has finished is started again."""
+    signal = options.signal
+    assert signal is not None
+    told = StartSignal(
+        name=signal.name,
+        value=encode_signal(signal.name, signal.value, codec),
+        key=check_key(signal.key, ids.token()),
+    )
+    choice = OnConflict.RESTART_FINISHED if options.on_conflict is None else start.on_conflict
+    return replace(start, signal=told, on_conflict=choice)
+
+
+def _optional_span(value: Duration | None, field: str) -> int | None:
+    if value is None:
+        return None
+    span = parse_duration(value, field)
+    if span == 0:
+        raise InvalidRequest(f"{field} must be longer than 0, not {value!r:.100}")
+    return span
