@@ -71,7 +71,7 @@ from kagzi.sdk.jobs import JobHandle, JobPreviewRecord, JobRecord
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
-from kagzi.sdk.records import Cancellation, MoveRecord, RunRecord, SignalRecord, StepRecord, VersionRecord
+from kagzi.sdk.records import Cancellation, MoveRecord, RefusedMove, RunRecord, SignalRecord, StepRecord, VersionRecord
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
@@ -113,6 +113,7 @@ __all__ = [
     "PermissionDenied",
     "Progress",
     "QueueRecord",
+    "RefusedMove",
     "Retry",
     "RetryAfter",
     "RunInfo",

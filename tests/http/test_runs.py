@@ -424,3 +424,6 @@ async def test_runs_are_forked_and_moved(client: Client, url: str) -> None:
     assert await client.post("/api/v1/versions/move", move) == {"moved": 1, "after": None}
     for wrong in (move | {"to_version": "7"}, move | {"to_version": "0"}, move | {"after": "[1]"}):
         assert (await client.problem("POST", "/api/v1/versions/move", json=wrong))[0] == 400
+    # Whatever else is given, that the versions are equal is about the versions.
+    _, problem = await client.problem("POST", "/api/v1/versions/move", json=move | {"to_version": "0", "after": "[1]"})
+    assert problem["field"] == "to_version"

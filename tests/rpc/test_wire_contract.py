@@ -267,6 +267,11 @@ OURS: dict[str, str] = {
         "6 force bool, 7 after string"
     ),
     "MoveWorkflowsResponse": "1 moved int32, 2 after string",
+    "CheckedRun": "1 run_id string, 2 executions int32",
+    "MoveCheckedWorkflowsRequest": (
+        "1 namespace string, 2 workflow_type string, 3 from_version string, 4 to_version string, 5 runs *CheckedRun"
+    ),
+    "MoveCheckedWorkflowsResponse": "1 moved int32",
     "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
     "6 pause_reason string",
     "ListLimitsRequest": "1 namespace string",
@@ -439,7 +444,9 @@ THEIR_RPCS = {
 OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
-    "AdminService": "ListVersions SetDefaultVersion MoveWorkflows ListLimits PauseClaims ResumeClaims",
+    "AdminService": (
+        "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims"
+    ),
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }
 

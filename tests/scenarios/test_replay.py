@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kagzi import Kagzi
+from kagzi import Kagzi, RunStatus
 from kagzi.cli.main import cli, exit_code
 from kagzi.errors import KagziError
 from kagzi.sdk.histories import export_history
@@ -90,3 +90,39 @@ def test_the_commands(tmp_path: Path) -> None:
     assert kagzi("replay", str(same)).exit_code == 2
     assert kagzi("replay", str(history), "--workflow", "checkout", str(same)).exit_code == 2
     assert kagzi("replay", str(tmp_path / "none.json"), str(same)).exit_code == 2
+
+
+def test_runs_are_moved_by_a_command_if_the_code_replays_them(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    versions = {"1": "await charge(cents)", "2": "await (mail if cents == 7 else charge)(cents)"}
+    old = SHOP.format(url=url, first=versions["1"])
+    new = SHOP.format(url=url, first=versions["2"]).replace("@app.workflow", '@app.workflow(version="2")')
+    shop = tmp_path / "moved_shop.py"
+    shop.write_text(new)
+
+    async def parked() -> None:
+        scope: dict[str, Kagzi] = {}
+        exec(old, scope)
+        app = scope["app"]
+        checkout = app.find_workflow("checkout", "1")
+        assert checkout is not None
+        async with app, app.worker():
+            for cents in (5, 7):
+                run = await checkout.options(id=f"order-{cents}").start(cents)
+                while await run.status() is not RunStatus.SLEEPING:
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(parked())
+    move = ("versions", "move", "checkout", "--from", "1", "--to", "2", "--url", url)
+    assert kagzi(*move, str(shop)).exit_code == 2  # an app is for --check
+    assert kagzi(*move, "--check").exit_code == 2  # which app?
+    assert "known are 1" in str(kagzi(*move, "--check", str(shop)).exception)
+    for flags, said in ((("--dry-run",), "1 runs of checkout would go"), ((), "1 runs of checkout went")):
+        done = kagzi(*move, "--check", "--force", *flags, str(shop))
+        assert done.exit_code == 1, done
+        assert "(order-7) at event" in done.output
+        assert f"waits for step mail, at {shop}:16 in checkout" in done.output
+        assert f"{said} from version 1 to 2" in done.output
+    done = kagzi(*move, "--check", "--force", "--json", str(shop))
+    document = json.loads(done.output)
+    assert (document["moved"], document["changed"], [each["id"] for each in document["refused"]]) == (0, 0, ["order-7"])

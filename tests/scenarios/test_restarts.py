@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 
 import kagzi
 from kagzi import Conflict, InvalidRequest, Kagzi, NotFound, Retry, WorkflowFailed
+from kagzi.api.operations import StartRun
+from kagzi.clock import SystemClock
 from kagzi.core.run import RunStatus
+from kagzi.ids import RandomIds
 
+IDS = RandomIds(SystemClock().now)
 ONCE = Retry(attempts=1)
 
 
@@ -300,3 +305,65 @@ async def test_runs_go_on_in_another_version(home: str) -> None:
             await new.move_runs("checkout", from_version="2", to_version="2")
         with pytest.raises(InvalidRequest, match="known are"):
             await new.move_runs("checkout", from_version="1", to_version="9")
+
+
+async def test_runs_that_the_other_version_does_not_replay_stay_where_they_are(home: str) -> None:
+    old, new = Kagzi(home), Kagzi(home)
+
+    def define(app: Kagzi, version: str) -> Any:
+        @app.step
+        async def charge(order: int) -> int:
+            return order
+
+        @app.step
+        async def reserve(order: int) -> int:
+            return order
+
+        @app.workflow(version=version)
+        async def checkout(order: int, note: str | None = None) -> str:
+            if version == "2" and order == 1:
+                await reserve(order)
+            paid = await charge(order)
+            await kagzi.wait_signal("ship")
+            return f"{paid} by {version}"
+
+        return checkout
+
+    first, _ = define(old, "1"), define(new, "2")
+    async with old, new:
+        async with old.worker():
+            runs = [await first.options(id=f"order-{number}").start(number) for number in range(3)]
+            for run in runs:
+                while await run.status() is not RunStatus.SLEEPING:
+                    await asyncio.sleep(0.02)
+        unfit = await old.engine.workflows.start(  # not begun
+            StartRun(
+                namespace="default",
+                run_id=IDS.run_id(),
+                workflow_type="checkout",
+                task_queue="default",
+                version="1",
+                input=b'["ten"]',
+                external_id="unfit",
+            )
+        )
+        moving = {"from_version": "1", "to_version": "2", "force": True}
+        with pytest.raises(InvalidRequest, match="cannot check a move to checkout 2: its versions there are 1"):
+            await old.move_runs("checkout", **moving, check=True)
+        with pytest.raises(InvalidRequest, match="known are 1"):
+            await new.move_runs("checkout", from_version="1", to_version="2", check=True)
+        for dry_run, versions in ((True, ["1", "1", "1"]), (False, ["2", "1", "2"])):
+            done = await new.move_runs("checkout", **moving, check=True, dry_run=dry_run)
+            assert (done.moved, done.running, done.changed) == (2, 0, 0)
+            assert {each.id: each.run_id for each in done.refused} == {"order-1": runs[1].id, "unfit": unfit.run_id}
+            calls = {each.id: each for each in done.refused}
+            refused = calls["order-1"]
+            assert (refused.event, refused.recorded) == (1, "step charge COMPLETED")
+            assert refused.present == "waits for step reserve"
+            assert re.search(r"test_restarts.py:\d+ in checkout$", refused.place)
+            assert (calls["unfit"].event, calls["unfit"].recorded) == (0, 'called with ["ten"]')
+            assert [(await run.get()).version for run in runs] == versions
+        async with old.worker(), new.worker():
+            for run in runs:
+                await run.signal("ship")
+            assert [await run.result(timeout=60) for run in runs] == ["0 by 2", "1 by 1", "2 by 2"]

@@ -134,6 +134,7 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "ListVersions": _LOOK,
         "SetDefaultVersion": _MANAGE,
         "MoveWorkflows": _MANAGE,
+        "MoveCheckedWorkflows": _MANAGE,
         "ListLimits": _LOOK,
         "PauseClaims": _MANAGE,
         "ResumeClaims": _MANAGE,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from kagzi.core.versions import MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions
 
 
 class VersionService(Protocol):
@@ -33,4 +34,11 @@ class VersionService(Protocol):
         """Have runs that wait or sleep go on in another version; those that a worker holds are left alone. Looks at a
         bounded part of what waits, from where `after` says. InvalidRequest if no worker has ever offered the version,
         unless this is forced. A dry run counts and changes nothing."""
+        ...
+
+    async def move_checked(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> int:
+        """Have these runs go on in another version, at most 1,000, and answer how many do: those that wait or sleep and
+        that nobody has claimed since they were looked at. Whether workers offer the version is not asked."""
         ...

@@ -27,6 +27,7 @@ from kagzi.sdk.blocking import drive
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.jobs import Jobs, JobsHome
+from kagzi.sdk.moving import move_checked_runs, move_runs
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import MoveRecord, RunRecord, VersionRecord, run_record, version_record
@@ -318,24 +319,21 @@ class Client(Connected):
         to_version: str,
         dry_run: bool = False,
         force: bool = False,
+        check: bool = False,
     ) -> MoveRecord:
         """Have runs of a workflow go on in another version: those that wait or sleep. What a worker holds is left
         alone; `running` of the answer counts it, and a second call moves what has let go meanwhile. Their recorded
-        steps stay, so the other version must be able to replay them. A dry run counts and changes nothing.
+        steps stay, so the other version must be able to replay them: with `check` each is replayed first by the
+        workflow as this app has it, and those that come out differently stay where they are; `refused` names them. A
+        dry run counts and changes nothing.
 
         InvalidRequest if no worker has ever offered the version, unless `force` is given.
         """
-        name, moved, after = _name_of(workflow), 0, ""
-        while True:
-            page = await self._version_service().move(
-                self.namespace, name, from_version, to_version, dry_run=dry_run, force=force, after=after
-            )
-            moved += page.moved
-            if page.after is None:
-                break
-            after = page.after
-        running = [each.running for each in await self.versions(name) if each.version == from_version]
-        return MoveRecord(moved=moved, running=sum(running))
+        asked = (self.namespace, _name_of(workflow), from_version, to_version)
+        versions = self._version_service()
+        if check:
+            return await move_checked_runs(self.engine, versions, self, *asked, dry_run=dry_run, force=force)
+        return await move_runs(versions, *asked, dry_run=dry_run, force=force)
 
     async def health(self) -> Health:
         """How well the database, its migrations, the background duties and the workers are: `health.status` is

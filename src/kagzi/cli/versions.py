@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.cli.main import FAILED
+from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, settings_of, start_logging, where
+from kagzi.core.printable import printable
 from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.errors import InvalidRequest
 from kagzi.ports.documents import version_document
+from kagzi.sdk.moving import move_checked_runs, move_runs
+from kagzi.sdk.records import MoveRecord
 from kagzi.settings import Loaded
+
+if TYPE_CHECKING:
+    from kagzi.app import Kagzi
+
+_SHOWN: Final = 20  # runs that are told of in full
 
 
 class _Versions(click.Group):
@@ -82,17 +94,21 @@ def list_versions(
 
 @versions.command("move")
 @click.argument("workflow")
+@click.argument("app", required=False)
 @click.option("--from", "from_version", required=True, metavar="VERSION", help="The version they have.")
 @click.option("--to", "to_version", required=True, metavar="VERSION", help="The version they get.")
 @click.option("--dry-run", is_flag=True, help="Count them, and change nothing.")
+@click.option("--check", is_flag=True, help="Replay each with the code of APP first; move those it comes through.")
 @click.option("--force", is_flag=True, help="Also if no worker has ever offered that version.")
 @where
 @as_json
 def move(
     workflow: str,
+    app: str | None,
     from_version: str,
     to_version: str,
     dry_run: bool,
+    check: bool,
     force: bool,
     url: str | None,
     namespace: str | None,
@@ -101,37 +117,70 @@ def move(
     """Have runs of WORKFLOW that wait or sleep go on in another version.
 
     What a worker holds is left alone: move again when it has let go. Recorded steps stay, so the other version must be
-    able to replay them.
+    able to replay them. --check finds out before: it replays the history of each run with the code of APP, starts no
+    step, and leaves those where they are whose calls differ. It names them, with file and line, and the exit code is 1.
+
+    \b
+    kagzi versions move checkout --from 1 --to 2 --dry-run
+    kagzi versions move checkout --from 1 --to 2 --check shop.py
     """
-    loaded = home_of(url, namespace)
-    start_logging(loaded.settings, quiet=True)
-    moved, running = run(_move(loaded, workflow, from_version, to_version, dry_run, force))
+    if app is not None and not check:
+        raise click.UsageError("APP is for --check, which replays histories with its code")
+    if not check:
+        loaded = home_of(url, namespace)
+        start_logging(loaded.settings, quiet=True)
+        done = run(_move(loaded, (workflow, from_version, to_version), dry_run, force))
+    else:
+        code = _code_of(app)
+        loaded = settings_of(url=url or code.url, namespace=namespace or code.namespace)
+        done = run(_move(loaded, (workflow, from_version, to_version), dry_run, force, code))
     if json:
-        output.document({"moved": moved, "running": running, "dry_run": dry_run})
-        return
-    click.echo(
-        f"{moved} runs of {workflow} {'would go' if dry_run else 'went'} from version {from_version} to {to_version}"
-    )
-    if running:
-        output.note(f"{running} are held by workers and stay for now")
+        document = {"moved": done.moved, "running": done.running, "dry_run": dry_run}
+        output.document(document | ({"refused": done.refused, "changed": done.changed} if check else {}))
+    else:
+        _tell_moved(done, f"{workflow} {'would go' if dry_run else 'went'} from version {from_version} to {to_version}")
+    if done.refused:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _code_of(app: str | None) -> Kagzi:
+    from kagzi.cli.application import load_app
+
+    settings = settings_of(app=app).settings
+    if settings.app is None:
+        raise InvalidRequest(
+            "which app? Say `kagzi versions move … --check shop.py`, set KAGZI_APP, or write "
+            'app = "shop:app" into kagzi.toml'
+        )
+    start_logging(settings, quiet=True)
+    return load_app(settings.app)
 
 
 async def _move(
-    loaded: Loaded, workflow: str, from_version: str, to_version: str, dry_run: bool, force: bool
-) -> tuple[int, int]:
-    namespace, moved, after = loaded.settings.namespace, 0, ""
-    async with engine_of(loaded) as engine:
-        async with audited(engine, "versions move", namespace=namespace, target=f"workflow {workflow}"):
-            while True:
-                page = await engine.versions.move(
-                    namespace, workflow, from_version, to_version, dry_run=dry_run, force=force, after=after
-                )
-                moved += page.moved
-                if page.after is None:
-                    break
-                after = page.after
-        found = (await engine.versions.list(namespace, workflow)).items
-        return moved, sum(each.running for each in found if each.version == from_version)
+    loaded: Loaded, asked: tuple[str, str, str], dry_run: bool, force: bool, code: Kagzi | None = None
+) -> MoveRecord:
+    namespace = loaded.settings.namespace
+    async with (
+        engine_of(loaded) as engine,
+        audited(engine, "versions move", namespace=namespace, target=f"workflow {asked[0]}"),
+    ):
+        if code is None:
+            return await move_runs(engine.versions, namespace, *asked, dry_run=dry_run, force=force)
+        return await move_checked_runs(engine, engine.versions, code, namespace, *asked, dry_run=dry_run, force=force)
+
+
+def _tell_moved(done: MoveRecord, what: str) -> None:
+    for refused in done.refused[:_SHOWN]:
+        click.echo(printable(str(refused)))
+    if len(done.refused) > _SHOWN:
+        output.note(f"and {len(done.refused) - _SHOWN} more; --json names them all")
+    click.echo(f"{done.moved} runs of {what}")
+    if done.refused:
+        output.note(f"{len(done.refused)} stay: the code does not do what is recorded of them")
+    if done.changed:
+        output.note(f"{done.changed} were claimed while they were looked at, and stay for now")
+    if done.running:
+        output.note(f"{done.running} are held by workers and stay for now")
 
 
 async def _versions(

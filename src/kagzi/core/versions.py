@@ -47,6 +47,14 @@ class Versions(Struct, frozen=True):
     more: bool = False
 
 
+class CheckedRun(Struct, frozen=True):
+    """A run whose history somebody has looked at, and how often it had been claimed by then: another claim may have
+    recorded more."""
+
+    run_id: str
+    executions: int
+
+
 class MovedRuns(Struct, frozen=True, kw_only=True):
     """How many runs went from one version to another, or would have, among those that were looked at; `after` leads to
     the rest, and is None at the end."""

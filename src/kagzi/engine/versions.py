@@ -9,13 +9,14 @@ default may take to reach every process.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
-from kagzi.core.versions import MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest
 from kagzi.store.protocol import Store
@@ -119,12 +120,7 @@ class VersionRegistry:
         force: bool = False,
         after: str = "",
     ) -> MovedRuns:
-        check_name(namespace, "namespace")
-        check_name(workflow_type, "workflow type")
-        check_name(from_version, "from_version")
-        check_name(to_version, "to_version")
-        if from_version == to_version:
-            raise InvalidRequest(f"from_version and to_version are both {to_version!r}; there is nothing to move")
+        _check_move(namespace, workflow_type, from_version, to_version)
         place = _BEGINNING if not after else _place_of(after)
         if not after and not force:
             await self.check_known(namespace, workflow_type, to_version)
@@ -132,9 +128,26 @@ class VersionRegistry:
             namespace, workflow_type, from_version, to_version, place, _LOOKED_AT, dry_run
         )
         if not dry_run:
-            for queue in page.queues:
-                self._wakeups.available((namespace, queue), 0)
+            self._wake(namespace, page.queues)
         return MovedRuns(moved=page.moved, after=None if page.last is None else msgspec.json.encode(page.last).decode())
+
+    async def move_checked(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> int:
+        _check_move(namespace, workflow_type, from_version, to_version)
+        if len(runs) > _LOOKED_AT:
+            raise InvalidRequest(f"runs has {len(runs)} entries; at most {_LOOKED_AT} are moved at a time")
+        for each in runs:
+            check_id(each.run_id, "run_id")
+            if not 0 <= each.executions < 2**31:
+                raise InvalidRequest(f"executions of run {each.run_id} must be a count, not {each.executions}")
+        page = await self._store.move_checked_runs(namespace, workflow_type, from_version, to_version, runs)
+        self._wake(namespace, page.queues)
+        return page.moved
+
+    def _wake(self, namespace: str, queues: Sequence[str]) -> None:
+        for queue in queues:
+            self._wakeups.available((namespace, queue), 0)
 
     async def _unknown(self, namespace: str, workflow_type: str, version: str | None) -> str:
         known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
@@ -148,6 +161,15 @@ class VersionRegistry:
             f"no worker has ever offered version {version} of workflow {workflow_type} in namespace {namespace}; "
             f"known are {names}. Force it if one will"
         )
+
+
+def _check_move(namespace: str, workflow_type: str, from_version: str, to_version: str) -> None:
+    check_name(namespace, "namespace")
+    check_name(workflow_type, "workflow type")
+    check_name(from_version, "from_version")
+    check_name(to_version, "to_version")
+    if from_version == to_version:
+        raise InvalidRequest(f"from_version and to_version are both {to_version!r}; there is nothing to move")
 
 
 def _place_of(after: str) -> tuple[str, int, str]:

@@ -66,7 +66,7 @@ class Moved(Struct, frozen=True, kw_only=True):
 
 async def move_runs(call: Call[Namespaced, MoveBody]) -> Moved:
     body = call.body
-    with naming("after" if body.after else "to_version"):
+    with naming("after" if body.after and body.from_version != body.to_version else "to_version"):
         page = await call.engine.versions.move(
             call.namespace,
             body.workflow,

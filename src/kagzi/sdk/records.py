@@ -241,11 +241,31 @@ def version_record(version: WorkflowVersion) -> VersionRecord:
     )
 
 
+class RefusedMove(Struct, frozen=True, kw_only=True):
+    """A run that stays in its version, because the other one does not replay what is recorded of it: the first call
+    that differs, and where that is."""
+
+    run_id: str
+    id: str | None
+    event: int  # its number among the events of the run; 0: its arguments
+    recorded: str
+    present: str
+    place: str  # file and line
+
+    def __str__(self) -> str:
+        named = self.run_id if self.id is None else f"{self.run_id} ({self.id})"
+        at = "its arguments" if self.event == 0 else f"event {self.event}"
+        return f"run {named} at {at}\n  recorded: {self.recorded}\n  present:  {self.present}, at {self.place}"
+
+
 class MoveRecord(Struct, frozen=True, kw_only=True):
-    """How many runs have another version now, or would have, and how many a worker holds in the old one."""
+    """How many runs have another version now, or would have, and how many a worker holds in the old one. If they were
+    checked: those that were refused, and how many were claimed while they were looked at."""
 
     moved: int
     running: int
+    refused: tuple[RefusedMove, ...] = ()
+    changed: int = 0
 
 
 class Cancellation(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.definitions import Workflow
+from kagzi.sdk.definitions.workflow import place_of
 from kagzi.sdk.histories import History, read_history, unpacked
 from kagzi.sdk.replay.comparing import ComparedExecution, Difference
 
@@ -54,12 +56,10 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     """
     recorded = read(history)
     workflow = _workflow_of(recorded, app)
-    if recorded.started_at is None:
-        return _replayed(recorded, 0)
     execution = ComparedExecution(
         run_id=recorded.run_id,
         workflow=recorded.workflow,
-        started_at=recorded.started_at,
+        started_at=recorded.started_at or 0,
         history=recorded.rows(),
         default_retry=Retry(),
         payload_limit=PAYLOAD_BYTES,
@@ -72,16 +72,29 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     )
     failed_input = None if recorded.failed_input is None else unpacked(recorded.failed_input)
     try:
-        execution.compare(
-            workflow.begin(unpacked(recorded.input), execution, failed_input),
-            workflow.encode_result,
-        )
+        coroutine = _called(recorded, workflow, execution, failed_input)
+        if recorded.started_at is None:
+            coroutine.close()
+            return _replayed(recorded, 0)
+        execution.compare(coroutine, workflow.encode_result)
         difference = execution.difference or _different_end(recorded, workflow, execution)
     finally:
         execution.evict()
     if difference is not None:
         raise Differs(recorded, difference)
     return _replayed(recorded, execution.replayed_events)
+
+
+def _called(
+    history: History, workflow: Workflow[Any, Any], execution: ComparedExecution, failed_input: bytes | None
+) -> Coroutine[Any, Any, Any]:
+    try:
+        return workflow.begin(unpacked(history.input), execution, failed_input)
+    except Exception as error:  # codecs are the user's
+        given = unpacked(history.input)[:200].decode(errors="replace")
+        present = f"the arguments do not fit: {type(error).__name__}: {error}"
+        difference = Difference(0, execution.replayed_events, f"called with {given}", present, place_of(workflow.fn))
+        raise Differs(history, difference) from error
 
 
 def _replayed(history: History, events: int) -> Replayed:

@@ -40,7 +40,7 @@ from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
-from kagzi.core.versions import Versions
+from kagzi.core.versions import CheckedRun, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import Migration
@@ -412,6 +412,13 @@ class Store(Protocol):
         """Looks at `limit` runs that wait or sleep, in the order of claiming behind `after` (queue, claim key, run id),
         and gives those of this workflow and version the other one. Guarded by the status under the row's lock: one
         that is claimed meanwhile stays as it is."""
+        ...
+
+    async def move_checked_runs(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> MovedPage:
+        """Gives those of these runs the other version that are of this workflow and version, wait or sleep, and have
+        been claimed as often as each of `runs` says. Guarded by all of that under the row's lock."""
         ...
 
     # Pauses. They are read in the very statements that claim runs or insert them under a lease, so what begins after a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -13,7 +14,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
-from kagzi.core.versions import MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
@@ -153,6 +154,28 @@ class RemoteVersions:
             _ADMIN, "MoveWorkflows", request, admin_pb2.MoveWorkflowsResponse, seconds=WRITE_SECONDS
         )
         return MovedRuns(moved=answer.moved, after=answer.after or None)
+
+    async def move_checked(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> int:
+        request = converted(
+            lambda asked: admin_pb2.MoveCheckedWorkflowsRequest(
+                namespace=namespace,
+                workflow_type=workflow_type,
+                from_version=from_version,
+                to_version=to_version,
+                runs=[admin_pb2.CheckedRun(run_id=each.run_id, executions=each.executions) for each in asked],
+            ),
+            runs,
+        )
+        answer = await self._line.call(
+            _ADMIN,
+            "MoveCheckedWorkflows",
+            request,
+            admin_pb2.MoveCheckedWorkflowsResponse,
+            seconds=WRITE_SECONDS,
+        )
+        return answer.moved
 
 
 class RemoteLimits:

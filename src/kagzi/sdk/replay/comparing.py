@@ -26,7 +26,7 @@ C = TypeVar("C", bound=Coroutine[Any, Any, Any])
 
 class Difference(Struct, frozen=True):
     """The first recorded event that today's code does not come to as it did: its number, what is recorded, what the
-    code does instead, and where."""
+    code does instead, and where. Event 0 is the call of the workflow function."""
 
     event: int
     events: int
@@ -37,6 +37,7 @@ class Difference(Struct, frozen=True):
     def __str__(self) -> str:
         at = "" if self.place is None else f", at {self.place}"
         where = f"event {self.event} of {self.events}" if self.event <= self.events else "the end"
+        where = where if self.event else "its arguments"
         return f"{where}\n  recorded: {self.recorded}\n  present:  {self.present}{at}"
 
 

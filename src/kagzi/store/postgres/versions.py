@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.workers import Registration
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.core.versions import CheckedRun, Versions, WorkflowVersion
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import MovedPage
@@ -24,6 +25,7 @@ _ONLINE_OFFERS = STATEMENTS["online_offers"]
 _FORGET_TYPES = STATEMENTS["forget_types"]
 _WAITING_PAGE = STATEMENTS["waiting_page"]
 _MOVE_RUNS = STATEMENTS["move_runs"]
+_MOVE_CHECKED_RUNS = STATEMENTS["move_checked_runs"]
 
 
 async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
@@ -105,3 +107,23 @@ async def move_runs(
     if len(page) == limit:
         last = (page[-1]["task_queue"], page[-1]["claim_key"], str(page[-1]["run_id"]))
     return MovedPage(moved=len(queues), queues=tuple(sorted(set(queues))), last=last)
+
+
+async def move_checked_runs(
+    connection: Connection,
+    namespace: str,
+    workflow_type: str,
+    from_version: str,
+    to_version: str,
+    runs: Sequence[CheckedRun],
+) -> MovedPage:
+    moved = await connection.fetch(
+        _MOVE_CHECKED_RUNS,
+        namespace,
+        [run.run_id for run in runs],
+        [run.executions for run in runs],
+        workflow_type,
+        from_version,
+        to_version,
+    )
+    return MovedPage(moved=len(moved), queues=tuple(sorted({row["task_queue"] for row in moved})), last=None)

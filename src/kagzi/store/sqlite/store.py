@@ -27,7 +27,7 @@ from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
-from kagzi.core.versions import Versions
+from kagzi.core.versions import CheckedRun, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
@@ -356,6 +356,12 @@ class SqliteStore:
     ) -> MovedPage:
         asked = (namespace, workflow_type, from_version, to_version, after, limit, dry_run)
         return await self._database.write(lambda connection: versions.move_runs(connection, *asked))
+
+    async def move_checked_runs(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> MovedPage:
+        asked = (namespace, workflow_type, from_version, to_version, runs)
+        return await self._database.write(lambda connection: versions.move_checked_runs(connection, *asked))
 
     # Pauses.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 import msgspec
 
 from kagzi.api.workers import Registration
 from kagzi.core.instant import Instant
-from kagzi.core.versions import Versions, WorkflowVersion
+from kagzi.core.versions import CheckedRun, Versions, WorkflowVersion
 from kagzi.store.protocol import MovedPage
 from kagzi.store.sqlite.runs import count_live_runs
 from kagzi.store.sqlite.statements import execute
@@ -98,3 +99,18 @@ def move_runs(
             execute(connection, "move_run", (namespace, run_id, to_version))
     last = (page[-1][0], page[-1][1], page[-1][2]) if len(page) == limit else None
     return MovedPage(moved=len(found), queues=tuple(sorted({queue for queue, _ in found})), last=last)
+
+
+def move_checked_runs(
+    connection: sqlite3.Connection,
+    namespace: str,
+    workflow_type: str,
+    from_version: str,
+    to_version: str,
+    runs: Sequence[CheckedRun],
+) -> MovedPage:
+    queues: list[str] = []
+    for run in runs:
+        values = (namespace, run.run_id, to_version, workflow_type, from_version, run.executions)
+        queues += [queue for (queue,) in execute(connection, "move_checked_run", values).fetchall()]
+    return MovedPage(moved=len(queues), queues=tuple(sorted(set(queues))), last=None)

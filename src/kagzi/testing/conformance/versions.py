@@ -8,7 +8,7 @@ import pytest
 
 from kagzi.api.operations import CompleteRun, ParkRun, Started
 from kagzi.core.instant import SECOND
-from kagzi.core.versions import FIRST_VERSION, WorkflowVersion
+from kagzi.core.versions import FIRST_VERSION, CheckedRun, WorkflowVersion
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import Conflict
 from kagzi.store import counting
@@ -247,3 +247,35 @@ class TestMovingRuns:
         assert len(await bench.steps(asleep.run_id)) == 1
         assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "1"),)) == []
         assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "2"),)) == waiting[:1]
+
+    async def test_runs_that_were_looked_at_are_moved_unless_somebody_has_claimed_them_since(
+        self, bench: Bench
+    ) -> None:
+        async def seen(run_id: str) -> CheckedRun:
+            return CheckedRun(run_id, (await bench.run(run_id)).executions)
+
+        async def move(*runs: CheckedRun) -> tuple[int, tuple[str, ...]]:
+            page = await bench.store.move_checked_runs(NAMESPACE, TYPE, "1", "2", runs)
+            return page.moved, page.queues
+
+        again = await bench.started_claim()
+        await bench.done(again, ParkRun(available_at=bench.now(), inbox_seq=0))
+        looked = [await seen(again.run_id)]
+        # Somebody goes on with it, records more, and parks it again.
+        later = ParkRun(available_at=bench.now() + 10**12, inbox_seq=0)
+        await bench.done(await bench.claim(again.run_id), bench.completed("charge", 1), later)
+        asleep, held = await bench.started_claim(), await bench.started_claim()
+        await bench.done(asleep, later)
+        looked += [await seen(claim.run_id) for claim in (asleep, held)]
+        waiting = await bench.start(task_queue="a")
+        unasked = await bench.start()
+        others = [await bench.start(workflow_type="other"), await bench.start(version="3")]
+        looked += [await seen(run_id) for run_id in (waiting, *others)]
+        stay = (again.run_id, held.run_id, unasked, *others)
+        before = [await bench.state(run_id) for run_id in stay]
+
+        assert await move(*looked) == (2, ("a", QUEUE))
+        assert await move(*looked) == (0, ())
+        assert await move() == (0, ())
+        assert [(await bench.run(run_id)).version for run_id in (asleep.run_id, waiting)] == ["2", "2"]
+        assert [await bench.state(run_id) for run_id in stay] == before

@@ -25,7 +25,7 @@ from kagzi.core.run_value import RunValue
 from kagzi.core.schedule import Schedule, Skip
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
-from kagzi.core.versions import Versions
+from kagzi.core.versions import CheckedRun, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.migrate import Migration
@@ -289,6 +289,12 @@ class StorePort:
     ) -> MovedPage:
         asked = (namespace, workflow_type, from_version, to_version, after, limit, dry_run)
         page: MovedPage = await self._ask("move_runs", *asked)
+        return page
+
+    async def move_checked_runs(
+        self, namespace: str, workflow_type: str, from_version: str, to_version: str, runs: Sequence[CheckedRun]
+    ) -> MovedPage:
+        page: MovedPage = await self._ask("move_checked_runs", namespace, workflow_type, from_version, to_version, runs)
         return page
 
     async def list_limits(self, namespace: str) -> list[FlowLimit]:

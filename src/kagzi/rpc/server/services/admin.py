@@ -11,6 +11,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
 from kagzi.core.page import BY_NUMBER, Cursor
 from kagzi.core.run import RunStatus
+from kagzi.core.versions import CheckedRun
 from kagzi.core.worker import WorkerStatus
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
@@ -202,6 +203,20 @@ class AdminService:
             after=request.after,
         )
         return pb.MoveWorkflowsResponse(moved=page.moved, after=page.after or "")
+
+    async def MoveCheckedWorkflows(
+        self,
+        request: pb.MoveCheckedWorkflowsRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.MoveCheckedWorkflowsResponse:
+        moved = await self._versions.move_checked(
+            namespace_of(request.namespace),
+            request.workflow_type,
+            request.from_version,
+            request.to_version,
+            [CheckedRun(each.run_id, each.executions) for each in request.runs],
+        )
+        return pb.MoveCheckedWorkflowsResponse(moved=moved)
 
     # Limits.
 

@@ -113,3 +113,19 @@ UPDATE kagzi.workflow_runs AS r SET version = $4::text
 FROM locked AS l
 WHERE r.namespace = $1::text AND r.run_id = l.run_id
 RETURNING r.task_queue;
+
+-- name: move_checked_runs
+-- Another version for runs that nobody holds, and that nobody has claimed since they were looked at: their history may
+-- have grown. Locked and looked at as in move_runs.
+WITH locked AS MATERIALIZED (
+    SELECT r.run_id FROM kagzi.workflow_runs AS r
+    JOIN unnest($2::uuid[], $3::integer[]) AS c (run_id, executions) ON c.run_id = r.run_id
+    WHERE r.namespace = $1::text AND r.run_id = ANY ($2::uuid[]) AND r.workflow_type = $4::text AND r.version = $5::text
+      AND r.executions = c.executions AND r.status IN ('PENDING', 'SLEEPING')
+    ORDER BY r.run_id
+    FOR NO KEY UPDATE OF r
+)
+UPDATE kagzi.workflow_runs AS r SET version = $6::text
+FROM locked AS l
+WHERE r.namespace = $1::text AND r.run_id = l.run_id
+RETURNING r.task_queue;

@@ -80,3 +80,10 @@ LIMIT ?7;
 -- Another version for a run that nobody holds.
 UPDATE workflow_runs SET version = ?3
 WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING');
+
+-- name: move_checked_run
+-- Another version for a run that nobody holds, and that nobody has claimed since it was looked at.
+UPDATE workflow_runs SET version = ?3
+WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING') AND workflow_type = ?4 AND version = ?5
+  AND executions = ?6
+RETURNING task_queue;
