@@ -18,7 +18,8 @@ from kagzi.api.workers import Poll, Polled, Registered
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step
 from kagzi.ids import RandomIds
-from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.sdk.worker.settings import WorkerSettings
+from kagzi.sdk.worker.worker import Worker
 from tests.engine.support import run
 from tests.sdk.test_heartbeat import new_claim
 from tests.sdk.test_suspects import NoHeart, NoInbox

@@ -16,7 +16,8 @@ from kagzi.errors import Unavailable
 from kagzi.ids import RandomIds
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
-from kagzi.sdk.worker.worker import Heart, Worker, WorkerSettings
+from kagzi.sdk.worker.settings import WorkerSettings
+from kagzi.sdk.worker.worker import Heart, Worker
 from tests.engine.support import run
 
 

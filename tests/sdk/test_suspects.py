@@ -17,8 +17,9 @@ from kagzi.api.workers import Inbox, Poll, Polled, Registered, RunNews
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.ids import RandomIds
 from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.suspects import APART, TRIAL, Suspects
-from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.sdk.worker.worker import Worker
 from tests.engine.support import run
 from tests.sdk.test_heartbeat import new_claim
 

@@ -33,7 +33,8 @@ from kagzi.sdk.schedules import schedule_options
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.member import Member, member
 from kagzi.sdk.worker.processes import check_shared, process_count, run_processes
-from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.sdk.worker.settings import WorkerSettings
+from kagzi.sdk.worker.worker import Worker
 
 if TYPE_CHECKING:
     from kagzi.mount import Mounted

@@ -27,7 +27,8 @@ from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
-from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.sdk.worker.settings import WorkerSettings
+from kagzi.sdk.worker.worker import Worker
 from kagzi.store.protocol import Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock

@@ -10,56 +10,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Protocol
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Protocol
 
 from kagzi import tracing
 from kagzi.api.engine import Engine
-from kagzi.api.operations import (
-    BirthLease,
-    CompleteRun,
-    FailRun,
-    Operation,
-    RetryRun,
-    StartRun,
-)
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled, Registered, Registration
+from kagzi.api.operations import BirthLease, StartRun
+from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.clock import Clock
-from kagzi.core.declaration import Declaration
 from kagzi.core.duration import format_span
-from kagzi.core.failed_run import FAILURE_HANDLER
-from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
-from kagzi.core.limits import CLAIMS, PAYLOAD_BYTES
-from kagzi.core.report import report
+from kagzi.core.limits import CLAIMS
 from kagzi.core.retry import Retry
-from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError, SchemaMismatch, VersionMismatch
 from kagzi.ids import IdSource
-from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.side_threads import watch_threads
 from kagzi.sdk.standalone import STANDALONE
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.beginning import Registry, begin_run, run_retry
 from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
 from kagzi.sdk.worker.headstart import Headstart
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.refusals import Refusals
+from kagzi.sdk.worker.registering import Registering
+from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.suspects import Suspects
+from kagzi.sdk.worker.tally import Tally
 from kagzi.sdk.worker.traced import TracedAttempt
-from kagzi.version import __version__
 
 logger = logging.getLogger("kagzi.worker")
-
-DEFAULT_STEP_RETRY = Retry()
 
 # How long a worker that stops waits for its last words to be stored, if the engine is out of reach.
 _HAND_BACK: Span = 2 * SECOND
@@ -67,26 +50,6 @@ _LEAVE_SECONDS = 3.0
 _TELL_SECONDS = 1.0
 _TRIAL_LOOK_SECONDS = 0.02
 _HEAR_AGAIN_SECONDS = 1.0
-_SCHEDULES_SECONDS = 60.0
-
-
-class Definition(Protocol):
-    """A workflow as the worker needs it."""
-
-    @property
-    def retry(self) -> Retry | None: ...
-
-    def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, Any]:
-        """The workflow function called with the decoded input; `failed_input` is what came with the claim."""
-        ...
-
-    def encode_result(self, value: Any) -> bytes: ...
-
-
-class Registry(Protocol):
-    def find_workflow(self, name: str, version: str) -> Definition | None: ...
-
-    def workflow_types(self) -> tuple[WorkflowType, ...]: ...
 
 
 class Heart(Protocol):
@@ -97,19 +60,6 @@ class Heart(Protocol):
     def hurry(self) -> None:
         """The time between heartbeats has become shorter."""
         ...
-
-
-class WorkerSettings(Struct, frozen=True, kw_only=True):
-    queues: tuple[str, ...] = ("default",)
-    concurrency: int = 100
-    threads: int = 32
-    poll_wait: Span = 60 * SECOND
-    grace: Span = 25 * SECOND  # under the 30 s that Kubernetes gives a container to stop
-    adopt: bool = True
-    strict: bool = False
-    payload_limit: int = PAYLOAD_BYTES
-    labels: dict[str, str] = {}  # what its row tells people
-    schedules: tuple[Declaration, ...] = ()  # what the app's code declares
 
 
 class Worker:
@@ -126,6 +76,14 @@ class Worker:
     ) -> None:
         self.worker_id = ids.token()
         self._log = logging.LoggerAdapter(logger, {"worker_id": self.worker_id})
+        self._registering = Registering(
+            engine,
+            self.worker_id,
+            namespace=namespace,
+            types=registry.workflow_types(),
+            settings=settings,
+            log=self._log,
+        )
         self.ids = ids
         self.monotonic = clock.monotonic
         self.settings = settings
@@ -139,13 +97,6 @@ class Worker:
         self._attempt: Callable[[Worker, Claim, Bounds, Span], Attempt] = Attempt
         self._registry = registry
         self._namespace = namespace
-        # The handler of all failures waits in one queue, wherever it is started from.
-        self._types = tuple(
-            [
-                replace(each, queue=settings.queues[0]) if each.name == FAILURE_HANDLER and each.queue is None else each
-                for each in registry.workflow_types()
-            ]
-        )
         self._make_heart = heart
         self._heart: Heart | None = None
         self._held: dict[str, Attempt] = {}
@@ -153,12 +104,9 @@ class Worker:
         self._reserved_at: dict[str, Span] = {}  # by the token of the lease
         self._confirming: set[asyncio.Task[None]] = set()
         self._heard = 0
-        self._completed = 0
-        self._failed = 0
-        self._lease: Span = 30 * SECOND
-        self._interval: Span = 10 * SECOND
-        self._payload_limit = settings.payload_limit
-        self._pace: Span = self._interval  # what heartbeats now wait for
+        self._tally = Tally()
+        self.finished = self._tally.finished
+        self._pace: Span = self._registering.interval  # what heartbeats now wait for
         self._backlog = False  # the last claim came back full, so more may be due: starts would jump the queue
         self._slot_free = asyncio.Event()
         self._idle = asyncio.Event()
@@ -173,7 +121,6 @@ class Worker:
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
         self.read_inbox = engine.workers.read_inbox
-        self._warned: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self._hearing: asyncio.Task[None] | None = None  # of news, from an engine in another process
 
@@ -185,7 +132,8 @@ class Worker:
         forks.watch()
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
-        await self._register()
+        await self._registering.register()
+        self._pace = self._registering.interval
         self._heart = self._make_heart(self._engine, self)
         await self._heart.start()
         if self.settings.adopt:
@@ -193,9 +141,9 @@ class Worker:
         if self._detach is None:
             self._hearing = asyncio.create_task(self._hear_for_ever(), name="kagzi-news")
         if self.settings.schedules:
-            self._looking = asyncio.create_task(self._look_at_schedules(), name="kagzi-schedules")
+            self._looking = asyncio.create_task(self._registering.look_at_schedules(), name="kagzi-schedules")
         self._polling = asyncio.create_task(self._poll_for_ever(), name="kagzi-poll")
-        written = [each for each in self._types if each.name != STANDALONE]
+        written = [each for each in self._registering.types if each.name != STANDALONE]
         self._log.info(
             "worker %s is up: queues %s; workflows %s; %d slots",
             self.worker_id,
@@ -232,7 +180,9 @@ class Worker:
         await self._say(self._engine.workers.deregister, _LEAVE_SECONDS)
         if self._heart is not None:
             await self._heart.stop()
-        self._log.info("worker %s has stopped: %d completed, %d failed", self.worker_id, self._completed, self._failed)
+        self._log.info(
+            "worker %s has stopped: %d completed, %d failed", self.worker_id, self._tally.completed, self._tally.failed
+        )
 
     def _tell_waited_for(self, grace: Span) -> None:
         """Say what this takes its time for. Loudly where that may be long, since somebody may have pressed Ctrl-C and
@@ -294,44 +244,6 @@ class Worker:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def _register(self) -> None:
-        registered = await self._engine.workers.register(self._registration())
-        self._heed(registered)
-        self._lease = registered.lease
-        self._interval = self._pace = registered.heartbeat
-        self._payload_limit = min(self.settings.payload_limit, registered.payload_bytes)
-
-    def _registration(self, *, look: bool = False) -> Registration:
-        return Registration(
-            worker_id=self.worker_id,
-            namespace=self._namespace,
-            queues=self.settings.queues,
-            types=self._types,
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
-            version=__version__,
-            concurrency=self.settings.concurrency,
-            labels=self.settings.labels,
-            schedules=self.settings.schedules,
-            look=look,
-        )
-
-    def _heed(self, registered: Registered) -> None:
-        """Says once what has become of the schedules in code, if it is not what they say."""
-        warnings = set(registered.warnings)
-        if registered.schedules < len(self.settings.schedules):
-            warnings.add("the server is older than this worker, and does not know schedules that code declares")
-        for warning in sorted(warnings - self._warned):
-            self._log.warning("%s", warning)
-        self._warned = warnings
-
-    async def _look_at_schedules(self) -> None:
-        """Once a minute, so that the code of a live worker rules when the worker that declared something is gone."""
-        while True:
-            await asyncio.sleep(_SCHEDULES_SECONDS)
-            with contextlib.suppress(KagziError):  # the next look is as good
-                self._heed(await self._engine.workers.register(self._registration(look=True)))
-
     async def _idle_within(self, length: Span, unless: asyncio.Event | None = None) -> bool:
         """Whether all runs were let go of in this time."""
         hurried = None if unless is None else asyncio.ensure_future(unless.wait())
@@ -376,7 +288,7 @@ class Worker:
                 namespace=self._namespace,
                 worker_id=self.worker_id,
                 queues=self.settings.queues,
-                types=self._types,
+                types=self._registering.types,
                 limit=room,
                 number=self._polls,
                 token=self.ids.token(),
@@ -459,7 +371,7 @@ class Worker:
         """These claims may have been so long on their way that they are out of date: ask before they are begun."""
         heartbeat, at = self.heartbeat()
         with contextlib.suppress(KagziError, TimeoutError):
-            async with asyncio.timeout(self._interval / SECOND):
+            async with asyncio.timeout(self._registering.interval / SECOND):
                 self.renewed(heartbeat, at, await self._engine.workers.heartbeat(heartbeat))
         self.loop.call_soon(self._begin_confirmed, attempts)
 
@@ -475,83 +387,23 @@ class Worker:
     def _begin(self, attempt: Attempt) -> None:
         """Begins one run. What is wrong with it must not keep the others of its claim from beginning."""
         try:
-            self._begin_or_raise(attempt)
+            if self.draining:
+                attempt.hand_back()
+                return
+            begin_run(
+                attempt,
+                self._registry,
+                payload_limit=self._registering.payload_limit,
+                strict=self.settings.strict,
+            )
         except Exception as error:
             attempt.broke(error)
 
-    def _begin_or_raise(self, attempt: Attempt) -> None:
-        claim = attempt.claim
-        if self.draining:
-            attempt.hand_back()
-            return
-        definition = self._registry.find_workflow(claim.workflow_type, claim.version)
-        if definition is None:
-            # Claims are filtered by type and version, so this is a run somebody else can serve.
-            logger.warning(
-                "run %s is of %s %s, unknown here",
-                claim.run_id,
-                claim.workflow_type,
-                claim.version,
-                extra=attempt.about(),
-            )
-            attempt.hand_back()
-            return
-        execution = Execution(
-            attempt,
-            run_id=claim.run_id,
-            workflow=claim.workflow_type,
-            started_at=claim.started_at,
-            # After a crash the code before the first event is said again: perhaps nobody got as far.
-            resumed=claim.executions - claim.executions_before > 1 and not claim.crashes,
-            visited=claim.executions - claim.executions_before > 1,
-            history=claim.history,
-            default_retry=_run_retry(claim, definition) or DEFAULT_STEP_RETRY,
-            payload_limit=self._payload_limit,
-            strict=self.settings.strict,
-            seed=claim.origin_run_id,
-            namespace=claim.namespace,
-            queue=claim.task_queue,
-            scheduled_for=claim.scheduled_for,
-            attempts=claim.attempts,
-            depth=claim.depth,
-            trace_context=claim.trace_context,
-            incarnation=claim.incarnation,
-        )
-        # A handler that has begun anew was given its input by itself, and not by the engine.
-        failed_input = None if claim.incarnation else claim.failed_input
-        try:
-            coroutine = definition.begin(claim.input, execution, failed_input)
-        except Exception as error:
-            attempt.fail(Failure.from_exception(error))
-            return
-        attempt.begin(execution, coroutine, definition.encode_result)
+    # What attempts call.
 
     def run_retry(self, claim: Claim) -> Retry | None:
         """The run's own policy: what was said at its start, else at its definition."""
-        return _run_retry(claim, self._registry.find_workflow(claim.workflow_type, claim.version))
-
-    # What attempts call.
-
-    def finished(self, attempt: Attempt, last: Operation) -> None:
-        """This operation, the last one of an attempt, is durable."""
-        if isinstance(last, CompleteRun):
-            self._completed += 1
-        elif isinstance(last, FailRun):
-            self._failed += 1
-            failure = Failure.decode(last.error)
-            logger.error(
-                "run %s (%s) failed\n%s", attempt.run_id, attempt.workflow, report(failure), extra=attempt.about()
-            )
-        elif isinstance(last, RetryRun):
-            wait = format_span(max(0, last.available_at - attempt.now()))
-            logger.warning(
-                "run %s (%s) failed and is tried again in %s: %.1000s",
-                attempt.run_id,
-                attempt.workflow,
-                wait,
-                Failure.decode(last.error),
-                extra=attempt.about(),
-            )
+        return run_retry(claim, self._registry)
 
     def release(self, attempt: Attempt) -> None:
         if self._held.get(attempt.run_id) is attempt:
@@ -575,7 +427,7 @@ class Worker:
         self.slots.reserved += 1
         token = self.ids.token()
         self._reserved_at[token] = self.monotonic()
-        return BirthLease(worker_id=self.worker_id, token=token, length=start.lease_length or self._lease)
+        return BirthLease(worker_id=self.worker_id, token=token, length=start.lease_length or self._registering.lease)
 
     def adopt(self, claim: Claim, now: Instant) -> None:
         self.slots.reserved -= 1
@@ -617,12 +469,12 @@ class Worker:
         heard = self._heard  # before the list: a claim heard of later may be missing from it
         held = tuple((attempt.run_id, attempt.token) for attempt in list(self._held.values()))
         return Heartbeat(
-            worker_id=self.worker_id, held=held, heard=heard, completed=self._completed, failed=self._failed
+            worker_id=self.worker_id, held=held, heard=heard, completed=self._tally.completed, failed=self._tally.failed
         ), at
 
     def heartbeat_interval(self) -> Span:
-        shortest = min((attempt.claim.lease for attempt in list(self._held.values())), default=self._lease)
-        self._pace = min(self._interval, shortest // 3)
+        shortest = min((attempt.claim.lease for attempt in list(self._held.values())), default=self._registering.lease)
+        self._pace = min(self._registering.interval, shortest // 3)
         return self._pace
 
     def renewed(self, sent: Heartbeat, at: Span, answer: HeartbeatAnswer) -> None:
@@ -644,7 +496,7 @@ class Worker:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self.give_up, error, "its database is not the one it was opened on")
             return
-        refusal = self._refusals.final(error, self._lease)
+        refusal = self._refusals.final(error, self._registering.lease)
         if refusal is not None:
             with contextlib.suppress(RuntimeError):  # the worker's loop has closed
                 self.loop.call_soon_threadsafe(self._refused, refusal)
@@ -652,8 +504,8 @@ class Worker:
     def _refused(self, refusal: KagziError) -> None:
         self.give_up(
             type(refusal)(
-                f"the server has refused this worker for {format_span(self._lease)}: {refusal}. What it held is taken "
-                "over by other workers; start it again with a key of the role worker"
+                f"the server has refused this worker for {format_span(self._registering.lease)}: {refusal}. What it "
+                "held is taken over by other workers; start it again with a key of the role worker"
             ),
             "the server refuses this worker",
         )
@@ -686,21 +538,11 @@ class Worker:
             self.hear_news(run_id, inbox_seq)
         if not answer.known and not self.draining:
             self._log.warning("the engine took worker %s for dead; registering again", self.worker_id)
-            self._registering = self.loop.create_task(self._register_again())
+            self._registering.register_again()
         if answer.drain and not self.draining:
             self._log.info("an operator asks worker %s to drain: %s in hand", self.worker_id, self._runs_held())
             self._leave_off()
             self._each_held(Attempt.drain)
-
-    async def _register_again(self) -> None:
-        with contextlib.suppress(KagziError):
-            await self._register()
-
-
-def _run_retry(claim: Claim, definition: Definition | None) -> Retry | None:
-    if claim.retry_policy is not None:
-        return Retry.decode(claim.retry_policy)
-    return None if definition is None else definition.retry
 
 
 def _hand_back(attempts: list[Attempt]) -> None:

@@ -14,7 +14,7 @@ from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
-from kagzi.sdk.worker.worker import DEFAULT_STEP_RETRY
+from kagzi.sdk.worker.beginning import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
 from kagzi.testing.simulation import workload
 from kagzi.testing.simulation.checks.rows import RunRow, Violation

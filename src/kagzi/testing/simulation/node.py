@@ -16,7 +16,8 @@ from kagzi.errors import KagziError, Unavailable, WorkflowCancelled, WorkflowFai
 from kagzi.ids import RandomIds
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.worker.heartbeat import Held, Pace, beat
-from kagzi.sdk.worker.worker import Worker, WorkerSettings
+from kagzi.sdk.worker.settings import WorkerSettings
+from kagzi.sdk.worker.worker import Worker
 from kagzi.testing.faulty import FaultyEngine
 from kagzi.testing.simulation import workload
 from kagzi.testing.simulation.handlers import HANDLER

@@ -1,0 +1,95 @@
+"""How a worker begins a run: the workflow that it is of, and the execution that drives it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from kagzi.api.workers import Claim
+from kagzi.core.failure import Failure
+from kagzi.core.retry import Retry
+from kagzi.core.worker import WorkflowType
+from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.worker.attempt import Attempt
+
+logger = logging.getLogger("kagzi.worker")
+
+DEFAULT_STEP_RETRY: Final = Retry()
+
+
+class Definition(Protocol):
+    """A workflow as the worker needs it."""
+
+    @property
+    def retry(self) -> Retry | None: ...
+
+    def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, Any]:
+        """The workflow function called with the decoded input; `failed_input` is what came with the claim."""
+        ...
+
+    def encode_result(self, value: Any) -> bytes: ...
+
+
+class Registry(Protocol):
+    """The workflows of an app, as the worker needs them."""
+
+    def find_workflow(self, name: str, version: str) -> Definition | None: ...
+
+    def workflow_types(self) -> tuple[WorkflowType, ...]: ...
+
+
+def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, strict: bool) -> None:
+    claim = attempt.claim
+    definition = registry.find_workflow(claim.workflow_type, claim.version)
+    if definition is None:
+        # Claims are filtered by type and version, so this is a run somebody else can serve.
+        logger.warning(
+            "run %s is of %s %s, unknown here",
+            claim.run_id,
+            claim.workflow_type,
+            claim.version,
+            extra=attempt.about(),
+        )
+        attempt.hand_back()
+        return
+    execution = Execution(
+        attempt,
+        run_id=claim.run_id,
+        workflow=claim.workflow_type,
+        started_at=claim.started_at,
+        # After a crash the code before the first event is said again: perhaps nobody got as far.
+        resumed=claim.executions - claim.executions_before > 1 and not claim.crashes,
+        visited=claim.executions - claim.executions_before > 1,
+        history=claim.history,
+        default_retry=_retry_of(claim, definition) or DEFAULT_STEP_RETRY,
+        payload_limit=payload_limit,
+        strict=strict,
+        seed=claim.origin_run_id,
+        namespace=claim.namespace,
+        queue=claim.task_queue,
+        scheduled_for=claim.scheduled_for,
+        attempts=claim.attempts,
+        depth=claim.depth,
+        trace_context=claim.trace_context,
+        incarnation=claim.incarnation,
+    )
+    # A handler that has begun anew was given its input by itself, and not by the engine.
+    failed_input = None if claim.incarnation else claim.failed_input
+    try:
+        coroutine = definition.begin(claim.input, execution, failed_input)
+    except Exception as error:
+        attempt.fail(Failure.from_exception(error))
+        return
+    attempt.begin(execution, coroutine, definition.encode_result)
+
+
+def run_retry(claim: Claim, registry: Registry) -> Retry | None:
+    """The run's own policy: what was said at its start, else at its definition."""
+    return _retry_of(claim, registry.find_workflow(claim.workflow_type, claim.version))
+
+
+def _retry_of(claim: Claim, definition: Definition | None) -> Retry | None:
+    if claim.retry_policy is not None:
+        return Retry.decode(claim.retry_policy)
+    return None if definition is None else definition.retry

@@ -1,0 +1,22 @@
+"""What a worker is told when it is made."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from kagzi.core.declaration import Declaration
+from kagzi.core.instant import SECOND, Span
+from kagzi.core.limits import PAYLOAD_BYTES
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    queues: tuple[str, ...] = ("default",)
+    concurrency: int = 100
+    threads: int = 32
+    poll_wait: Span = 60 * SECOND
+    grace: Span = 25 * SECOND  # under the 30 s that Kubernetes gives a container to stop
+    adopt: bool = True
+    strict: bool = False
+    payload_limit: int = PAYLOAD_BYTES
+    labels: dict[str, str] = {}  # what its row tells people
+    schedules: tuple[Declaration, ...] = ()  # what the app's code declares
