@@ -39,6 +39,7 @@ FILE_NAME: Final = "kagzi.toml"
 _SHARED_FILE_NAME: Final = "pyproject.toml"
 MASK: Final = "***"
 DATA_DIRECTORY: Final = ".kagzi"
+DEFAULT: Final = "default"  # the source of what nobody has set
 _GROUPS: Final = ("server", "http", "ui", "tls", "auth", "coordinator", "worker", "payload", "log")
 _SECRET_BYTES: Final = 64 * 1024
 _PROJECT_FILE_BYTES: Final = 1024 * 1024
@@ -293,7 +294,7 @@ def load(
         if not problems:
             return Loaded(
                 settings,
-                {field: given[field][0] if field in given else "default" for field in Settings.__struct_fields__},
+                {field: given[field][0] if field in given else DEFAULT for field in Settings.__struct_fields__},
                 file,
             )
     if len(problems) == 1:

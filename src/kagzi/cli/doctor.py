@@ -18,13 +18,13 @@ from kagzi.cli.options import as_json, home_of, run, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
-from kagzi.core.health import ComponentHealth, HealthStatus, worst
+from kagzi.core.health import SEVERITY, ComponentHealth, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.schedule import Schedule
 from kagzi.engine import health
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, KagziError, MissingDependency, SchemaMismatch, Unavailable
-from kagzi.settings import Loaded, Settings, mask_url
+from kagzi.settings import DEFAULT, Loaded, Settings, mask_url
 from kagzi.store.protocol import Store, Survey
 from kagzi.version import __version__
 
@@ -255,20 +255,24 @@ def _document(loaded: Loaded, target: str, findings: Findings) -> dict[str, obje
 
 
 def _print(loaded: Loaded, target: str, findings: Findings, *, quick: bool) -> None:
+    """What is wrong comes first, then what is not as it is everywhere."""
     if not quick:
-        _heading("Versions")
-        output.table(("", ""), [(name, text or "not installed") for name, text in versions().items()])
-        _heading("Settings")
-        output.table(("setting", "value", "source"), list(loaded.shown()))
         _heading(f"Health of {mask_url(target)}")
+    worst_first = sorted(findings.components, key=lambda component: -SEVERITY.index(component.status))
     output.table(
         ("part", "status", ""),
-        [(component.name, component.status.value, component.message) for component in findings.components],
+        [(component.name, component.status.value, component.message) for component in worst_first],
     )
-    counts = _counts(findings.survey)
-    if counts is not None and not quick:
+    if quick:
+        return
+    if (counts := _counts(findings.survey)) is not None:
         _heading("Runs and workers")
         output.table(("", ""), [(name.replace("_", " "), f"{count:,}") for name, count in counts.items()])
+    given = [shown for shown in loaded.shown() if shown[-1] != DEFAULT]
+    _heading("Settings" if given else "Settings: all are defaults")
+    output.table(("setting", "value", "source"), given)
+    _heading("Versions")
+    output.table(("", ""), [(name, text or "not installed") for name, text in versions().items()])
 
 
 def _heading(text: str) -> None:

@@ -10,6 +10,7 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.bulk import finish, settings, watch
+from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, pages, place_of, run, where
 from kagzi.core.job import Job
 from kagzi.core.page import Page
@@ -40,7 +41,7 @@ def list_jobs(limit: int, page: str | None, url: str | None, namespace: str | No
         ("job", "action", "status", "matched", "done", "skipped", "failed", "by", "created"),
         [
             (
-                job.job_id,
+                Id(job.job_id),
                 job.action.value,
                 job.status.value,
                 *(str(count) for count in (job.matched, job.done, job.skipped, job.failed)),
@@ -51,12 +52,21 @@ def list_jobs(limit: int, page: str | None, url: str | None, namespace: str | No
         ],
         place=place_of(loaded.settings),
         json=json,
+        spare=("by", "matched"),
     )
 
 
 async def _list(loaded: Loaded, limit: int, page: str | None) -> Page[Job]:
     async with engine_of(loaded) as engine:
         return await engine.jobs.list(loaded.settings.namespace, page_size=limit, page_token=page)
+
+
+async def _whole(engine: ManagedEngine, loaded: Loaded, text: str) -> str:
+    """Returns the id of which a list has shown the beginning; of one of the newest hundred."""
+    if not is_short(text):
+        return text
+    newest = await engine.jobs.list(loaded.settings.namespace, page_size=100, page_token=None)
+    return found_by(text, (job.job_id for job in newest.items), "jobs") or text
 
 
 @jobs.command()
@@ -68,7 +78,7 @@ def show(job_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     loaded = settings(url, namespace)
 
     async def look(engine: ManagedEngine) -> Job:
-        return await engine.jobs.get(loaded.settings.namespace, job_id)
+        return await engine.jobs.get(loaded.settings.namespace, await _whole(engine, loaded, job_id))
 
     document = output.plain(job_document(run(_with(loaded, look))))
     if json:
@@ -86,7 +96,8 @@ def watch_job(job_id: str, url: str | None, namespace: str | None, json: bool) -
     loaded = settings(url, namespace)
 
     async def follow(engine: ManagedEngine) -> Job:
-        return await watch(engine, await engine.jobs.get(loaded.settings.namespace, job_id), None)
+        job = await engine.jobs.get(loaded.settings.namespace, await _whole(engine, loaded, job_id))
+        return await watch(engine, job, None)
 
     finish(run(_with(loaded, follow)), json=json)
 
@@ -100,8 +111,9 @@ def cancel(job_id: str, url: str | None, namespace: str | None, json: bool) -> N
     loaded = settings(url, namespace)
 
     async def end(engine: ManagedEngine) -> Job:
-        async with audited(engine, "jobs cancel", namespace=loaded.settings.namespace, target=f"job {job_id}"):
-            return await engine.jobs.cancel(loaded.settings.namespace, job_id)
+        named = await _whole(engine, loaded, job_id)
+        async with audited(engine, "jobs cancel", namespace=loaded.settings.namespace, target=f"job {named}"):
+            return await engine.jobs.cancel(loaded.settings.namespace, named)
 
     job = run(_with(loaded, end))
     if json:

@@ -97,7 +97,9 @@ def list_keys(namespace: str | None, limit: int, page: str | None, url: str | No
                 key.name,
                 key.role.value,
                 key.namespace or "*",
-                _state(key) if key.expires_at is None else f"{_state(key)} until {output.when(key.expires_at)}",
+                _state(key)
+                if key.expires_at is None
+                else f"{_state(key)} until {output.date_and_time(key.expires_at)}",
                 output.when(key.created_at),
                 "-" if key.last_used_at is None else output.when(key.last_used_at),
             )

@@ -9,7 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from kagzi.core.instant import Instant, to_datetime
+from kagzi.cli import layout
+from kagzi.clock import SystemClock
+from kagzi.core.instant import SECOND, Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.printable import printable, printable_json
 from kagzi.core.run import Run
@@ -60,8 +62,9 @@ def for_people() -> bool:
     return sys.stdout.isatty()
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on a terminal; elsewhere a line a row with tabs between, for other programs."""
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, spare: Sequence[str] = ()) -> None:
+    """A table on a terminal; elsewhere a line a row with tabs between, for other programs. A narrow terminal does
+    without the `spare` columns."""
     if not sys.stdout.isatty():
         for row in rows:
             click.echo("\t".join(clean(cell) for cell in row))
@@ -70,13 +73,21 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, show_header=any(headings), header_style="dim")
-    for number, heading in enumerate(headings):
-        # The first column is what people copy.
-        drawn.add_column(heading, overflow="fold", no_wrap=number == 0)
-    for row in rows:
-        drawn.add_row(*(Text(clean(cell), style=_COLOURS.get(cell, "")) for cell in row))
-    Console(no_color=not wants_colour(sys.stdout), highlight=False).print(drawn)
+    console = Console(no_color=not wants_colour(sys.stdout), highlight=False)
+    columns = [[clean(cell) for cell in layout.shortened(column)] for column in zip(*rows, strict=True)]
+    if not columns:
+        return
+    shown = layout.kept(headings, columns, console.width, spare)
+    headings, columns = [headings[n] for n in shown], [columns[n] for n in shown]
+    widths = layout.widths(headings, columns, console.width)
+    drawn = Table(box=None, pad_edge=False, padding=(0, layout.GAP, 0, 0), header_style="dim")
+    drawn.show_header = any(headings)
+    for heading, width in zip(headings, widths, strict=True):
+        drawn.add_column(layout.cut(heading, width), width=width)
+    for row in zip(*columns, strict=True):
+        cells = zip(row, widths, strict=True)
+        drawn.add_row(*(Text(layout.cut(cell, width), _COLOURS.get(cell, "")) for cell, width in cells))
+    console.print(drawn)
 
 
 def listing(
@@ -89,6 +100,7 @@ def listing(
     place: str,
     json: bool,
     jsonl: bool = False,
+    spare: Sequence[str] = (),
     **more: object,
 ) -> None:
     """One page of a listing, and where the next one begins. Who sees nothing is told where, because it may be the wrong
@@ -99,7 +111,7 @@ def listing(
         for each in documents:
             line(each)
     else:
-        table(headings, rows)
+        table(headings, rows, spare=spare)
         if not rows:
             note(f"no {name} in {place}")
         if page.next is not None:
@@ -115,10 +127,26 @@ moment = documents.moment
 
 
 def when(instant: Instant) -> str:
-    """For people where people look, else exact."""
+    """How long ago, or how soon, where people look; else the exact instant."""
+    if sys.stdout.isatty():
+        return relative(instant, SystemClock().now())
+    return moment(instant) or "-"
+
+
+def date_and_time(instant: Instant) -> str:
+    """In the zone of the terminal where people look, else in UTC."""
     if sys.stdout.isatty():
         return to_datetime(instant).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return moment(instant) or "-"
+
+
+def relative(instant: Instant, now: Instant) -> str:
+    """`9s ago`, `in 3h`, `12d ago`: one unit is enough in a list."""
+    seconds = abs(now - instant) // SECOND
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        if seconds >= length:
+            return f"{seconds // length}{unit} ago" if instant <= now else f"in {seconds // length}{unit}"
+    return "now"
 
 
 def bar(fraction: float, message: str) -> str:

@@ -148,7 +148,7 @@ def print_limit(limit: FlowLimit, json: bool) -> None:
 
 def pause_words(limit: FlowLimit) -> str:
     by = f" by {limit.paused_by}" if limit.paused_by else ""
-    at = "" if limit.paused_at is None else f" at {output.when(limit.paused_at)}"
+    at = "" if limit.paused_at is None else f" at {output.date_and_time(limit.paused_at)}"
     return f"paused{by}{at}{f': {limit.pause_reason}' if limit.pause_reason else ''}"
 
 

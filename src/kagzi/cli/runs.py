@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import click
@@ -15,6 +15,7 @@ from kagzi.cli import output
 from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
+from kagzi.cli.layout import Id
 from kagzi.cli.nesting import nested
 from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, start_logging, where
 from kagzi.cli.replay import export
@@ -78,7 +79,7 @@ def list_runs(
         ("run", "id", "workflow", "queue", "status", "created"),
         [
             (
-                item.run_id,
+                Id(item.run_id),
                 item.external_id or "-",
                 item.workflow_type,
                 item.task_queue,
@@ -90,6 +91,7 @@ def list_runs(
         place=place_of(settings),
         json=json,
         jsonl=jsonl,
+        spare=("queue", "workflow"),
         prev=found.prev,
     )
 
@@ -124,22 +126,19 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     if json:
         output.document(output.run_details(found, steps, signals, why, values, children.items))
         return
-    summary = output.run_summary(found) | {"tags": " ".join(tag_text(*tag) for tag in found.tags.items()) or None}
-    del summary["incarnation"]
-    facts = [(name, str(value)) for name, value in summary.items() if value is not None]
-    if found.incarnation:
-        facts.append(("continued", "once" if found.incarnation == 1 else f"{found.incarnation:,} times"))
-    if why is not None:
-        facts.insert(1 + [name for name, _ in facts].index("status"), ("why", why))
-    if (progress := progress_document(values)) is not None:
-        facts.append(("progress", output.bar(progress.fraction, progress.message)))
-    facts.append(("input", _brief(found.input)))
-    if found.output is not None:
-        facts.append(("output", _brief(found.output)))
     failure = Failure.decode(found.error) if found.error else None
-    if failure is not None:
-        facts.append(("error", str(failure)))
-    output.table(("", ""), facts)
+    progress = progress_document(values)
+    summary = output.run_summary(found)
+    first = {name: summary.pop(name) for name in ("run_id", "id", "workflow", "status")} | {
+        "why": why,
+        "progress": None if progress is None else output.bar(progress.fraction, progress.message),
+        "error": failure,
+        "input": _brief(found.input),
+        "output": None if found.output is None else _brief(found.output),
+    }
+    _print_facts(first)
+    if failure is not None and places(failure):
+        output.text(report(failure))
     if steps:
         _print_steps(steps)
     if signals:
@@ -147,8 +146,16 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     _print_values([each for each in values if not each.name.startswith(OURS)])
     if children.items:
         _print_children(children)
-    if failure is not None and places(failure):
-        output.text(report(failure))
+    continued = summary.pop("incarnation")
+    summary["tags"] = " ".join(tag_text(*tag) for tag in found.tags.items()) or None
+    summary["continued"] = "once" if continued == 1 else f"{continued:,} times" if continued else None
+    if sys.stdout.isatty():
+        click.echo()
+    _print_facts(summary)
+
+
+def _print_facts(facts: Mapping[str, object]) -> None:
+    output.table(("", ""), [(name, str(value)) for name, value in facts.items() if value is not None])
 
 
 async def _show(loaded: Loaded, text: str) -> _Shown:
@@ -215,7 +222,7 @@ def _print_children(children: Page[Run]) -> None:
         ("child", "id", "workflow", "status", "created"),
         [
             (
-                child.run_id,
+                Id(child.run_id),
                 child.external_id or "-",
                 child.workflow_type,
                 child.status.value,

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from kagzi.cli import output
+from kagzi.cli.layout import Id
 from kagzi.cli.options import as_json, engine_of, home_of, pages, place_of, run, start_logging, where
 from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, reset, resume, trigger, update
 from kagzi.clock import SystemClock
@@ -42,15 +43,15 @@ def list_schedules(
     loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
     found = run(_list(loaded, queue, limit, page))
+    named = output.for_people() and all(each.name for each in found.items)  # then nobody needs the ids
     output.listing(
         "schedules",
         found,
         [_plain(schedule) for schedule in found.items],
-        ("schedule", "name", "workflow", "when", "zone", "next", "runs", "failed", "skipped"),
+        ("schedule", *(() if named else ("name",)), "workflow", "when", "zone", "next", "runs", "failed", "skipped"),
         [
             (
-                each.schedule_id,
-                each.name or "-",
+                *((each.name,) if named else (each.schedule_id, each.name or "-")),
                 each.workflow_type,
                 each.cron_expr,
                 each.timezone,
@@ -63,6 +64,7 @@ def list_schedules(
         ],
         place=place_of(loaded.settings),
         json=json,
+        spare=("skipped", "failed", "workflow"),
         prev=found.prev,
     )
 
@@ -123,7 +125,7 @@ def runs(named: str, limit: int, page: str | None, url: str | None, namespace: s
         [output.run_summary(item) for item in found.items],
         ("run", "id", "status", "created"),
         [
-            (item.run_id, item.external_id or "-", item.status.value, output.when(item.created_at))
+            (Id(item.run_id), item.external_id or "-", item.status.value, output.when(item.created_at))
             for item in found.items
         ],
         place=f"schedule {named}",

@@ -83,8 +83,8 @@ def list_versions(
         documents = [version_document(each) for each in found.items]
         output.document({"versions": documents, "more": found.more})
         return
-    headings = ("workflow", "version", "default", "workers", "pending", "running", "sleeping", "oldest run", "")
-    output.table(headings, [_row(each) for each in found.items])
+    headings = ("workflow", "version", "default", "workers", "pending", "running", "sleeping", "oldest", "")
+    output.table(headings, [_row(each) for each in found.items], spare=("oldest", "default", "sleeping"))
     if not found.items:
         named = "versions" if workflow is None else f"versions of {workflow}"
         output.note(f"no {named} in {place_of(loaded.settings)}")
@@ -215,5 +215,5 @@ def _note(record: WorkflowVersion) -> str:
     if record.retirable:
         return "can be retired"
     if not record.workers and record.live:
-        return "no worker has it now; its runs wait for one"
+        return "no worker"
     return ""

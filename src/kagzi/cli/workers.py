@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -14,6 +14,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, seconds, start_logging, where
 from kagzi.core.instant import Span
 from kagzi.core.page import Page
@@ -73,6 +74,7 @@ def list_workers(
         rows,
         place=place_of(settings),
         json=json,
+        spare=("version", "pid", "host"),
     )
 
 
@@ -92,7 +94,7 @@ def _process(worker: Worker) -> tuple[int, str]:
 def _row(worker: Worker) -> tuple[str, ...]:
     process, group = worker.labels.get("process"), worker.labels.get("group")
     return (
-        worker.worker_id,
+        Id(worker.worker_id),
         worker.status.value,
         ", ".join(worker.queues),
         f"{worker.active}/{worker.concurrency}",
@@ -139,7 +141,8 @@ def show(worker_id: str, url: str | None, namespace: str | None, json: bool) -> 
 
 async def _show(loaded: Loaded, worker_id: str) -> Worker:
     async with engine_of(loaded) as engine:
-        return await engine.admin.get_worker(worker_id, loaded.settings.namespace)
+        namespace = loaded.settings.namespace
+        return await engine.admin.get_worker(await _whole(engine, worker_id, namespace), namespace)
 
 
 @workers.command()
@@ -184,8 +187,8 @@ async def _drain(
     namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
         if worker_id is not None:
-            ids = [worker_id]
-            told = [await _tell(engine, worker_id, namespace)]
+            ids = [await _whole(engine, worker_id, namespace)]
+            told = [await _tell(engine, ids[0], namespace)]
         else:
             ids, told = await _members(engine, group or "", namespace), []
             for each in ids:
@@ -209,18 +212,33 @@ async def _tell(engine: ManagedEngine, worker_id: str, namespace: str) -> Worker
         return worker
 
 
+async def _whole(engine: ManagedEngine, text: str, namespace: str) -> str:
+    """Returns the id of which a list has shown the beginning."""
+    if not is_short(text):
+        return text
+    ids = [worker.worker_id async for worker in _all(engine, WorkerFilter(namespace=namespace))]
+    return found_by(text, ids, "workers") or text
+
+
+async def _all(engine: ManagedEngine, wanted: WorkerFilter) -> AsyncIterator[Worker]:
+    token: str | None = None
+    while True:
+        page = await engine.admin.list_workers(wanted, page_size=100, page_token=token)
+        for worker in page.items:
+            yield worker
+        token = page.next
+        if token is None:
+            return
+
+
 async def _members(engine: ManagedEngine, group: str, namespace: str) -> list[str]:
     """The workers of a group that have not gone."""
-    found: list[str] = []
-    for status in (WorkerStatus.ONLINE, WorkerStatus.DRAINING):
-        wanted = WorkerFilter(namespace=namespace, status=status)
-        token: str | None = None
-        while True:
-            page = await engine.admin.list_workers(wanted, page_size=100, page_token=token)
-            found += [each.worker_id for each in page.items if each.labels.get("group") == group]
-            token = page.next
-            if token is None:
-                break
+    found = [
+        worker.worker_id
+        for status in (WorkerStatus.ONLINE, WorkerStatus.DRAINING)
+        async for worker in _all(engine, WorkerFilter(namespace=namespace, status=status))
+        if worker.labels.get("group") == group
+    ]
     if not found:
         raise NotFound(
             f"no worker of a group {group!r} is up in namespace {namespace}; `kagzi workers list` shows them"

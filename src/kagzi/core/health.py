@@ -18,7 +18,7 @@ class HealthStatus(StrEnum):
 
 # Without these no call can be answered. What else is amiss is not mended by sending calls elsewhere.
 _NEEDED = ("database", "migrations")
-_ORDER = (HealthStatus.HEALTHY, HealthStatus.DEGRADED, HealthStatus.UNHEALTHY)
+SEVERITY = (HealthStatus.HEALTHY, HealthStatus.DEGRADED, HealthStatus.UNHEALTHY)
 
 
 class ComponentHealth(Struct, frozen=True):
@@ -46,4 +46,4 @@ class Health(Struct, frozen=True):
 
 
 def worst(statuses: Iterable[HealthStatus]) -> HealthStatus:
-    return max(statuses, key=_ORDER.index, default=HealthStatus.HEALTHY)
+    return max(statuses, key=SEVERITY.index, default=HealthStatus.HEALTHY)
