@@ -175,6 +175,7 @@ PAGE_TWINS = {
     "GET /live": "GET /api/v1/events",
     "GET /system": "GET /api/v1/health",
     "GET /": "GET /api/v1/runs",
+    "POST /bulk": "POST /api/v1/jobs",
 }
 
 

@@ -81,6 +81,21 @@ async def test_filters_are_in_the_address_and_the_way_back_leads_back(site: Site
         await expect(rows).to_have_count(2)
         await page.get_by_role("main").get_by_role("link", name="Clear filters").click()
         await expect(rows).to_have_count(3)
+        # A row is selected by its key, and cancelled in a dialog; what is left by a job.
+        await page.goto("/runs?workflow=sleepy")
+        await expect(page.get_by_role("button", name="Selected")).to_be_disabled()
+        await page.keyboard.press("j")
+        await page.keyboard.press("x")
+        await page.get_by_role("button", name="Selected (1)").click()
+        dialog = page.get_by_role("dialog", name="Cancel 1 run?")
+        await dialog.get_by_role("button", name="Cancel 1 run").click()
+        await expect(page.get_by_role("heading", name="Cancel: 1 of 1 run")).to_be_visible()
+        await page.goto("/runs?workflow=slow")
+        await page.get_by_label("With many runs").select_option("terminate")
+        await page.get_by_role("button", name="All that match").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Terminate 1 run").click()
+        await expect(page.locator("#state")).to_contain_text("completed")
+        await expect(page.locator("#facts")).to_contain_text("Done1")
 
 
 async def test_a_sleeping_run_is_cancelled_and_a_waiting_one_is_told(site: Site) -> None:
@@ -144,6 +159,12 @@ async def test_everything_works_without_scripts(site: Site) -> None:
         await page.get_by_role("button", name="Cancel run").click()
         await expect(page.get_by_text("The run was asked to end.")).to_be_visible()
         await expect(page.locator("#state")).to_contain_text("cancelled")
+        await page.goto("/runs")
+        await page.get_by_role("checkbox").check()
+        await page.get_by_label("With many runs").select_option("retry")
+        await page.get_by_role("button", name="Selected").click()
+        await page.get_by_role("button", name="Retry 1 run").click()
+        await expect(page.get_by_role("heading", name="Retry: 1 of 1 run")).to_be_visible()
 
 
 async def test_two_thousand_steps_open_within_two_seconds(site: Site) -> None:
@@ -185,6 +206,8 @@ async def test_every_page_fits_a_narrow_screen_in_both_themes(site: Site) -> Non
                 f"/runs/{run_id}",
                 f"/runs/{run_id}/cancel",
                 "/start",
+                "/bulk?action=cancel&of=search",
+                "/jobs",
                 "/workers",
                 "/queues",
                 "/system",

@@ -20,7 +20,14 @@ class Form:
     def __init__(self, action: str, method: str) -> None:
         self.action = action
         self.method = method
-        self.fields: dict[str, str] = {}
+        self.fields: dict[str, Any] = {}
+
+    def add(self, name: str, value: str, box: bool = False) -> None:
+        """Fields of one name are a list; boxes are not ticked."""
+        if box:
+            return
+        known = self.fields.get(name)
+        self.fields[name] = value if known is None else [*([known] if isinstance(known, str) else known), value]
 
 
 class Page(HTMLParser):
@@ -38,6 +45,7 @@ class Page(HTMLParser):
         self._link: str | None = None
         self._words: list[str] = []
         self._area: str | None = None
+        self._choice: str | None = None
         self.feed(response.text)
         self.text = " ".join(self.text.split())
 
@@ -49,7 +57,13 @@ class Page(HTMLParser):
         elif tag == "form":
             self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
         elif tag == "input" and self.forms and "name" in given:
-            self.forms[-1].fields[given["name"]] = given.get("value", "")
+            self.forms[-1].add(given["name"], given.get("value", ""), given.get("type") == "checkbox")
+        elif tag == "select" and self.forms and "name" in given:
+            self._choice = given["name"]
+        elif tag == "option" and self.forms and self._choice is not None:
+            # The first one unless another is chosen.
+            if "selected" in given or self._choice not in self.forms[-1].fields:
+                self.forms[-1].fields[self._choice] = given.get("value", "")
         elif tag == "textarea" and self.forms:
             self._area = given["name"]
             self.forms[-1].fields[self._area] = ""
@@ -60,6 +74,8 @@ class Page(HTMLParser):
             self._link = None
         elif tag == "textarea":
             self._area = None
+        elif tag == "select":
+            self._choice = None
 
     def handle_data(self, data: str) -> None:
         self.text += data

@@ -35,7 +35,7 @@ async def port(memory: LocalEngine) -> AsyncIterator[HttpPort]:
 
 
 def address(path: str) -> str:
-    return path.format(run_id=RUN, worker_id=WORKER, schedule_id=RUN, queue="mail", file="kagzi.css")
+    return path.format(run_id=RUN, worker_id=WORKER, schedule_id=RUN, queue="mail", job_id=RUN, file="kagzi.css")
 
 
 async def test_whoever_is_not_logged_in_sees_nothing_but_the_login(port: HttpPort) -> None:

@@ -13,9 +13,9 @@ from kagzi.core.duration import parse_duration
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
-from kagzi.dashboard.shell import page, path_to
-from kagzi.dashboard.system import PlainQuery
-from kagzi.http.call import Call, Html, Redirect
+from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
+from kagzi.dashboard.shell import path_to
+from kagzi.http.call import Call, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import run_id_of
@@ -23,44 +23,15 @@ from kagzi.http.runs import run_id_of
 _LENGTH_CHARACTERS: Final = 100
 
 
-class AskQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
+class Action(Question, frozen=True, kw_only=True):
+    """A question about a run."""
 
-
-class Field(Struct, frozen=True, kw_only=True):
-    """A field of a form."""
-
-    name: str
-    label: str
-    value: str = ""
-    hint: str = ""
-    long: bool = False
-    required: bool = False
-
-
-class Action(Struct, frozen=True, kw_only=True):
-    """Something that is asked before it is done. `consequence` says what will have happened."""
-
-    verb: str
-    button: str
-    consequence: str
-    form: type[Struct]
     do: Callable[[Call[Any, Any], Run], Awaitable[Redirect]]
-    fields: tuple[Field, ...] = ()
-    grave: bool = False
 
-    async def ask(self, call: Call[AskQuery, None]) -> Html:
+    async def subject(self, call: Call[Any, Any]) -> Subject:
         run = await _run(call)
-        return await page(
-            call,
-            "ask.html",
-            title=f"{self.button}: {run.workflow_type}",
-            tab="/runs",
-            action=self,
-            about=f"{run.workflow_type} {run.external_id or run.run_id}",
-            back=f"/runs/{run.run_id}",
-            target=f"/runs/{run.run_id}/{self.verb}",
-        )
+        about = f"{run.workflow_type} {run.external_id or run.run_id}"
+        return Subject(about=about, path=f"/runs/{run.run_id}", tab="/runs")
 
     async def act(self, call: Call[Any, Any]) -> Redirect:
         return await self.do(call, await _run(call))
@@ -96,10 +67,6 @@ async def _terminate(call: Call[Any, TerminateForm], run: Run) -> Redirect:
 
 def _ended(call: Call[Any, Any], answer: CancelAnswer, verb: str) -> Redirect:
     return _to(call, answer.run_id, verb if answer.effective else "over")
-
-
-class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
 
 
 async def _repeat(call: Call[Any, EmptyForm], run: Run, verb: str) -> Redirect:

@@ -6,7 +6,21 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kagzi.dashboard import actions, assets, login, overview, run, runs, schedules, start, system, workers
+from kagzi.dashboard import (
+    actions,
+    asking,
+    assets,
+    bulk,
+    jobs,
+    login,
+    overview,
+    run,
+    runs,
+    schedules,
+    start,
+    system,
+    workers,
+)
 from kagzi.http.call import NoQuery
 from kagzi.http.events import EventsQuery, stream_events
 from kagzi.http.routes import Handle, Route
@@ -25,7 +39,7 @@ def _send(path: str, handle: Handle, body: type[Struct], **more: Any) -> Route:
 
 
 def _ask(path: str, action: Any) -> tuple[Route, Route]:
-    return _show(path, action.ask, actions.AskQuery), _send(path, action.act, action.form)
+    return _show(path, action.ask, asking.AskQuery), _send(path, action.act, action.form)
 
 
 _RUN: Final = "/runs/{run_id}"
@@ -39,6 +53,11 @@ PAGES: Final[tuple[Route, ...]] = (
     *_ask(f"{_RUN}/retry", actions.RETRY),
     *_ask(f"{_RUN}/rerun", actions.RERUN),
     *_ask(f"{_RUN}/signal", actions.SIGNAL),
+    _show("/bulk", bulk.ask_bulk, bulk.BulkQuery),
+    _send("/bulk", bulk.act_on_many, bulk.BulkForm),
+    _show("/jobs", jobs.show_jobs, jobs.JobsQuery),
+    _show("/jobs/{job_id}", jobs.show_job, system.PlainQuery),
+    *_ask("/jobs/{job_id}/cancel", jobs.CANCEL),
     _show("/start", start.ask_start, start.StartQuery),
     _send("/start", start.start, start.StartForm),
     _show("/workflows", system.show_workflows, system.PlainQuery),

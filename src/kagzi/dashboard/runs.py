@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
@@ -10,12 +10,13 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.workflows import RunFilter
 from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import SECOND, Instant
+from kagzi.core.job import JobAction
 from kagzi.core.limits import PAGE_SIZE, is_run_id
 from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.why import is_due, why
 from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.dashboard.shell import page
+from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import NotFound
 from kagzi.http.call import Call, Html
@@ -23,7 +24,7 @@ from kagzi.http.fields import Name
 from kagzi.http.problems import naming
 from kagzi.http.runs import Token, tag_of
 
-_ROWS: Final = 25
+ROWS: Final = 25
 _DAY: Final = 24 * 3600 * SECOND
 # How far back, in the words of the address.
 SPANS: Final = {"1h": _DAY // 24, "24h": _DAY, "7d": 7 * _DAY, "30d": 30 * _DAY}
@@ -65,12 +66,14 @@ async def show_runs(call: Call[RunsQuery, None]) -> Html:
         spans=tuple(SPANS),
         filters=filters,
         filtered=any(filters.values()),
+        actions=tuple(JobAction) if may(call, "POST /bulk") else (),
     )
 
 
-async def _listed(call: Call[RunsQuery, None], now: Instant) -> Page[Run]:
-    query = call.query
-    wanted = RunFilter(
+def filter_of(call: Call[Any, None], now: Instant) -> RunFilter:
+    """What the address asks for, but for a single id."""
+    query: RunsQuery = call.query
+    return RunFilter(
         namespace=call.namespace,
         status=query.status,
         workflow_type=query.workflow,
@@ -81,8 +84,11 @@ async def _listed(call: Call[RunsQuery, None], now: Instant) -> Page[Run]:
         error=query.error,
         id_prefix=query.id_prefix,
     )
+
+
+async def _listed(call: Call[RunsQuery, None], now: Instant) -> Page[Run]:
     with naming("page"):
-        return await call.engine.workflows.list(wanted, page_size=_ROWS, page_token=query.page)
+        return await call.engine.workflows.list(filter_of(call, now), page_size=ROWS, page_token=call.query.page)
 
 
 async def _by_id(call: Call[RunsQuery, None], id: str) -> Page[Run]:

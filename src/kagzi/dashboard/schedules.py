@@ -13,7 +13,7 @@ from kagzi.core.cron import moved, parse_times, upcoming
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.schedule import Schedule
-from kagzi.dashboard.actions import AskQuery, EmptyForm, Field
+from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
 from kagzi.dashboard.shell import may, page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import KagziError
@@ -122,30 +122,15 @@ def _to(call: Call[Any, Any], schedule: Schedule, done: str) -> Redirect:
     return Redirect(path_to(call, f"/schedules/{schedule.schedule_id}", done=done))
 
 
-class ScheduleAction(Struct, frozen=True, kw_only=True):
-    """Something that is asked before it is done to a schedule."""
+class ScheduleAction(Question, frozen=True, kw_only=True):
+    """A question about a schedule."""
 
-    verb: str
-    label: str
-    button: str
-    consequence: str
-    form: type[Struct]
     do: Callable[[Call[Any, Any], Schedule], Awaitable[Redirect]]
-    fields: tuple[Field, ...] = ()
-    grave: bool = False
 
-    async def ask(self, call: Call[AskQuery, None]) -> Html:
+    async def subject(self, call: Call[Any, Any]) -> Subject:
         schedule = await _schedule(call)
-        return await page(
-            call,
-            "ask.html",
-            title=self.button,
-            tab="/schedules",
-            action=self,
-            about=f"schedule {schedule.name or schedule.schedule_id} of {schedule.workflow_type}",
-            back=f"/schedules/{schedule.schedule_id}",
-            target=f"/schedules/{schedule.schedule_id}/{self.verb}",
-        )
+        about = f"schedule {schedule.name or schedule.schedule_id} of {schedule.workflow_type}"
+        return Subject(about=about, path=f"/schedules/{schedule.schedule_id}", tab="/schedules")
 
     async def act(self, call: Call[Any, Any]) -> Redirect:
         return await self.do(call, await _schedule(call))

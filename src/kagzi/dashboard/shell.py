@@ -49,6 +49,8 @@ _DONE: Final = {
     "resume-schedule": "The schedule fires again, from now on.",
     "pause-queue": "The queue is paused: none of its runs is handed out.",
     "resume-queue": "The queue is open: its runs are handed out again.",
+    "job": "The job is under way.",
+    "cancel-job": "The job has ended.",
     "drain": "The worker was told to take nothing new.",
 }
 
@@ -62,6 +64,7 @@ class Tab(Struct, frozen=True):
 TABS: Final = (
     Tab("/", "Overview", "o"),
     Tab("/runs", "Runs", "r"),
+    Tab("/jobs", "Jobs", "j"),
     Tab("/workflows", "Workflows", "f"),
     Tab("/schedules", "Schedules", "c"),
     Tab("/queues", "Queues", "q"),
@@ -159,6 +162,7 @@ async def page(
         "relative": lambda instant: text.relative(instant, now),
         "done": _DONE.get(getattr(call.query, "done", None) or ""),
         "live": None,
+        "every": False,
         **more,
     }
     return Html(_TEMPLATES.get_template(template).render(context).encode(), status)

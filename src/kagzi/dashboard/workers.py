@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from msgspec import Struct
-
 from kagzi.api.admin import WorkerFilter
 from kagzi.core.limits import check_name
-from kagzi.core.worker import Worker, WorkerStatus
-from kagzi.dashboard.actions import AskQuery, EmptyForm, Field
+from kagzi.core.worker import WorkerStatus
+from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
 from kagzi.dashboard.shell import may, page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import Conflict
@@ -86,29 +84,11 @@ def _part(name: str) -> str:
     return quote(name, safe="")
 
 
-class _Drain(Struct, frozen=True, kw_only=True):
-    verb: str = "drain"
-    button: str = "Drain worker"
-    consequence: str = (
-        "It finishes the steps that are running, hands its other runs to workers that are online, and takes nothing "
-        "new. Its process ends if it was started by `kagzi worker`. It is told with its next heartbeat."
-    )
-    form: type[Struct] = EmptyForm
-    fields: tuple[Field, ...] = ()
-    grave: bool = False
-
-    async def ask(self, call: Call[AskQuery, None]) -> Html:
-        worker = await _worker(call)
-        return await page(
-            call,
-            "ask.html",
-            title=self.button,
-            tab="/workers",
-            action=self,
-            about=f"worker {worker.worker_id[-8:]}, process {worker.pid} on {worker.hostname}",
-            back=f"/workers/{worker.worker_id}",
-            target=f"/workers/{worker.worker_id}/drain",
-        )
+class _Drain(Question, frozen=True, kw_only=True):
+    async def subject(self, call: Call[Any, Any]) -> Subject:
+        worker = await call.engine.admin.get_worker(call.path["worker_id"], call.namespace)
+        about = f"worker {worker.worker_id[-8:]}, process {worker.pid} on {worker.hostname}"
+        return Subject(about=about, path=f"/workers/{worker.worker_id}", tab="/workers")
 
     async def act(self, call: Call[Any, EmptyForm]) -> Redirect:
         worker = await call.engine.admin.drain_worker(call.path["worker_id"], call.namespace)
@@ -117,39 +97,26 @@ class _Drain(Struct, frozen=True, kw_only=True):
         return Redirect(path_to(call, f"/workers/{worker.worker_id}", done="drain"))
 
 
-async def _worker(call: Call[Any, Any]) -> Worker:
-    return await call.engine.admin.get_worker(call.path["worker_id"], call.namespace)
-
-
-class _Switch(Struct, frozen=True, kw_only=True):
+class _Switch(Question, frozen=True, kw_only=True):
     """Pausing a queue, or resuming it."""
 
-    verb: str
-    button: str
-    consequence: str
-    form: type[Struct]
-    fields: tuple[Field, ...] = ()
-    grave: bool = False
-
-    async def ask(self, call: Call[AskQuery, None]) -> Html:
+    async def subject(self, call: Call[Any, Any]) -> Subject:
         queue = check_name(call.path["queue"], "queue")
-        return await page(
-            call,
-            "ask.html",
-            title=self.button,
-            tab="/queues",
-            action=self,
-            about=f"queue {queue}",
-            back="/queues",
-            target=f"/queues/{_part(queue)}/{self.verb}",
-        )
+        target = f"/queues/{_part(queue)}/{self.verb}"
+        return Subject(about=f"queue {queue}", path="/queues", tab="/queues", target=target)
 
     async def act(self, call: Call[Any, Any]) -> Redirect:
         await (pause_queue(call) if self.verb == "pause" else resume_queue(call))
         return Redirect(path_to(call, "/queues", done=f"{self.verb}-queue"))
 
 
-DRAIN: Final = _Drain()
+DRAIN: Final = _Drain(
+    verb="drain",
+    button="Drain worker",
+    consequence="It finishes the steps that are running, hands its other runs to workers that are online, and takes "
+    "nothing new. Its process ends if it was started by `kagzi worker`. It is told with its next heartbeat.",
+    form=EmptyForm,
+)
 PAUSE: Final = _Switch(
     verb="pause",
     button="Pause queue",

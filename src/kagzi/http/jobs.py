@@ -144,11 +144,11 @@ async def list_jobs(call: Call[JobsQuery, None]) -> JobPage:
 
 
 async def get_job(call: Call[Namespaced, None]) -> JobDocument:
-    return job_document(await call.engine.jobs.get(call.namespace, _job_id(call.path["job_id"])))
+    return job_document(await call.engine.jobs.get(call.namespace, job_id_of(call.path["job_id"])))
 
 
 async def cancel_job(call: Call[Namespaced, CancelJobBody]) -> JobDocument:
-    return job_document(await call.engine.jobs.cancel(call.namespace, _job_id(call.path["job_id"])))
+    return job_document(await call.engine.jobs.cancel(call.namespace, job_id_of(call.path["job_id"])))
 
 
 async def delete_run(call: Call[Namespaced, DeleteRunBody]) -> DeletedRun:
@@ -157,7 +157,7 @@ async def delete_run(call: Call[Namespaced, DeleteRunBody]) -> DeletedRun:
     return DeletedRun(run_id=run_id)
 
 
-def _job_id(text: str) -> str:
+def job_id_of(text: str) -> str:
     try:
         return check_new_run_id(text, "job_id")
     except InvalidRequest:

@@ -6,7 +6,8 @@ import re
 import zlib
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final, TypeVar, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -40,7 +41,8 @@ def read_path(request: Request) -> dict[str, str]:
 
 
 def read_query(request: Request, kind: type[T], *, blanks: bool = True) -> T:
-    """`blanks`: whether a field without a value counts. A form of a page sends all of its fields."""
+    """`blanks`: whether a field without a value counts. A form of a page sends all of its fields. Lists are fields
+    given several times."""
     raw: bytes = request.scope.get("query_string", b"")
     try:
         pairs = parse_qsl(
@@ -52,12 +54,15 @@ def read_query(request: Request, kind: type[T], *, blanks: bool = True) -> T:
         )
     except ValueError:
         raise InvalidRequest("the query is not readable: text must be UTF-8, percent-encoded") from None
-    given: dict[str, str] = {}
+    given: dict[str, Any] = {}
+    several = _several(kind)
     for name, value in pairs:
-        if name in given:
-            raise BadField(name, f"{name[:100]} is given twice")
         check_field(value, name)
-        if value or blanks:
+        if name in several:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise BadField(name, f"{name[:100]} is given twice")
+        elif value or blanks:
             given[name] = value
     query = _convert(lambda: msgspec.convert(given, kind, strict=False), kind)
     for name, value in given.items():
@@ -110,16 +115,14 @@ async def read_form(request: Request, kind: type[T], limit: int, token: str) -> 
     except ValueError:
         raise InvalidRequest("the form is not readable: text must be UTF-8, percent-encoded") from None
     found = ""
-    given: dict[str, object] = {}
-    hints = get_type_hints(kind)
+    given: dict[str, Any] = {}
+    several = _several(kind)
     for name, value in pairs:
         check_field(value, name)
         if name == token:
             found = value
-        elif get_origin(hints.get(name)) is tuple:
-            several = given.setdefault(name, [])
-            assert isinstance(several, list)
-            several.append(value)
+        elif name in several:
+            given.setdefault(name, []).append(value)
         elif name in given:
             raise BadField(name, f"{name[:100]} is given twice")
         elif value:
@@ -206,6 +209,12 @@ def _not_json(data: bytes, error: Exception) -> str:
         if half := found[1]:
             return f"the body contains half a surrogate pair, {half.decode()}, which is not valid text"
     return f"the body is not valid JSON: {error}"
+
+
+@cache
+def _several(kind: type[Struct]) -> frozenset[str]:
+    """The fields that may be given more than once."""
+    return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is tuple)
 
 
 def _choices(kind: type[Struct], field: str) -> list[str]:

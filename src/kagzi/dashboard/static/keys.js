@@ -1,14 +1,14 @@
 // Dialogs instead of pages that ask, the namespace without a button, and keys: g and a letter goes to a page, / finds,
-// j and k walk through rows, l pauses and goes on, t changes the theme.
+// j and k walk through rows, x selects one, l pauses and goes on, t changes the theme.
 
 let dialog = null;
 
-async function ask(link) {
-  const answer = await fetch(link.href, { headers: { accept: "text/html" } });
+async function ask(href, back) {
+  const answer = await fetch(href, { headers: { accept: "text/html" } });
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const form = page.getElementById("ask");
   if (!form || answer.redirected) {
-    location.href = link.href;
+    location.href = href;
     return;
   }
   dialog?.remove();
@@ -23,7 +23,7 @@ async function ask(link) {
     event.preventDefault();
     dialog.close();
   });
-  dialog.addEventListener("close", () => link.focus());
+  dialog.addEventListener("close", () => back.focus());
   dialog.showModal();
 }
 
@@ -31,10 +31,44 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-ask]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
   event.preventDefault();
-  ask(link).catch(() => {
+  ask(link.href, link).catch(() => {
     location.href = link.href;
   });
 });
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-ask]")) return;
+  event.preventDefault();
+  const href = new URL(form.getAttribute("action"), location.href); // `form.action` is the field of that name
+  href.search = new URLSearchParams(new FormData(form, event.submitter)).toString();
+  ask(href.href, event.submitter).catch(() => {
+    location.href = href.href;
+  });
+});
+
+// How many rows are selected stands on the button that acts on them.
+const chosen = document.querySelector("[data-selected]");
+const boxes = () => [...document.querySelectorAll('input[name="run"][form="many"]')];
+
+function count() {
+  if (!chosen) return;
+  const all = boxes();
+  const ticked = all.filter((box) => box.checked).length;
+  chosen.textContent = ticked ? `Selected (${ticked}) …` : "Selected …";
+  chosen.disabled = ticked === 0;
+  const whole = document.querySelector("[data-select-all]");
+  if (whole) {
+    whole.checked = ticked > 0 && ticked === all.length;
+    whole.indeterminate = ticked > 0 && ticked < all.length;
+  }
+}
+
+document.addEventListener("change", (event) => {
+  if (event.target.matches("[data-select-all]")) for (const box of boxes()) box.checked = event.target.checked;
+  if (event.target.matches('[data-select-all], input[name="run"]')) count();
+});
+addEventListener("pageshow", count); // a browser that goes back ticks what was ticked
 
 document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.requestSubmit());
 
@@ -47,7 +81,8 @@ function walk(step) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest('input:not([type="checkbox"]), textarea, select, dialog')) return;
   if (going) {
     going = false;
     document.querySelector(`[data-go="${CSS.escape(event.key)}"]`)?.click();
@@ -66,6 +101,9 @@ document.addEventListener("keydown", (event) => {
       break;
     case "k":
       walk(-1);
+      break;
+    case "x":
+      document.activeElement?.closest("tr")?.querySelector('input[name="run"]')?.click();
       break;
     case "l":
       document.getElementById("live")?.click();

@@ -1,0 +1,73 @@
+"""Pages that ask before something is changed: they say what will have happened, and hold the form that does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from kagzi.dashboard.shell import page
+from kagzi.dashboard.system import PlainQuery
+from kagzi.http.call import Call, Html
+
+
+class AskQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    """A field of a form."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    long: bool = False
+    required: bool = False
+
+
+class Subject(Struct, frozen=True, kw_only=True):
+    """What a question is about, and the page of it."""
+
+    about: str
+    path: str
+    tab: str
+    target: str | None = None  # the address of the form, where it is not below the page
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """Something that is asked before it is done. `label` is the link that leads to the question, `button` what is
+    agreed to there, `consequence` what will have happened."""
+
+    verb: str
+    button: str
+    consequence: str
+    form: type[Struct]
+    label: str = ""
+    fields: tuple[Field, ...] = ()
+    grave: bool = False
+
+    async def ask(self, call: Call[AskQuery, None]) -> Html:
+        subject = await self.subject(call)
+        return await page(
+            call,
+            "ask.html",
+            title=f"{self.button}: {subject.about}",
+            tab=subject.tab,
+            action=self,
+            fields=await self.fields_for(call),
+            about=subject.about,
+            back=subject.path,
+            target=subject.target or f"{subject.path}/{self.verb}",
+        )
+
+    async def subject(self, call: Call[Any, Any]) -> Subject:
+        raise NotImplementedError
+
+    async def fields_for(self, call: Call[Any, Any]) -> tuple[Field, ...]:  # noqa: ARG002
+        """The fields as they are filled in for this subject."""
+        return self.fields
