@@ -61,7 +61,7 @@ async def test_runs_are_found_by_every_filter(home: str) -> None:
         assert await ids(app, error="CardDeclined") == ["charge-2"]
         assert await ids(app, error=CardDeclined, workflow=charge) == ["charge-2"]
         assert await ids(app, error="other.CardDeclined") == []
-        assert await ids(app, status="FAILED") == ["charge-2"]
+        assert await ids(app, status="failed") == ["charge-2"]
         assert await ids(app, queue="mail", status="COMPLETED") == ["charge-1", "charge-0"]
         assert await ids(app, workflow="order") == ["order-1"]
         assert await ids(app, parent=parent.id) == [None]
@@ -78,6 +78,7 @@ async def test_runs_are_found_by_every_filter(home: str) -> None:
 @pytest.mark.parametrize(
     ("filters", "message"),
     [
+        ({"status": 7}, "7 is not a status of a run"),
         ({"status": "BROKEN"}, "'BROKEN' is not a status of a run"),
         ({"workflow": ""}, "workflow must not be empty"),
         ({"queue": 7}, "queue must be text"),

@@ -96,9 +96,10 @@ async def search(
 
 
 def status_of(status: RunStatus | str | None) -> RunStatus | None:
+    """Returns the status of this name, in small letters or capitals."""
     try:
-        return None if status is None else RunStatus(status)
-    except ValueError:
+        return None if status is None else RunStatus(status.upper())
+    except (ValueError, AttributeError):
         names = ", ".join(RunStatus)
         raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
 
