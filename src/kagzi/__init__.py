@@ -68,6 +68,7 @@ from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.jobs import JobHandle, JobPreviewRecord, JobRecord
+from kagzi.sdk.limits import Limit
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
@@ -97,6 +98,7 @@ __all__ = [
     "Kagzi",
     "KagziError",
     "LeaseLost",
+    "Limit",
     "LimitExceeded",
     "LimitRecord",
     "MissingDependency",

@@ -42,6 +42,16 @@ def test_queues_workflows_and_namespaces_are_paused_and_resumed(home: Shell) -> 
     assert home("namespaces", "resume", "default").code == 0
     assert "nothing holds runs back in" in home("limits", "list").err
     assert home("namespaces", "pause", "nowhere").code == 3
+    limited = home("limits", "set", "--queue", "mail", "--concurrency", "20")
+    assert (limited.code, limited.err.strip()) == (0, "queue mail: at most 20 at once")
+    assert (
+        home("limits", "set", "--workflow", "checkout", "--key-concurrency", "5", "--json").json["key_concurrency"] == 5
+    )
+    rows = [line.split("\t") for line in home("limits", "list").out.splitlines()]
+    assert [row[:4] for row in rows] == [["queue", "mail", "20", "-"], ["workflow", "checkout", "-", "5"]]
+    assert home("limits", "clear", "--queue", "mail").err.strip() == "queue mail: no limit"
+    assert home("limits", "set", "--queue", "mail").code == 2
+    assert home("limits", "clear").code == 2
     entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
     targets = {entry["target"] for entry in entries}
     assert {"queue mail", "workflow checkout", "namespace default"} <= targets

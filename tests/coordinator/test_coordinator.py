@@ -272,9 +272,16 @@ def test_each_duty_is_a_bounded_tick() -> None:
             changed: list[Recovered] = []
             new_id = engine._ids.run_id
             hear = changed.extend
-            submit = engine._opened._lanes.submit
+            submit, limits = engine._opened._lanes.submit, engine._opened.limits
             table = duties(
-                engine.store, settings, lambda done: hear(done.runs), lambda: 0.5, new_id, lambda _: None, submit
+                engine.store,
+                settings,
+                lambda done: hear(done.runs),
+                lambda: 0.5,
+                new_id,
+                lambda _: None,
+                submit,
+                limits,
             )
             tick = {duty.name: duty.tick for duty in table}
             await engine.workers.register(new_registration())

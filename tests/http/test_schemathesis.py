@@ -21,10 +21,10 @@ EXAMPLES = length(2, 20)
 # servers, `id` stands alone in a query, the `first` delay of a retry is not longer than its `cap`, a `jitter` written
 # as text has a longest value, `on_failure_queue` needs its handler, a default `version` must have been offered by a
 # worker, not every text is a `cron` expression or the name of a `tz`, what fires `until` or at `next_fire_at` depends
-# on it, the `runs` of a job are told by a filter or by `everything`, a fork goes on `from_step` of its run, and a
-# move ends in another version.
+# on it, the `runs` of a job are told by a filter or by `everything`, a fork goes on `from_step` of its run, a
+# move ends in another version, and a limit is of a queue or a workflow, with keys only of the latter.
 NO_SCHEMA_CAN_SAY = {"page", "id", "retry", "on_failure_queue", "version", "runs", "to_version"}
-NO_SCHEMA_CAN_SAY |= {"from_step", "from_step or version", "after"}
+NO_SCHEMA_CAN_SAY |= {"from_step", "from_step or version", "after", "queue or workflow", "key_concurrency"}
 NO_SCHEMA_CAN_SAY |= {"jitter", "cron", "tz", "until", "next_fire_at"}
 TOO_LARGE = {413, 414, 431}  # as a whole, whatever the fields are
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT).exclude(operation_id="stream_events")  # it has no end

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 # Payloads count by their length alone: some are large, and nobody changes one into another of its size.
 # Whoever calls about a run is heard of, and its lease renewed, whatever comes of the call.
 _HEARD_OF = ("lease_expires_at", "poll")
+# What workers declare is looked at again every second, beside any call.
+_BESIDE = ("limits",)
 _CLEARED = ("workflow_runs", "workflow_payloads", "step_runs", "workers", "worker_events", "jobs")
 
 
@@ -29,6 +31,8 @@ class SqliteDump:
         for (table,) in self._connection.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         ).fetchall():
+            if table in _BESIDE:
+                continue
             columns = [(row[1], row[2]) for row in self._connection.execute(f"PRAGMA table_info({table})")]
             kept = [
                 f"length({column})" if kind == "BLOB" else column for column, kind in columns if column not in _HEARD_OF
@@ -72,7 +76,7 @@ class PostgresDump:
         for table, column, kind in await connection.fetch(
             "SELECT table_name, column_name, data_type FROM information_schema.columns WHERE table_schema = 'kagzi'"
         ):
-            if column not in _HEARD_OF:
+            if column not in _HEARD_OF and table not in _BESIDE:
                 tables.setdefault(table, []).append(f"length({column})" if kind == "bytea" else column)
         parts = [
             f"SELECT '{table}' AS name, md5(string_agg(word, '|' ORDER BY word)) AS word"

@@ -227,7 +227,7 @@ OURS: dict[str, str] = {
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
         "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string, "
-        "64 signal ?StartSignal, 66 tags map<string,string>"
+        "64 signal ?StartSignal, 65 limit_key ?string, 66 tags map<string,string>, 75 limit_name ?string"
     ),
     "StartSignal": "1 name string, 2 value Payload, 3 key string",
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
@@ -273,13 +273,19 @@ OURS: dict[str, str] = {
     ),
     "MoveCheckedWorkflowsResponse": "1 moved int32",
     "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
-    "6 pause_reason string",
+    "6 pause_reason string, 7 concurrency ?int32, 8 declared ?int32, 9 key_concurrency ?int32, 10 key_declared ?int32",
     "ListLimitsRequest": "1 namespace string",
     "ListLimitsResponse": "1 limits *FlowLimit",
     "PauseClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 reason string, 5 by string",
     "PauseClaimsResponse": "1 limit FlowLimit",
     "ResumeClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
     "ResumeClaimsResponse": "1 limit FlowLimit",
+    "SetLimitRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 concurrency ?int32, "
+    "5 key_concurrency ?int32",
+    "SetLimitResponse": "1 limit FlowLimit",
+    "ClearLimitRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
+    "ClearLimitResponse": "1 limit FlowLimit",
+    "DeclaredLimit": "1 name string, 2 most ?int32, 3 key_most ?int32",
     "WorkflowType": "1 name string, 2 version ?string, 3 queue ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -291,7 +297,7 @@ OURS: dict[str, str] = {
     ),
     "RegisterRequest": (
         "50 worker_id string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, "
-        "54 schedules *DeclaredSchedule, 56 look bool"
+        "54 schedules *DeclaredSchedule, 55 limits *DeclaredLimit, 56 look bool"
     ),
     "DeclaredSchedule": (
         "1 name string, 2 workflow_type string, 3 task_queue string, 4 cron_expr string, 5 timezone string, "
@@ -445,7 +451,8 @@ OUR_RPCS = {
     "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": (
-        "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims"
+        "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims "
+        "SetLimit ClearLimit"
     ),
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }
@@ -656,8 +663,8 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     ),
     (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
     (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
-    (Polled, "PollTasksResponse", {}),
-    (Claim, "Claim", {"namespace": FROM_THE_CALL}),
+    (Polled, "PollTasksResponse", {"more": None}),
+    (Claim, "Claim", {"namespace": FROM_THE_CALL, "limited": None}),
     (Heartbeat, "HeartbeatRequest", {"confirmed": None}),
     (HeartbeatAnswer, "HeartbeatResponse", {"drain": "should_drain"}),
     (Chunk, "Chunk", {"namespace": FROM_THE_CALL, "operations": "steps"}),

@@ -138,6 +138,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "ListLimits": _LOOK,
         "PauseClaims": _MANAGE,
         "ResumeClaims": _MANAGE,
+        "SetLimit": _MANAGE,
+        "ClearLimit": _MANAGE,
     },
 }
 
@@ -184,6 +186,7 @@ _ROUTES: Final[dict[str, Rule]] = {
     "POST /api/v1/workflows/{workflow}/pause": _MANAGE,
     "POST /api/v1/workflows/{workflow}/resume": _MANAGE,
     "GET /api/v1/limits": _LOOK,
+    "POST /api/v1/limits": _MANAGE,
     "GET /api/v1/versions": _LOOK,
     "POST /api/v1/versions": _MANAGE,
     "POST /api/v1/versions/move": _MANAGE,

@@ -21,3 +21,20 @@ class LimitService(Protocol):
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         """Hand out its runs again. Harmless if it is not paused."""
         ...
+
+    async def set(
+        self,
+        namespace: str,
+        scope: Scope,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        key_concurrency: int | None = None,
+    ) -> FlowLimit:
+        """Let at most so many runs of this queue or workflow run at once over all workers, and so many of each key.
+        What is not said stays. It comes before what workers declare. What runs already goes on."""
+        ...
+
+    async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        """Take back what was set; what workers declare counts again."""
+        ...

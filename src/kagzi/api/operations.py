@@ -280,6 +280,8 @@ class StartRun(Struct, frozen=True, kw_only=True):
     on_conflict: OnConflict = OnConflict.RETURN
     # Sent to the run that has the id, made or found, in the same transaction. The input of a live one is not compared.
     signal: StartSignal | None = None
+    limit_name: str | None = None  # whose limits count beside those of its workflow; None: only those
+    limit_key: str | None = None  # whose share of the limits of that name it takes
 
 
 class Started(Struct, frozen=True, kw_only=True):

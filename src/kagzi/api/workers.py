@@ -20,6 +20,14 @@ from kagzi.core.worker import WorkflowType
 INBOX_READ: Final = 100  # signals in one answer
 
 
+class DeclaredLimit(Struct, frozen=True):
+    """How many runs of a limit name may run at once over all workers, and how many of each key of it."""
+
+    name: str
+    most: int | None = None
+    key_most: int | None = None
+
+
 class Registration(Struct, frozen=True, kw_only=True):
     """A worker introduces itself. It makes its own id, fresh at every start: host names and pids come back."""
 
@@ -32,8 +40,9 @@ class Registration(Struct, frozen=True, kw_only=True):
     version: str
     concurrency: int
     labels: dict[str, str] = {}
-    queue_limit: int | None = None  # runs of its queue at once, over all workers; not enforced yet
-    type_limits: dict[str, int] = {}  # the same by workflow; not enforced yet
+    queue_limit: int | None = None  # runs of each of its queues at once, over all workers
+    type_limits: dict[str, int] = {}  # the same by workflow
+    limits: tuple[DeclaredLimit, ...] = ()  # the same by limit name and key
     schedules: tuple[Declaration, ...] = ()  # what its code declares, of its own types alone
     look: bool = False  # it is registered: only its schedules are looked at again
 
@@ -100,6 +109,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     failed_input: bytes | None = None  # of a failure handler: what the failed run was given
     incarnation: int = 0  # how often it has begun anew (ContinueRun)
     executions_before: int = 0  # of `executions`, those before it did so last
+    limited: bool = False  # claimed under a limit: somebody may wait for it to let go
 
 
 class Polled(Struct, frozen=True, kw_only=True):
@@ -108,6 +118,7 @@ class Polled(Struct, frozen=True, kw_only=True):
     # When the poll came, the database's time was at most `now` less this: what it waited for these runs. Less than 0 if
     # they were born before it came.
     waited: Span = 0
+    more: bool = False  # others may be due behind those that were looked at
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

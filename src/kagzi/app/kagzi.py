@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
+from kagzi.api.workers import DeclaredLimit
 from kagzi.app.client import Client
 from kagzi.app.hosting import HostedWorker, check_count, checked_queues, executing
 from kagzi.app.place import checked_place
@@ -27,6 +28,7 @@ from kagzi.sdk.blocking import blocking, blocking_block, blocking_iteration, ref
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.limits import smaller
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import schedule_options
@@ -276,6 +278,7 @@ class Kagzi(Client):
             poll_wait=round(self.settings.worker_poll_timeout_secs * SECOND),
             payload_limit=self.settings.payload_max_size_bytes,
             schedules=self.declared_schedules(),
+            limits=self.declared_limits(),
         )
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
@@ -303,6 +306,15 @@ class Kagzi(Client):
                 for workflow, cron in self._crons.values()
             ]
         )
+
+    def declared_limits(self) -> tuple[DeclaredLimit, ...]:
+        """What `concurrency=` says; of several workflows or versions that share a name, the smallest."""
+        found: dict[str, DeclaredLimit] = {}
+        for workflow in self._workflows.values():
+            if workflow.limits is not None:
+                declared = workflow.limits.declared
+                found[declared.name] = smaller(found.get(declared.name, declared), declared)
+        return tuple([found[name] for name in sorted(found)])
 
     # What clients do, for code that cannot await.
 

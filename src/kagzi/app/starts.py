@@ -17,6 +17,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
+from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.signal_values import check_key, encode_signal
@@ -37,13 +38,15 @@ def start_of(
 ) -> StartRun:
     """Returns the start of a run as the engine takes it. `namespace` is that of the app."""
     handler = options.on_failure or workflow.on_failure
+    input = workflow.signature.encode_arguments(args, kwargs)
+    limit_name, limit_key = limit_of(workflow, options, args, kwargs)
     start = StartRun(
         namespace=options.namespace or namespace,
         run_id=ids.run_id(),
         workflow_type=workflow.name,
         task_queue=options.queue or workflow.queue or DEFAULT_QUEUE,
         version=options.version or workflow.version,
-        input=workflow.signature.encode_arguments(args, kwargs),
+        input=input,
         external_id=options.id,
         priority=options.priority,
         delay=0 if options.delay is None else parse_duration(options.delay, "delay"),
@@ -54,6 +57,8 @@ def start_of(
         on_failure=None if handler is None else handler.name,
         on_failure_queue=None if handler is None else handler.queue,
         tags=options.tags,
+        limit_name=limit_name,
+        limit_key=limit_key,
         on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
     )
     return start if options.signal is None else _with_signal(start, options, ids, codec)

@@ -1,13 +1,14 @@
-"""kagzi limits list | pause | resume"""
+"""kagzi limits list | set | clear | pause | resume"""
 
 from __future__ import annotations
 
 import click
 
 from kagzi.cli import output
+from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
 from kagzi.ports.documents import limit_document
 from kagzi.settings import Loaded
 
@@ -31,8 +32,8 @@ def list_limits(url: str | None, namespace: str | None, json: bool) -> None:
         output.document({"limits": [limit_document(each) for each in found]})
         return
     output.table(
-        ("scope", "name", "state"),
-        [(each.scope.value, each.name or "-", _state(each)) for each in found],
+        ("scope", "name", "at once", "of each key", "state"),
+        [(each.scope.value, each.name or "-", _most(each.most), _most(each.key_most), _state(each)) for each in found],
     )
     if not found:
         output.note(f"nothing holds runs back in {place_of(loaded.settings)}")
@@ -41,6 +42,79 @@ def list_limits(url: str | None, namespace: str | None, json: bool) -> None:
 async def _list(loaded: Loaded) -> tuple[FlowLimit, ...]:
     async with engine_of(loaded) as engine:
         return await engine.limits.list(loaded.settings.namespace)
+
+
+@limits.command("set")
+@click.option("-q", "--queue", metavar="NAME", help="The queue that is limited.")
+@click.option("--workflow", metavar="NAME", help="The workflow that is limited, or a name that several share.")
+@click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs at once, over all workers.")
+@click.option("--key-concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs of each key at once.")
+@where
+@as_json
+def set_limit(
+    queue: str | None,
+    workflow: str | None,
+    concurrency: int | None,
+    key_concurrency: int | None,
+    url: str | None,
+    namespace: str | None,
+    json: bool,
+) -> None:
+    """Let at most so many runs of a queue or a workflow run at once, over all workers. What runs already goes on.
+
+    \b
+    kagzi limits set --queue mail --concurrency 20
+    kagzi limits set --workflow checkout --key-concurrency 5
+    """
+    if concurrency is None and key_concurrency is None:
+        raise click.UsageError("say --concurrency, --key-concurrency, or both")
+    loaded = _settings(url, namespace)
+    _print(run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency)), json)
+
+
+@limits.command()
+@click.option("-q", "--queue", metavar="NAME", help="The queue that was limited.")
+@click.option("--workflow", metavar="NAME", help="The workflow that was limited, or a name that several share.")
+@where
+@as_json
+def clear(queue: str | None, workflow: str | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """Take back what `kagzi limits set` has set. What workers declare counts again."""
+    loaded = _settings(url, namespace)
+    _print(run(_change(loaded, *_scope(queue, workflow), None, None)), json)
+
+
+async def _change(
+    loaded: Loaded, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+) -> FlowLimit:
+    namespace = loaded.settings.namespace
+    clears = concurrency is None and key_concurrency is None
+    async with engine_of(loaded, make=not clears) as engine:
+        action = "limits clear" if clears else "limits set"
+        async with audited(engine, action, namespace=namespace, target=f"{scope.value} {name}"):
+            if clears:
+                return await engine.limits.clear(namespace, scope, name)
+            return await engine.limits.set(
+                namespace, scope, name, concurrency=concurrency, key_concurrency=key_concurrency
+            )
+
+
+def _scope(queue: str | None, workflow: str | None) -> tuple[Scope, str]:
+    if (queue is None) == (workflow is None):
+        raise click.UsageError("say --queue or --workflow, one of them")
+    return (Scope.QUEUE, queue) if queue is not None else (Scope.WORKFLOW, workflow or "")
+
+
+def _print(limit: FlowLimit, json: bool) -> None:
+    if json:
+        output.document(limit_document(limit))
+        return
+    said = f"at most {limit.most} at once" if limit.most is not None else "no limit"
+    keys = f", {limit.key_most} of each key" if limit.key_most is not None else ""
+    output.note(f"{limit.about}: {said}{keys}")
+
+
+def _most(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 @limits.command()

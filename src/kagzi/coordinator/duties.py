@@ -17,6 +17,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.job import JOB_RETENTION_DAYS
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
+from kagzi.engine.local import HeldRuns
 from kagzi.engine.settings import EngineSettings
 from kagzi.store.protocol import Changed, Fired, Horizon, Store
 
@@ -46,6 +47,7 @@ def duties(
     new_run_id: Callable[[], str],
     fired: Callable[[Fired], None],
     submit: Callable[[Write], Awaitable[Any]],
+    limits: HeldRuns,
 ) -> tuple[Duty, ...]:
     """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started;
     `submit` has a write made durable, as those of callers are."""
@@ -112,6 +114,10 @@ def duties(
             )
         return True
 
+    async def repair_lines() -> bool:
+        # The net under what engines do at once when a run is let go of.
+        return await limits.repair()
+
     every = settings.duty_interval
     return (
         Duty("fire schedules", fire_schedules, every, lambda horizon: horizon.schedule),
@@ -148,6 +154,7 @@ def duties(
             lambda horizon: horizon.cancel,
         ),
         Duty("run jobs", run_jobs, every, lambda horizon: horizon.job),
+        Duty("repair lines", repair_lines, every, lambda horizon: horizon.now if horizon.limited else None),
         Duty("cascade ends", cascade_ends, every, lambda horizon: horizon.cascade),
         Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
         Duty("fold schedule ends", fold_schedule_ends, every, lambda horizon: horizon.schedule_end),

@@ -1,4 +1,4 @@
-"""What holds runs back before a worker may take them: pauses of queues, workflows and namespaces."""
+"""What holds runs back before a worker may take them: pauses and limits of queues, workflows and namespaces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from kagzi.core.instant import Instant
 
+MOST_CONCURRENCY: Final = 10_000
 BY_CHARACTERS: Final = 255  # of the name of who has done something
 
 
@@ -29,6 +30,20 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
     paused_at: Instant | None = None  # since when no run of it is handed out
     paused_by: str = ""
     pause_reason: str = ""
+    concurrency: int | None = None  # runs at once over all workers, as somebody has set it
+    declared: int | None = None  # the same: the smallest that a live worker declares
+    key_concurrency: int | None = None  # runs of each key at once, as somebody has set it
+    key_declared: int | None = None
+
+    @property
+    def most(self) -> int | None:
+        """How many runs may run at once. What somebody has set comes before what workers declare."""
+        return self.declared if self.concurrency is None else self.concurrency
+
+    @property
+    def key_most(self) -> int | None:
+        """How many runs of each key may run at once."""
+        return self.key_declared if self.key_concurrency is None else self.key_concurrency
 
     @property
     def about(self) -> str:

@@ -28,7 +28,7 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "start_at": ("at", "eta", "run_at", "scheduled_at", "when"),
     "name": ("title", "type"),
     "version": ("build_id", "revision"),
-    "concurrency": ("max_concurrency", "max_concurrent", "slots", "workers"),
+    "concurrency": ("concurrency_limit", "max_concurrency", "max_concurrent", "slots", "workers"),
     "threads": ("max_workers", "pool_size"),
     "schedule": ("cron", "every"),
     "url": ("database", "database_url", "db", "dsn", "host"),
@@ -36,12 +36,9 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 }
 _NOT_YET: Final = frozenset(
     {
-        "concurrency",
-        "concurrency_limit",
         "debounce",
         "executor",
         "fair",
-        "limit_key",
         "on_failure",
         "on_success",
         "rate",

@@ -46,8 +46,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     failed: int
     active: int = 0  # runs it holds now
     labels: dict[str, str] = {}
-    queue_limit: int | None = None  # runs of its queue at once, over all workers; not enforced yet
-    type_limits: dict[str, int] = {}  # the same by workflow; not enforced yet
+    queue_limit: int | None = None  # runs of its queue at once, over all workers
+    type_limits: dict[str, int] = {}  # the same by workflow
 
 
 def worker_position(worker: Worker) -> str:

@@ -47,7 +47,8 @@ _End = tuple[str, str, Run | None]
 
 
 class Aftermath:
-    """Draws the consequences of committed writes. `look_soon` asks for the horizon within so many seconds."""
+    """Draws the consequences of committed writes. `look_soon` asks for the horizon within so many
+    seconds; `let_go` hears of namespaces in which there may be room for held runs."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Aftermath:
         news: News,
         announcements: Announcements,
         look_soon: Callable[[float], None],
+        let_go: Callable[[str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._known = known
@@ -71,10 +73,13 @@ class Aftermath:
         self._news = news
         self._announcements = announcements
         self._look_soon = look_soon
+        self._let_go = let_go
 
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
         for claim in claims:
             self._known.claimed(claim, worker_id)
+            if claim.limited:
+                self._let_go(claim.namespace)  # the next of its line, if there is room for it, too
             if self._events.on:
                 self._tell_claimed(claim)
 
@@ -216,6 +221,9 @@ class Aftermath:
 
     def _run_settled(self, chunk: Chunk, last: RunOperation, ended: list[_End], let_go: list[WorkerKey]) -> None:
         driven = self._known.release(chunk.run_id, chunk.token)
+        if driven is not None and driven.claim.limited:
+            self._let_go(chunk.namespace)
+            self._wakeups.available((chunk.namespace, driven.claim.task_queue))  # if it is the queue that was full
         if driven is not None and not isinstance(last, HandBackRun):
             # A worker that hands a run back leaves, or has no room.
             let_go.append((chunk.namespace, driven.worker_id))

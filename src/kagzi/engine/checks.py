@@ -161,6 +161,10 @@ class StartCheck:
         told = 0 if start.signal is None else self._check_told(start)
         if start.on_failure is not None or start.on_failure_queue is not None:
             check_handler(start.on_failure, start.on_failure_queue)
+        if start.limit_name is not None:
+            check_name(start.limit_name, "limit name")
+        if start.limit_key:
+            check_name(start.limit_key, "limit key")
         if start.tags:
             check_tags(start.tags)
         if start.priority:
@@ -344,6 +348,13 @@ def check_registration(registration: Registration) -> None:
     for name, limit in registration.type_limits.items():
         check_name(name, "workflow type")
         check_number(limit, f"concurrency limit of {name}", 1, _CONCURRENCY)
+    if len(registration.limits) > _TYPES:
+        raise InvalidRequest(f"a worker declares at most {_TYPES:,} limits, not {len(registration.limits):,}")
+    for declared in registration.limits:
+        check_name(declared.name, "limit name")
+        for most in (declared.most, declared.key_most):
+            if most is not None:
+                check_number(most, f"concurrency limit of {declared.name}", 1, _CONCURRENCY)
 
 
 def check_poll(poll: Poll) -> None:

@@ -1,21 +1,99 @@
-"""Pausing queues, workflows and namespaces."""
+"""Pausing and limiting queues, workflows and namespaces, and letting go of what was held for it."""
 
 from __future__ import annotations
 
-from kagzi.core.flow import BY_CHARACTERS, FlowLimit, Scope
+import asyncio
+import logging
+from typing import Final
+
+from kagzi.core.flow import BY_CHARACTERS, MOST_CONCURRENCY, FlowLimit, Scope
 from kagzi.core.limits import check_name, check_text
-from kagzi.engine.checks import check_reason
+from kagzi.engine.checks import check_number, check_reason
 from kagzi.engine.wakeups import Wakeups
-from kagzi.errors import InvalidRequest, NotFound
+from kagzi.errors import InvalidRequest, KagziError, NotFound, Unavailable
 from kagzi.store.protocol import Store
+
+log = logging.getLogger("kagzi.engine")
+
+_UNSAID: Final = -1  # as it was
+_APART_SECONDS: Final = 0.005  # two turns of one namespace: what ends meanwhile shares the later one
 
 
 class Limits:
-    """`api.limits.LimitService` over a store."""
+    """`api.limits.LimitService` over a store, and who makes held runs claimable again when there is room for them.
+
+    Nothing here is kept that has to be right: if this process dies before it has freed a run, another one does
+    (`coordinator/duties.py`).
+    """
 
     def __init__(self, store: Store, wakeups: Wakeups) -> None:
         self._store = store
         self._wakeups = wakeups
+        self._loop = asyncio.get_running_loop()
+        self._freeing: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()  # something was let go of while a turn was under way
+        self._after: dict[str, tuple[str, ...]] = {}  # the line behind which the next turn begins
+        self._undeclared: set[str] = set()  # where what workers declare could not be stored
+        self._closed = False
+
+    def let_go(self, namespace: str) -> None:
+        """A run that counts against a limit was let go of, or claimed while others wait."""
+        if self._closed:
+            return
+        if namespace in self._freeing:
+            self._again.add(namespace)
+            return
+        task = self._freeing[namespace] = self._loop.create_task(self._free(namespace), name="kagzi-limits")
+        task.add_done_callback(lambda _: self._freeing.pop(namespace, None))
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = list(self._freeing.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def repair(self) -> bool:
+        """One turn in every namespace that has limits. Returns whether there is more to do at once."""
+        more = False
+        for namespace in sorted(self._undeclared):
+            await self._store.declare_limits(namespace)
+            self._undeclared.discard(namespace)
+        for namespace in await self._store.limited_namespaces():
+            limits = await self._store.list_limits(namespace)
+            if any(limit.declared is not None or limit.key_declared is not None for limit in limits):
+                await self._store.declare_limits(namespace)  # workers may have gone
+            more = await self._turn(namespace) or more
+        return more
+
+    async def declare(self, namespace: str) -> None:
+        """Workers have come or gone, and with them what they declare."""
+        try:
+            await self._store.declare_limits(namespace)
+        except Unavailable as error:
+            self._undeclared.add(namespace)
+            log.warning("the limits that workers declare do not count yet: %s", error)
+            return
+        self.let_go(namespace)
+
+    async def _free(self, namespace: str) -> None:
+        try:
+            while True:
+                self._again.discard(namespace)
+                more = await self._turn(namespace)
+                if not more and namespace not in self._again:
+                    return
+                await asyncio.sleep(_APART_SECONDS)
+        except KagziError as error:
+            log.debug("held runs of namespace %s wait for the next turn: %s", namespace, error)
+
+    async def _turn(self, namespace: str) -> bool:
+        """Looks at some of the lines, where the turn before has stopped; whether there are more behind them."""
+        queues, after = await self._store.unhold(namespace, self._after.get(namespace, ()))
+        self._after[namespace] = after
+        for queue in queues:
+            self._wakeups.available(queue)
+        return bool(after)
 
     async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
         check_name(namespace, "namespace")
@@ -34,13 +112,52 @@ class Limits:
         _check(namespace, scope, name)
         await self._check_namespace(namespace)
         resumed = await self._store.resume(namespace, scope, name)
-        # Other processes hear of it, or read it from the horizon within a second.
+        self._opened(namespace, scope, name)
+        return resumed
+
+    async def set(
+        self,
+        namespace: str,
+        scope: Scope,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        key_concurrency: int | None = None,
+    ) -> FlowLimit:
+        _check(namespace, scope, name)
+        if scope is Scope.NAMESPACE:
+            raise InvalidRequest("limits are of queues and workflows; a namespace can be paused")
+        if concurrency is None and key_concurrency is None:
+            raise InvalidRequest("say how many: concurrency, key_concurrency, or both")
+        if scope is Scope.QUEUE and key_concurrency is not None:
+            raise InvalidRequest("key_concurrency is for workflows: a queue has no keys")
+        for field, number in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
+            if number is not None:
+                if number == 0:
+                    raise InvalidRequest(f"{field} must be at least 1; to hand out nothing, pause it")
+                check_number(number, field, 1, MOST_CONCURRENCY)
+        await self._check_namespace(namespace)
+        said = [_UNSAID if each is None else each for each in (concurrency, key_concurrency)]
+        limit = await self._store.set_limit(namespace, scope, name, said[0], said[1])
+        self._opened(namespace, scope, name)
+        return limit
+
+    async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        _check(namespace, scope, name)
+        await self._check_namespace(namespace)
+        limit = await self._store.set_limit(namespace, scope, name, None, None)
+        self._opened(namespace, scope, name)
+        return limit
+
+    def _opened(self, namespace: str, scope: Scope, name: str) -> None:
+        """There may be room now. Other processes hear of it, or read it from the horizon within a second."""
+        self.let_go(namespace)
         if scope is Scope.QUEUE:
             self._wakeups.available((namespace, name))
+            return
         for queue in self._wakeups.watched_queues():
-            if queue[0] == namespace and scope is not Scope.QUEUE:
+            if queue[0] == namespace:
                 self._wakeups.available(queue)
-        return resumed
 
     async def _check_namespace(self, namespace: str) -> None:
         if await self._store.get_namespace(namespace) is None:

@@ -60,6 +60,14 @@ class Duties(Protocol):
     async def run(self) -> None: ...
 
 
+class HeldRuns(Protocol):
+    """What duties ask of limits (see `kagzi.engine.limits`)."""
+
+    async def repair(self) -> bool: ...
+
+    async def declare(self, namespace: str) -> None: ...
+
+
 class MakeDuties(Protocol):
     def __call__(
         self,
@@ -71,6 +79,7 @@ class MakeDuties(Protocol):
         new_run_id: Callable[[], str],
         fired: Callable[[Fired], None],
         submit: Callable[[Write], Awaitable[Any]],
+        limits: HeldRuns,
     ) -> Duties: ...
 
 
@@ -252,6 +261,7 @@ class _Parts:
         self.adopters = adopters = Adopters()
         self._counting = Counting(metrics, known, self.clock.now)
         self._news = News()
+        self.limits = Limits(store, self.wakeups)
         self._aftermath = Aftermath(
             known,
             adopters,
@@ -262,12 +272,12 @@ class _Parts:
             self._news,
             self._announcements,
             agenda.look_soon,
+            self.limits.let_go,
         )
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
         self.namespaces = namespaces = Namespaces(store)
         self.versions = VersionRegistry(store, settings.worker_stale, self.wakeups)
-        self.limits = Limits(store, self.wakeups)
         self.workflows = Workflows(
             store, self._lanes, self.wakeups, self.results, known, adopters, namespaces, self.versions, settings
         )
@@ -303,6 +313,7 @@ class _Parts:
             self._heartbeats,
             self._news,
             self._changed,
+            self.limits.declare,
             settings,
             self.schedules,
         )
@@ -323,6 +334,7 @@ class _Parts:
                     new_run_id=ids.run_id,
                     fired=self._fired,
                     submit=self._lanes.submit,
+                    limits=self.limits,
                 )
             self._pulse = Pulse(
                 store,
@@ -348,6 +360,7 @@ class _Parts:
         await self.polls.stop_offering()
         await self._lanes.close()
         await self._heartbeats.close()
+        await self.limits.close()
         self.wakeups.close()
         self.polls.close()
         self.results.close()
@@ -371,6 +384,8 @@ class _Parts:
         """A duty, a heartbeat or a leaving worker changed these runs."""
         self._counting.changed(runs)
         self._aftermath.changed(runs)
+        if runs:
+            self._look_soon()  # where there are limits, there may be room now
 
     def _fired(self, fired: Fired) -> None:
         """Schedules have started runs."""

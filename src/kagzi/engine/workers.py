@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, settled
@@ -47,6 +47,7 @@ class Workers:
         heartbeats: Heartbeats,
         news: News,
         changed: Callable[[Sequence[Recovered]], None],
+        declare_limits: Callable[[str], Awaitable[None]],
         settings: EngineSettings,
         schedules: Schedules,
     ) -> None:
@@ -59,6 +60,7 @@ class Workers:
         self._heartbeats = heartbeats
         self._news = news
         self._changed = changed
+        self._declare_limits = declare_limits
         self._settings = settings
         self._payload_bytes = settings.payload_bytes
         self._schedules = schedules
@@ -70,6 +72,9 @@ class Workers:
         if not registration.look:
             await self._namespaces.ensure(registration.namespace)
             await self._store.register(registration)
+            if registration.queue_limit is not None or registration.type_limits or registration.limits:
+                # Strict from the answer on: a worker that declares a limit is handed nothing beyond it.
+                await self._declare_limits(registration.namespace)
         warnings: tuple[str, ...] = ()
         if registration.schedules:
             # In transactions of their own: they lock templates, which are rows of runs.

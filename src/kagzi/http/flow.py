@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from kagzi.core.flow import Scope
+from kagzi.core.flow import MOST_CONCURRENCY, Scope
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.http.call import Call, Namespaced, NoQuery
-from kagzi.http.fields import TEXT
-from kagzi.http.problems import naming
+from kagzi.http.fields import TEXT, Name
+from kagzi.http.problems import BadField, naming
 from kagzi.ports.documents import LimitDocument, limit_document
 
 _Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS, extra_json_schema=TEXT, description="Why, for people.")]
@@ -25,6 +25,34 @@ class LimitList(Struct, frozen=True, kw_only=True):
 async def list_limits(call: Call[Namespaced, None]) -> LimitList:
     found = await call.engine.limits.list(call.namespace)
     return LimitList(limits=tuple([limit_document(each) for each in found]))
+
+
+_Most = Annotated[int, Meta(ge=1, le=MOST_CONCURRENCY)]
+
+
+class LimitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A queue or a workflow, and how many of its runs may run at once over all workers. With neither number, what was
+    set is taken back, and what workers declare counts again."""
+
+    queue: Name | None = None
+    workflow: Name | None = None
+    concurrency: _Most | None = None
+    key_concurrency: Annotated[_Most | None, Meta(description="Runs of each key at once.")] = None
+
+
+async def set_limit(call: Call[Namespaced, LimitBody]) -> LimitDocument:
+    body = call.body
+    if (body.queue is None) == (body.workflow is None):
+        raise BadField("queue or workflow", "say one of them")
+    scope = Scope.QUEUE if body.workflow is None else Scope.WORKFLOW
+    name = body.queue or body.workflow or ""
+    if body.concurrency is None and body.key_concurrency is None:
+        return limit_document(await call.engine.limits.clear(call.namespace, scope, name))
+    with naming("key_concurrency"):
+        limit = await call.engine.limits.set(
+            call.namespace, scope, name, concurrency=body.concurrency, key_concurrency=body.key_concurrency
+        )
+    return limit_document(limit)
 
 
 class PauseClaimsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

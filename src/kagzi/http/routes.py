@@ -335,6 +335,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="workers",
     ),
     _get(f"{API}/limits", flow.list_limits, flow.LimitList, "List what holds runs back", about="workers"),
+    _post(
+        f"{API}/limits",
+        flow.set_limit,
+        flow.LimitBody,
+        LimitDocument,
+        "Limit how many runs of a queue or a workflow run at once",
+        about="workers",
+    ),
     # How much there is.
     _get(f"{API}/workflows", system.list_workflows, system.WorkflowList, "List workflows with runs", about="system"),
     _post(

@@ -277,6 +277,9 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     on_failure: Annotated[
         Name | None, Meta(description="A workflow that is started if the run fails or times out.")
     ] = None
+    limit_key: Annotated[
+        Name | None, Meta(description="Whose share of the limits of the workflow the run takes: a tenant, an account.")
+    ] = None
     on_failure_queue: Annotated[
         Name | None, Meta(description="With `on_failure`: where that one waits. Else in the queue of the run.")
     ] = None
@@ -323,6 +326,7 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             trace_context=call.trace,
             on_failure=body.on_failure,
             on_failure_queue=body.on_failure_queue,
+            limit_key=body.limit_key,
             tags=body.tags,
             on_conflict=body.on_conflict or (OnConflict.RETURN if body.signal is None else OnConflict.RESTART_FINISHED),
             signal=_signal(call),

@@ -427,6 +427,10 @@ class LimitDocument(Struct, frozen=True, kw_only=True):
     paused_at: Moment | None
     paused_by: str | None
     pause_reason: str | None
+    concurrency: int | None  # runs at once, as somebody has set it
+    declared: int | None  # the same: the smallest that a live worker declares
+    key_concurrency: int | None  # runs of each key at once
+    key_declared: int | None
 
 
 def limit_document(limit: FlowLimit) -> LimitDocument:
@@ -437,6 +441,10 @@ def limit_document(limit: FlowLimit) -> LimitDocument:
         paused_at=moment(limit.paused_at),
         paused_by=limit.paused_by or None,
         pause_reason=limit.pause_reason or None,
+        concurrency=limit.concurrency,
+        declared=limit.declared,
+        key_concurrency=limit.key_concurrency,
+        key_declared=limit.key_declared,
     )
 
 

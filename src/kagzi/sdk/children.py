@@ -199,6 +199,11 @@ def _new_child(
     workflow: Workflow[Any, Any], execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ChildWait:
     options = workflow._options
+    if options.limit_key is not None:
+        raise InvalidRequest(
+            f"{workflow.name} has limit_key=, which a child cannot have yet; the limits of its workflow count for it "
+            "all the same"
+        )
     name = workflow.name if options.key is None else check_name(f"{workflow.name}[{options.key}]", "name and key")
     return child_call(
         execution,

@@ -42,6 +42,8 @@ class LimitRecord(Struct, frozen=True, kw_only=True):
     scope: str  # queue, workflow or namespace
     name: str
     paused: PauseRecord | None
+    concurrency: int | None  # runs at once over all workers: what was set, else the smallest that workers declare
+    key_concurrency: int | None  # the same of each key
 
 
 class FlowHome(Struct, frozen=True, kw_only=True):
@@ -104,12 +106,30 @@ class Limits:
     async def list(self) -> list[LimitRecord]:
         """All that holds runs back, by scope and name."""
         found = await self._home.service().list(self._home.namespace())
-        return [
-            LimitRecord(
-                scope=each.scope.value, name=each.name, paused=None if each.paused_at is None else _paused(each)
-            )
-            for each in found
-        ]
+        return [_record(each) for each in found]
+
+    @names_its_options
+    async def set(
+        self,
+        *,
+        queue: str | None = None,
+        workflow: str | None = None,
+        concurrency: int | None = None,
+        key_concurrency: int | None = None,
+    ) -> LimitRecord:
+        """Let at most so many runs of a queue or a workflow (or of a limit name that several share) run at once over
+        all workers, and so many of each key. It comes before what workers declare; what runs already goes on."""
+        scope, name = _scope(queue, workflow, False)
+        limit = await self._home.service().set(
+            self._home.namespace(), scope, name, concurrency=concurrency, key_concurrency=key_concurrency
+        )
+        return _record(limit)
+
+    @names_its_options
+    async def clear(self, *, queue: str | None = None, workflow: str | None = None) -> LimitRecord:
+        """Take back what was set; what workers declare counts again."""
+        scope, name = _scope(queue, workflow, False)
+        return _record(await self._home.service().clear(self._home.namespace(), scope, name))
 
     @names_its_options
     async def pause(
@@ -133,6 +153,16 @@ def _scope(queue: str | None, workflow: str | None, everything: bool) -> tuple[S
     if queue is not None:
         return Scope.QUEUE, queue
     return (Scope.NAMESPACE, "") if workflow is None else (Scope.WORKFLOW, workflow)
+
+
+def _record(limit: FlowLimit) -> LimitRecord:
+    return LimitRecord(
+        scope=limit.scope.value,
+        name=limit.name,
+        paused=None if limit.paused_at is None else _paused(limit),
+        concurrency=limit.most,
+        key_concurrency=limit.key_most,
+    )
 
 
 def _paused(limit: FlowLimit) -> PauseRecord:

@@ -374,6 +374,8 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
     for field in _OF_ONE_RUN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for one run, and a schedule starts many; leave it out of .options(...)")
+    if options.limit_key is not None:
+        raise InvalidRequest("a schedule cannot give its runs a limit_key yet; leave it out of .options(...)")
     for field in _OF_CHILDREN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")

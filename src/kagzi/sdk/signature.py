@@ -330,6 +330,19 @@ class Signature:
         except InvalidRequest as error:
             raise InvalidRequest(f"{self.name}: {error}") from None
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """The names of what callers give."""
+        self.resolve()
+        return tuple(self._signature.parameters)
+
+    def named_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names, with defaults. The call was checked before."""
+        self.resolve()
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """What to write for this call: a tuple if all of it can be given by position, else a dict by name."""
         self.resolve()

@@ -74,6 +74,7 @@ class Horizon(Struct, frozen=True, kw_only=True):
     schedule_end: Instant | None = None  # the oldest end of a scheduled run that no counter has
     cascade: Instant | None = None  # the oldest end of a run whose children were not all told
     job: Instant | None = None  # when a job goes on
+    limited: bool = False  # anything is limited, so runs may be held
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -421,8 +422,8 @@ class Store(Protocol):
         been claimed as often as each of `runs` says. Guarded by all of that under the row's lock."""
         ...
 
-    # Pauses. They are read in the very statements that claim runs or insert them under a lease, so what begins after a
-    # pause was acknowledged hands out nothing that it is about.
+    # Pauses and limits. They are read in the very statements that claim runs or insert them under a lease: what begins
+    # after a pause was acknowledged hands out nothing that it is about.
 
     async def list_limits(self, namespace: str) -> list[FlowLimit]:
         """By scope and name."""
@@ -433,6 +434,25 @@ class Store(Protocol):
         ...
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit: ...
+
+    async def set_limit(
+        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+    ) -> FlowLimit:
+        """Let so many runs, and so many of each key, run at once. None: no limit is set; -1: as it was."""
+        ...
+
+    async def declare_limits(self, namespace: str) -> None:
+        """Has the declared limits of the namespace be the smallest of its live workers."""
+        ...
+
+    async def limited_namespaces(self) -> list[str]:
+        """Where anything is limited, or runs are held for what was."""
+        ...
+
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+        """Make runs claimable that were held and for which there is room now, of a bounded number of lines behind this
+        one (`store/lines.py`). Returns the queues in which there are any, and the last line if there may be more."""
+        ...
 
     # Schedules. Whoever changes one locks its template first, so that nothing fires by what was there before once the
     # change is acknowledged.

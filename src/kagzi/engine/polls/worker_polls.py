@@ -179,7 +179,7 @@ class WorkerPolls:
             except BaseException:
                 self._dirty = True
                 raise
-            if len(polled.claims) >= limit:
+            if len(polled.claims) >= limit or polled.more:
                 self.wake()  # there may be more, also for another poll of this worker that waits
             self._around.claimed(self.queues, polled, poll.worker_id)
             return replace(polled, waited=waited)

@@ -204,6 +204,33 @@ class RemoteLimits:
         )
         return limit_from_wire((await self._call("ResumeClaims", request, admin_pb2.ResumeClaimsResponse)).limit)
 
+    async def set(
+        self,
+        namespace: str,
+        scope: Scope,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        key_concurrency: int | None = None,
+    ) -> FlowLimit:
+        request = converted(
+            lambda asked: admin_pb2.SetLimitRequest(
+                namespace=namespace,
+                scope=SCOPES[scope],
+                name=asked,
+                concurrency=concurrency,
+                key_concurrency=key_concurrency,
+            ),
+            name,
+        )
+        return limit_from_wire((await self._call("SetLimit", request, admin_pb2.SetLimitResponse)).limit)
+
+    async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
+        request = converted(
+            lambda asked: admin_pb2.ClearLimitRequest(namespace=namespace, scope=SCOPES[scope], name=asked), name
+        )
+        return limit_from_wire((await self._call("ClearLimit", request, admin_pb2.ClearLimitResponse)).limit)
+
     async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = WRITE_SECONDS) -> M:
         return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
 

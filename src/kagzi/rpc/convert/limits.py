@@ -32,6 +32,10 @@ def limit_to_wire(limit: FlowLimit) -> pb.FlowLimit:
         paused_at=timestamp(limit.paused_at),
         paused_by=limit.paused_by,
         pause_reason=limit.pause_reason,
+        concurrency=limit.concurrency,
+        declared=limit.declared,
+        key_concurrency=limit.key_concurrency,
+        key_declared=limit.key_declared,
     )
 
 
@@ -43,4 +47,8 @@ def limit_from_wire(limit: pb.FlowLimit) -> FlowLimit:
         paused_at=optional_instant(limit, "paused_at"),
         paused_by=limit.paused_by,
         pause_reason=limit.pause_reason,
+        concurrency=limit.concurrency if limit.HasField("concurrency") else None,
+        declared=limit.declared if limit.HasField("declared") else None,
+        key_concurrency=limit.key_concurrency if limit.HasField("key_concurrency") else None,
+        key_declared=limit.key_declared if limit.HasField("key_declared") else None,
     )

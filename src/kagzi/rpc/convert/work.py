@@ -25,7 +25,7 @@ from kagzi.api.operations import (
     StartStep,
     StepOperation,
 )
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
+from kagzi.api.workers import Claim, DeclaredLimit, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
 from kagzi.core.declaration import Declaration
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.schedule import Overlap, check_overlap
@@ -116,6 +116,9 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         workflow_type_concurrency=type_limits_to_wire(registration.type_limits),
         schedules=[_declaration_to_wire(each) for each in registration.schedules],
         look=registration.look,
+        limits=[
+            pb.DeclaredLimit(name=limit.name, most=limit.most, key_most=limit.key_most) for limit in registration.limits
+        ],
     )
 
 
@@ -156,6 +159,19 @@ def declaration_from_wire(declared: pb.DeclaredSchedule) -> Declaration:
         on_failure=declared.on_failure if declared.HasField("on_failure") else None,
         on_failure_queue=declared.on_failure_queue if declared.HasField("on_failure_queue") else None,
         hash=declared.hash,
+    )
+
+
+def declared_from_wire(limits: Iterable[pb.DeclaredLimit]) -> tuple[DeclaredLimit, ...]:
+    return tuple(
+        [
+            DeclaredLimit(
+                limit.name,
+                limit.most if limit.HasField("most") else None,
+                limit.key_most if limit.HasField("key_most") else None,
+            )
+            for limit in limits
+        ]
     )
 
 

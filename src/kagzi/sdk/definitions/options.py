@@ -45,6 +45,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     key: str | None = None
     on_parent_end: OnParentEnd | None = None
     tags: dict[str, str] = {}
+    limit_key: str | None = None
     connection: Any = None  # of the caller's own, in whose transaction the run is started
 
 

@@ -26,6 +26,7 @@ from kagzi.sdk.cron import Cron
 from kagzi.sdk.definitions.options import WorkflowOptions
 from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
+from kagzi.sdk.limits import Limit
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.standalone import STANDALONE, one_step
 
@@ -194,6 +195,7 @@ class Registrar:
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         schedule: Cron | Sequence[Cron] | None = None,
+        concurrency: Limit | Sequence[Limit] | None = None,
     ) -> WorkflowDecorator: ...
     @names_its_options
     def workflow(
@@ -208,6 +210,7 @@ class Registrar:
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         schedule: Cron | Sequence[Cron] | None = None,
+        concurrency: Limit | Sequence[Limit] | None = None,
     ) -> Any:
         """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
 
@@ -217,7 +220,8 @@ class Registrar:
         wait for a worker unless the start says otherwise; `timeout` bounds a whole run. `retry` is the policy
         of its steps that have none, and lets a failed run be tried again. `on_failure` is a workflow, or the name of
         one, that is started with a `FailedRun` if a run fails or times out. `schedule` is when to start it by the
-        clock: a `Cron`, or several with names of their own.
+        clock: a `Cron`, or several with names of their own. `concurrency` is how many of its runs may run at once over
+        all workers: a `Limit`, or one for all and one for each key.
         """
         crons = _check_crons(schedule)
 
@@ -234,6 +238,7 @@ class Registrar:
                 retry=retry,
                 timeout=timeout,
                 on_failure=on_failure,
+                concurrency=concurrency,
                 codec=self._codec,
                 localns=_local_types(depth),
             )

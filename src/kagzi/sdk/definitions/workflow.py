@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar, cast, get_args
 
@@ -37,6 +37,7 @@ from kagzi.sdk.definitions.options import (
     given_options,
 )
 from kagzi.sdk.definitions.step import Call, outside_workflows
+from kagzi.sdk.limits import Limit, WorkflowLimits, limits_of
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, called_from, result_of
 from kagzi.sdk.replay.calls import call_inline
@@ -80,6 +81,7 @@ class Workflow(Generic[P, R]):
     retry: Retry | None
     timeout: Duration | None
     on_failure: FailureHandler | None
+    limits: WorkflowLimits | None
     signature: Signature
 
     def __init__(
@@ -93,6 +95,7 @@ class Workflow(Generic[P, R]):
         retry: Retry | None = None,
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
+        concurrency: Limit | Sequence[Limit] | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
     ) -> None:
@@ -110,6 +113,9 @@ class Workflow(Generic[P, R]):
         self.on_failure = None if on_failure is None else check_handler(on_failure)
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
+        self.limits = (
+            None if concurrency is None else limits_of(concurrency, self.name, list(inspect.signature(fn).parameters))
+        )
         self._app = app
         self._codec = codec
         self._options = NO_OPTIONS
@@ -250,6 +256,7 @@ class Workflow(Generic[P, R]):
         signal: Signal | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         on_failure_queue: str | None = None,
+        limit_key: str | None = None,
         key: str | None = None,
         on_parent_end: OnParentEnd | None = None,
         tags: Mapping[str, str] | None = None,
@@ -270,12 +277,22 @@ class Workflow(Generic[P, R]):
         `connection` is one of your own to the app's database, of asyncpg, psycopg 3, SQLAlchemy 2, Django or sqlite3.
         The run is started in its transaction: it is there when you commit, and never was if you roll back.
 
+        `limit_key` says whose share of the limits of the workflow the run takes, instead of what `concurrency=` makes
+        of its arguments.
+
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
         becomes of it when its parent ends, "cancel" (default), "abandon" or "terminate".
         """
         changes: dict[str, Any] = {}
-        texts = (("id", id), ("queue", queue), ("version", version), ("namespace", namespace), ("key", key))
+        texts = (
+            ("id", id),
+            ("queue", queue),
+            ("version", version),
+            ("namespace", namespace),
+            ("key", key),
+            ("limit_key", limit_key),
+        )
         for field, text in texts:
             if text is not None:
                 changes[field] = check_name(text, field)

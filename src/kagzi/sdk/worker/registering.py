@@ -87,6 +87,7 @@ class Registering:
             version=__version__,
             concurrency=self._settings.concurrency,
             labels=self._settings.labels,
+            limits=self._settings.limits,
             schedules=self._settings.schedules,
             look=look,
         )

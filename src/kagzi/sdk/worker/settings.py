@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from kagzi.api.workers import DeclaredLimit
 from kagzi.core.declaration import Declaration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import PAYLOAD_BYTES
@@ -20,3 +21,4 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     payload_limit: int = PAYLOAD_BYTES
     labels: dict[str, str] = {}  # what its row tells people
     schedules: tuple[Declaration, ...] = ()  # what the app's code declares
+    limits: tuple[DeclaredLimit, ...] = ()  # the same

@@ -1,4 +1,4 @@
-"""Pauses of queues, workflows and namespaces."""
+"""Pauses and limits of queues, workflows and namespaces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
 from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.workers import smallest
 
 if TYPE_CHECKING:
     import asyncpg
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 _LIST_LIMITS = STATEMENTS["list_limits"]
 _PAUSE = STATEMENTS["pause"]
 _RESUME = STATEMENTS["resume"]
+_SET_LIMIT = STATEMENTS["set_limit"]
+_DECLARE_LIMIT = STATEMENTS["declare_limit"]
+_LIVE_EXTRAS = STATEMENTS["live_extras"]
+_LOCK_LIMITS = STATEMENTS["lock_limits"]
+_FORGET_LIMITS = STATEMENTS["forget_limits"]
+_LIMITED_NAMESPACES = STATEMENTS["limited_namespaces"]
 
 
 async def list_limits(connection: Connection, namespace: str) -> list[FlowLimit]:
@@ -30,9 +37,50 @@ async def pause(
     return limit_of(row)
 
 
-async def resume(connection: Connection, namespace: str, scope: Scope, name: str) -> FlowLimit:
-    await connection.execute(_RESUME, namespace, scope.value, name)
-    return FlowLimit(namespace=namespace, scope=scope, name=name)
+async def resume(connection: Connection, namespace: str, scope: Scope, name: str, now: Instant | None) -> FlowLimit:
+    await connection.execute(_RESUME, now, namespace, scope.value, name)
+    return await _read_limit(connection, namespace, scope, name)
+
+
+async def set_limit(
+    connection: Connection,
+    namespace: str,
+    scope: Scope,
+    name: str,
+    concurrency: int | None,
+    key_concurrency: int | None,
+    now: Instant | None,
+) -> FlowLimit:
+    await connection.execute(_SET_LIMIT, now, namespace, scope.value, name, concurrency, key_concurrency)
+    return await _read_limit(connection, namespace, scope, name)
+
+
+async def declare_limits(connection: Connection, namespace: str, now: Instant | None) -> None:
+    """Has the limits be what live workers declare. Two processes that do so at once may write what one of them read
+    before; the later of them has read the later state, because it waits for the lock."""
+    async with connection.transaction():
+        before = [limit_of(row) for row in await connection.fetch(_LOCK_LIMITS, namespace)]
+        extras = await connection.fetch(_LIVE_EXTRAS, namespace)
+        declared = smallest((row["queues"], row["labels"]) for row in extras)
+        for limit in before:
+            if limit.declared is not None or limit.key_declared is not None:
+                declared.setdefault((limit.scope, limit.name), (None, None))
+            if declared.get((limit.scope, limit.name)) == (limit.declared, limit.key_declared):
+                del declared[limit.scope, limit.name]
+        for (scope, name), (most, key_most) in sorted(declared.items()):
+            await connection.execute(_DECLARE_LIMIT, now, namespace, scope.value, name, most, key_most)
+        await connection.execute(_FORGET_LIMITS, namespace, False)
+
+
+async def limited_namespaces(connection: Connection) -> list[str]:
+    return [row["namespace"] for row in await connection.fetch(_LIMITED_NAMESPACES)]
+
+
+async def _read_limit(connection: Connection, namespace: str, scope: Scope, name: str) -> FlowLimit:
+    """What is left of a limit after a change; what limits nothing any more is forgotten."""
+    await connection.execute(_FORGET_LIMITS, namespace, False)
+    found = [each for each in await list_limits(connection, namespace) if (each.scope, each.name) == (scope, name)]
+    return found[0] if found else FlowLimit(namespace=namespace, scope=scope, name=name)
 
 
 def limit_of(row: asyncpg.Record) -> FlowLimit:
@@ -43,4 +91,8 @@ def limit_of(row: asyncpg.Record) -> FlowLimit:
         paused_at=row["paused_at"],
         paused_by=row["paused_by"] or "",
         pause_reason=row["pause_reason"] or "",
+        concurrency=row["concurrency"],
+        declared=row["declared"],
+        key_concurrency=row["key_concurrency"],
+        key_declared=row["key_declared"],
     )

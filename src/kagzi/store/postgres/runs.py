@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.family import ParentPolicy
@@ -15,6 +17,7 @@ from kagzi.core.step import Step
 from kagzi.core.tags import decode_tags
 from kagzi.store import counting
 from kagzi.store.postgres.handlers import read_failed_inputs
+from kagzi.store.postgres.lines import claim_limited
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 from kagzi.store.protocol import Horizon, Queue
@@ -55,8 +58,17 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
         [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
     )
     time: Instant = rows[0]["now"]
+    candidates: int = rows[0]["limited"]
     if rows[0]["run_id"] is None:
-        return Polled(now=time, claims=())
+        rows = []
+    limited: set[str] = set()
+    more = False
+    if candidates:
+        under_limits, more = await claim_limited(connection, poll, candidates, lease, now)
+        limited = {str(row["run_id"]) for row in under_limits}
+        rows = sorted([*rows, *under_limits], key=lambda row: (row["place"], row["run_id"]))
+    if not rows:
+        return Polled(now=time, claims=(), more=more)
     run_ids = [str(row["run_id"]) for row in rows]
     begun = [run_id for run_id, row in zip(run_ids, rows, strict=True) if not row["fresh"]]
     histories = await read_histories(connection, poll.namespace, begun) if begun else {}
@@ -71,7 +83,9 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
         claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []), failed.get(run_id))
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
-    return Polled(now=time, claims=tuple(claims))
+    if limited:
+        claims = [replace(claim, limited=True) if claim.run_id in limited else claim for claim in claims]
+    return Polled(now=time, claims=tuple(claims), more=more)
 
 
 def claim_of(
@@ -225,6 +239,7 @@ async def read_horizon(connection: Connection, queues: Sequence[Queue], now: Ins
         schedule_end=row["schedule_end"],
         cascade=row["cascade"],
         job=row["job"],
+        limited=row["limited"],
     )
 
 

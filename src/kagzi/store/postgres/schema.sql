@@ -378,6 +378,10 @@ CREATE TABLE kagzi.limits (
     name text NOT NULL,
     paused_by text,
     pause_reason text,
+    concurrency integer,
+    declared integer,
+    key_concurrency integer,
+    key_declared integer,
     CONSTRAINT limits_pkey PRIMARY KEY (namespace, scope, name),
     CONSTRAINT limits_scope_check CHECK (scope = ANY (ARRAY['namespace'::text, 'queue'::text, 'workflow'::text]))
 );
@@ -614,6 +618,9 @@ CREATE TABLE kagzi.workflow_runs (
     repeats_run_id uuid,
     incarnation integer,
     executions_before integer,
+    limit_name text,
+    limit_key text,
+    held_key bigint,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
@@ -636,6 +643,7 @@ CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (nam
 CREATE INDEX workflow_runs_handlers ON kagzi.workflow_runs USING btree (namespace, handles_run_id) WHERE (handles_run_id IS NOT NULL);
 CREATE UNIQUE INDEX workflow_runs_id_prefix ON kagzi.workflow_runs USING btree (namespace, external_id text_pattern_ops) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
+CREATE INDEX workflow_runs_lines ON kagzi.workflow_runs USING btree (namespace, limit_name, limit_key, task_queue, workflow_type, version, claim_key, held_key) WHERE ((held_key IS NOT NULL) AND (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text])));
 CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, run_id) WHERE (schedule_group_id IS NOT NULL);
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();

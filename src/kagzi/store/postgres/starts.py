@@ -274,6 +274,8 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         start.on_failure,
         start.on_failure_queue,
         encode_tags(start.tags),
+        start.limit_name,
+        start.limit_key,
     )
 
 
@@ -302,6 +304,8 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional([start.on_failure for start in starts]),
         optional([start.on_failure_queue for start in starts]),
         optional([encode_tags(start.tags) for start in starts]),
+        optional([start.limit_name for start in starts]),
+        optional([start.limit_key for start in starts]),
     )
 
 

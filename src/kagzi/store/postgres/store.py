@@ -50,6 +50,7 @@ from kagzi.store.postgres import (
     keys,
     leases,
     limits,
+    lines,
     namespaces,
     runs,
     schedules,
@@ -102,6 +103,8 @@ _SCHEDULE_INDEXES = (
     "workflow_runs_scheduled",
     "workflow_runs_scheduled_live",
 )
+
+_LINES = "workflow_runs_lines"
 
 
 class PostgresStore:
@@ -452,19 +455,45 @@ class PostgresStore:
         asked = (namespace, workflow_type, from_version, to_version, runs)
         return await self._pool.run(lambda connection: versions.move_checked_runs(connection, *asked))
 
-    # Pauses.
+    # Pauses and limits.
 
     async def list_limits(self, namespace: str) -> list[FlowLimit]:
         return await self._pool.run(lambda connection: limits.list_limits(connection, namespace))
 
     async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
+        if scope is Scope.WORKFLOW:
+            self._indexes.check(_LINES)
         now = self._now()
         return await self._pool.run(
             lambda connection: limits.pause(connection, namespace, scope, name, by, reason, now)
         )
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
-        return await self._pool.run(lambda connection: limits.resume(connection, namespace, scope, name))
+        now = self._now()
+        return await self._pool.run(lambda connection: limits.resume(connection, namespace, scope, name, now))
+
+    async def set_limit(
+        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+    ) -> FlowLimit:
+        self._indexes.check(_LINES)
+        now = self._now()
+        return await self._pool.run(
+            lambda connection: limits.set_limit(connection, namespace, scope, name, concurrency, key_concurrency, now)
+        )
+
+    async def declare_limits(self, namespace: str) -> None:
+        self._indexes.check(_LINES)
+        now = self._now()
+        await self._pool.run(lambda connection: limits.declare_limits(connection, namespace, now))
+
+    async def limited_namespaces(self) -> list[str]:
+        return await self._pool.run(limits.limited_namespaces)
+
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+        if _LINES in self._indexes.missing:
+            return [], ()  # so that runs are not read one by one; nothing is held before
+        now = self._now()
+        return await self._pool.run(lambda connection: lines.unhold(connection, namespace, after, now))
 
     # Schedules.
 

@@ -6,29 +6,41 @@ import sqlite3
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from kagzi.api.workers import Claim, Poll, Polled
-from kagzi.core.flow import Scope
+from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import Instant, Span
+from kagzi.store.sqlite.limits import limit_of
+from kagzi.store.sqlite.lines import choose
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
 
 
 def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
     run_ids = _claimed_before(connection, poll)
+    limits: list[FlowLimit] = []
+    more = False
     if run_ids:
         # Its first answer was lost, so for the worker the lease begins now.
         execute(connection, "renew_leases", (poll.worker_id, _json(run_ids), now))
     else:
-        run_ids = _due(connection, poll, now)
+        limits = [limit_of(row) for row in execute(connection, "read_limits", (poll.namespace,))]
+        if limits:
+            run_ids, more = choose(connection, poll, limits, now)
+        else:
+            run_ids = _due(connection, poll, now)
         if not run_ids:
-            return Polled(now=now, claims=())
+            return Polled(now=now, claims=(), more=more)
         execute(
             connection,
             "claim_runs",
             (poll.namespace, _json(run_ids), poll.token, poll.worker_id, poll.number, now, lease),
         )
-    return Polled(now=now, claims=_read_claims(connection, poll, run_ids))
+    claims = _read_claims(connection, poll, run_ids)
+    if limits:
+        claims = tuple([replace(claim, limited=True) for claim in claims])
+    return Polled(now=now, claims=claims, more=more)
 
 
 def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
@@ -37,18 +49,12 @@ def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:
 
 
 def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
-    paused: set[tuple[str, str]] = set(execute(connection, "paused", (poll.namespace,)).fetchall())
-    if (Scope.NAMESPACE.value, "") in paused:
-        return []
-    types = [each for each in poll.types if (Scope.WORKFLOW.value, each.name) not in paused]
-    every_version = _json([each.name for each in types if each.version is None])
-    one_version = _json([(each.name, each.version) for each in types if each.version is not None])
+    every_version = _json([each.name for each in poll.types if each.version is None])
+    one_version = _json([(each.name, each.version) for each in poll.types if each.version is not None])
     due: list[tuple[Instant, str]] = []
     # Queue by queue, since the index is in claim order only within a queue: all queues in one statement would
     # sort everything that is due.
     for queue in dict.fromkeys(poll.queues):
-        if (Scope.QUEUE.value, queue) in paused:
-            continue
         text = execute(
             connection,
             "find_due_runs",

@@ -19,7 +19,8 @@ def raise_inbox(connection: sqlite3.Connection, run: RunKey, wakes: tuple[str, .
         connection, "find_inbox_of_run", run
     ).fetchone()
     status = RunStatus(found)
-    if status is RunStatus.SLEEPING and place > now and waiting_for is not None:
+    # One that is due already and held for a limit keeps its place: the claim brings the news.
+    if status is RunStatus.SLEEPING and available_at > now and waiting_for is not None:
         awaited = msgspec.json.decode(waiting_for, type=list[str])
         if any(name in awaited for name in wakes):
             available_at, place = now, claim_key(now, priority, now)

@@ -164,7 +164,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         if earliest is not None:
             due[queue] = earliest
     row = execute(connection, "horizon").fetchone()
-    lease, step_timeout, deadline, cancel, heartbeat, schedule, end, cascade, job = row
+    lease, step_timeout, deadline, cancel, heartbeat, schedule, end, cascade, job, limited = row
     return Horizon(
         now=now,
         due=due,
@@ -177,6 +177,7 @@ def horizon(connection: sqlite3.Connection, queues: Sequence[Queue], now: Instan
         schedule_end=end,
         cascade=cascade,
         job=job,
+        limited=bool(limited),
     )
 
 

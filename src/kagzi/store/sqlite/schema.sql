@@ -77,7 +77,7 @@ CREATE TABLE limits (
     scope        TEXT NOT NULL CHECK (scope IN ('namespace', 'queue', 'workflow')),
     name         TEXT NOT NULL,          -- '' is the namespace itself
     paused_by    TEXT,
-    pause_reason TEXT,
+    pause_reason TEXT, concurrency INTEGER, declared INTEGER, key_concurrency INTEGER, key_declared INTEGER,
     PRIMARY KEY (namespace, scope, name)
 ) STRICT, WITHOUT ROWID;
 
@@ -280,7 +280,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -317,6 +317,9 @@ CREATE UNIQUE INDEX workflow_runs_firing ON workflow_runs (namespace, schedule_g
 CREATE INDEX workflow_runs_handlers ON workflow_runs (namespace, handles_run_id) WHERE handles_run_id IS NOT NULL;
 CREATE INDEX workflow_runs_leased ON workflow_runs (worker_id)
     WHERE status = 'RUNNING';
+CREATE INDEX workflow_runs_lines ON workflow_runs
+    (namespace, limit_name, limit_key, task_queue, workflow_type, version, claim_key, held_key)
+    WHERE held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING');
 CREATE INDEX workflow_runs_scheduled ON workflow_runs (namespace, schedule_group_id, run_id)
     WHERE schedule_group_id IS NOT NULL;
 CREATE INDEX workflow_runs_scheduled_live ON workflow_runs (namespace, schedule_group_id)

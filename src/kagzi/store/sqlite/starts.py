@@ -46,7 +46,7 @@ def start_runs(
 def new_run(start: StartRun, limited: Limited, now: Instant) -> Started:
     # What is due in the past waits from now on: it is no older than others that are started now.
     available_at = max(now + start.delay, start.start_at or 0)
-    held_back = is_limited(limited, start.namespace, start.task_queue, start.workflow_type)
+    held_back = is_limited(limited, start.namespace, start.task_queue, start.workflow_type, start.limit_name)
     if start.lease is not None and available_at <= now and not held_back:
         return Started(
             run_id=start.run_id,
@@ -67,7 +67,7 @@ def run_row(start: StartRun, started: Started, now: Instant) -> Row:
         lease_expires_at = now + start.lease.length
     born = 1 if started.born else 0
     row = new_run_row(start.namespace, start, start.input, started, lease_length, now)
-    return (*row, token, worker_id, poll, lease_expires_at, started_at, born)
+    return (*row, token, worker_id, poll, lease_expires_at, started_at, born, start.limit_name, start.limit_key)
 
 
 def new_run_row(

@@ -54,6 +54,7 @@ from kagzi.store.sqlite import (
     keys,
     leases,
     limits,
+    lines,
     namespaces,
     schedules,
     search,
@@ -363,7 +364,7 @@ class SqliteStore:
         asked = (namespace, workflow_type, from_version, to_version, runs)
         return await self._database.write(lambda connection: versions.move_checked_runs(connection, *asked))
 
-    # Pauses.
+    # Pauses and limits.
 
     async def list_limits(self, namespace: str) -> list[FlowLimit]:
         return await self._database.read(lambda connection: limits.list_limits(connection, namespace))
@@ -375,7 +376,27 @@ class SqliteStore:
         )
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
-        return await self._database.write(lambda connection: limits.resume(connection, namespace, scope, name))
+        now = self._now
+        return await self._database.write(lambda connection: limits.resume(connection, namespace, scope, name, now()))
+
+    async def set_limit(
+        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+    ) -> FlowLimit:
+        now = self._now
+        return await self._database.write(
+            lambda connection: limits.set_limit(connection, namespace, scope, name, concurrency, key_concurrency, now())
+        )
+
+    async def declare_limits(self, namespace: str) -> None:
+        now = self._now
+        await self._database.write(lambda connection: limits.declare_limits(connection, namespace, now()))
+
+    async def limited_namespaces(self) -> list[str]:
+        return await self._database.read(limits.limited_namespaces)
+
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+        now = self._now
+        return await self._database.write(lambda connection: lines.unhold(connection, namespace, after, now()))
 
     # Schedules.
 

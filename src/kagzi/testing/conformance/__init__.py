@@ -75,7 +75,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
 from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
 from kagzi.testing.conformance.jobs import TestJobs  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
-from kagzi.testing.conformance.limits import TestPauses  # noqa: E402
+from kagzi.testing.conformance.limits import TestLimits, TestPauses  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.restarts import TestForks, TestRestarts, TestSignalsWithStarts  # noqa: E402
@@ -131,6 +131,7 @@ __all__ = [
     "TestJobs",
     "TestKeys",
     "TestLeases",
+    "TestLimits",
     "TestListing",
     "TestLoad",
     "TestLookingAtWorkers",

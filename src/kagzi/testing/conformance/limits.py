@@ -1,17 +1,30 @@
-"""Pauses: what is not handed out, from the acknowledgement on."""
+"""Pauses and limits: what is not handed out, from the acknowledgement on."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import BirthLease, CompleteRun, Started
+from kagzi.api.operations import BirthLease, CompleteRun, ParkRun, RepeatRun, SendSignal, Started
+from kagzi.api.workers import DeclaredLimit
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.store.lines import HELD
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
 
 PAUSES = [(Scope.QUEUE, QUEUE), (Scope.WORKFLOW, TYPE), (Scope.NAMESPACE, "")]
+
+
+async def unhold(bench: Bench) -> None:
+    """As engines do after a run was let go of."""
+    freed, _ = await bench.store.unhold(NAMESPACE, ())
+    assert all(queue == (NAMESPACE, QUEUE) for queue in freed)
+
+
+async def limit(bench: Bench, most: int | None, key_most: int | None = None) -> FlowLimit:
+    return await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, most, key_most)
 
 
 class TestPauses:
@@ -28,8 +41,10 @@ class TestPauses:
         assert await bench.claims() == ()
         await bench.done(claim, CompleteRun(output=b"1"))  # what runs goes on
         await bench.store.resume(NAMESPACE, scope, name)
+        await unhold(bench)
         assert await bench.claimed_ids() == [born.run_id]
         assert await bench.store.list_limits(NAMESPACE) == []
+        await unhold(bench)  # nothing is held any more, so nothing is left of the pause
         again = await bench.answer(bench.start_run(lease=replace(lease, token=bench.new_id())))
         assert isinstance(again, Started)
         assert again.born
@@ -81,3 +96,180 @@ class TestPauses:
         assert await bench.claims() == ()
         await bench.store.resume(NAMESPACE, Scope.QUEUE, QUEUE)
         assert await bench.claimed_ids() == [lost]
+
+
+class TestLimits:
+    async def test_never_more_than_the_limit_run_and_a_freed_slot_goes_to_the_next(self, bench: Bench) -> None:
+        await limit(bench, 2)
+        runs = []
+        for _ in range(5):
+            runs.append(await bench.start())
+            bench.clock.advance(1)
+        claims = await bench.claims()
+        assert [claim.run_id for claim in claims] == runs[:2]
+        assert all(claim.limited for claim in claims)
+        assert await bench.claims() == ()
+        await bench.done(claims[0], CompleteRun(output=b"1"))
+        assert await bench.claims() == ()  # they are held until somebody says that there is room
+        await unhold(bench)
+        await unhold(bench)  # once is enough: the one that is free already counts
+        assert await bench.claimed_ids() == [runs[2]]
+        assert await bench.claims() == ()
+
+    async def test_a_run_is_not_born_under_a_limit(self, bench: Bench) -> None:
+        await limit(bench, 10)
+        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
+        answer = await bench.answer(bench.start_run(lease=lease))
+        assert isinstance(answer, Started)
+        assert not answer.born
+        assert await bench.claimed_ids() == [answer.run_id]
+
+    async def test_keys_have_a_share_of_their_own_and_hide_nothing_behind_them(self, bench: Bench) -> None:
+        await limit(bench, 4, 1)
+        first = [await bench.start(limit_name=TYPE, limit_key="a") for _ in range(3)]
+        bench.clock.advance(1)
+        others = [await bench.start(limit_name=TYPE, limit_key=key) for key in ("b", "c")]
+        bench.clock.advance(1)
+        free = await bench.start(workflow_type="other")
+        types = (WorkflowType(TYPE), WorkflowType("other"))
+        claims = await bench.claims(types=types)
+        assert {claim.run_id for claim in claims} == {first[0], *others, free}
+        (held,) = [claim for claim in claims if claim.run_id == first[0]]
+        await bench.done(held, CompleteRun(output=b"1"))
+        await unhold(bench)
+        assert await bench.claimed_ids(types=types) == [first[1]]
+
+    async def test_a_shared_name_is_one_budget_for_several_workflows(self, bench: Bench) -> None:
+        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, "stripe", 1, None)
+        first = await bench.start(limit_name="stripe", limit_key="")
+        bench.clock.advance(1)
+        second = await bench.start(workflow_type="other", limit_name="stripe", limit_key="")
+        types = (WorkflowType(TYPE), WorkflowType("other"))
+        claim = await bench.claim(first, types=types)
+        await bench.done(claim, CompleteRun(output=b"1"))
+        await unhold(bench)
+        assert await bench.claimed_ids(types=types) == [second]
+
+    async def test_the_key_that_has_waited_longest_gets_the_slot(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        holder = await bench.claim(await bench.start())
+        waiting = []
+        for key in ("z", "a", "m"):
+            bench.clock.advance(1)
+            waiting.append(await bench.start(limit_name=TYPE, limit_key=key))
+        assert await bench.claims() == ()
+        for run_id in waiting:
+            await bench.done(holder, CompleteRun(output=b"1"))
+            await unhold(bench)
+            holder = await bench.claim(run_id)
+
+    async def test_runs_that_nobody_can_take_keep_no_slot_from_others(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        holder = await bench.claim(await bench.start())
+        for _ in range(3):
+            bench.clock.advance(1)
+            await bench.start(task_queue="nobody's")
+        bench.clock.advance(1)
+        waiting = await bench.start()
+        assert await bench.claims(queues=(QUEUE, "nobody's")) == ()
+        await bench.done(holder, CompleteRun(output=b"1"))
+        for _ in range(2):
+            await bench.store.unhold(NAMESPACE, ())
+        assert await bench.claimed_ids() == [waiting]
+
+    async def test_a_queue_has_a_limit(self, bench: Bench) -> None:
+        await bench.store.set_limit(NAMESPACE, Scope.QUEUE, QUEUE, 1, None)
+        first = await bench.start()
+        bench.clock.advance(1)
+        second = await bench.start()
+        other = await bench.start(task_queue="other")
+        claims = await bench.claims(queues=(QUEUE, "other"))
+        assert {claim.run_id for claim in claims} == {first, other}
+        assert await bench.claims(queues=(QUEUE, "other")) == ()
+        await bench.done(next(claim for claim in claims if claim.run_id == first), CompleteRun(output=b"1"))
+        assert await bench.claimed_ids() == [second]
+
+    async def test_a_run_that_parks_gives_its_slot_and_asks_again(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        first = await bench.start()
+        bench.clock.advance(1)
+        second = await bench.start()
+        claim = await bench.claim(first)
+        await bench.done(claim, ParkRun(available_at=bench.now() + SECOND, inbox_seq=0))
+        await unhold(bench)
+        holder = await bench.claim(second)
+        bench.clock.advance(2 * SECOND)
+        assert await bench.claims() == ()
+        await bench.done(holder, CompleteRun(output=b"1"))
+        await unhold(bench)
+        assert await bench.claimed_ids() == [first]
+
+    async def test_a_crash_leaves_nothing_behind(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        first = await bench.start()
+        bench.clock.advance(1)
+        second = await bench.start()
+        claim = await bench.claim(first)
+        assert await bench.claims() == ()  # the second is held
+        await bench.crash(claim)
+        await unhold(bench)
+        (again,) = await bench.claims()
+        await bench.done(again, CompleteRun(output=b"1"))
+        await unhold(bench)
+        (last,) = await bench.claims()
+        assert {again.run_id, last.run_id} == {first, second}
+
+    async def test_raising_or_clearing_a_limit_frees_what_it_held(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        runs = {await bench.start() for _ in range(4)}
+        taken = set(await bench.claimed_ids())
+        await limit(bench, 2)
+        await unhold(bench)
+        taken |= set(await bench.claimed_ids())
+        assert len(taken) == 2
+        assert (await limit(bench, None)).most is None
+        await unhold(bench)
+        assert taken | set(await bench.claimed_ids()) == runs
+        await unhold(bench)
+        assert await bench.store.limited_namespaces() == []  # nothing is held, so nothing is left of the limit
+
+    async def test_the_smallest_that_live_workers_declare_counts_unless_one_is_set(self, bench: Bench) -> None:
+        other = bench.new_id()
+        await bench.store.register(bench.registration(queue_limit=7, type_limits={TYPE: 5}))
+        await bench.store.register(
+            bench.registration(worker_id=other, limits=(DeclaredLimit(TYPE, 3, 2), DeclaredLimit("stripe", None, 4)))
+        )
+        await bench.store.declare_limits(NAMESPACE)
+        found = {(each.scope, each.name): each for each in await bench.store.list_limits(NAMESPACE)}
+        assert (found[Scope.WORKFLOW, TYPE].most, found[Scope.WORKFLOW, TYPE].key_most) == (3, 2)
+        assert found[Scope.WORKFLOW, "stripe"].key_most == 4
+        assert found[Scope.QUEUE, QUEUE].most == 7
+        assert (await limit(bench, 9, -1)).most == 9
+        assert (await limit(bench, None, -1)).most == 3
+        await bench.store.deregister(other)
+        await bench.store.declare_limits(NAMESPACE)
+        found = {(each.scope, each.name): each for each in await bench.store.list_limits(NAMESPACE)}
+        assert {key: each.most for key, each in found.items()} == {(Scope.WORKFLOW, TYPE): 5, (Scope.QUEUE, QUEUE): 7}
+
+    async def test_a_signal_does_not_move_a_run_that_is_held(self, bench: Bench) -> None:
+        await limit(bench, 1)
+        first = await bench.start()
+        claim = await bench.claim(first)
+        await bench.done(claim, ParkRun(available_at=bench.now() + SECOND, inbox_seq=0, waiting_for=("s:go",)))
+        holder = await bench.claim(await bench.start())
+        bench.clock.advance(2 * SECOND)
+        assert await bench.claims() == ()  # the first is held
+        await bench.answer(SendSignal(namespace=NAMESPACE, run_id=first, name="go", value=b"1", key="k"))
+        assert (await bench.store.horizon([(NAMESPACE, QUEUE)])).due.get((NAMESPACE, QUEUE), HELD) == HELD
+        await bench.done(holder, CompleteRun(output=b"1"))
+        await unhold(bench)
+        assert (await bench.claim(first)).inbox_seq == 1
+
+    async def test_a_repeated_run_keeps_its_key(self, bench: Bench) -> None:
+        await limit(bench, None, 1)
+        first = await bench.start(limit_name=TYPE, limit_key="a")
+        claim = await bench.claim(first)
+        await bench.done(claim, CompleteRun(output=b"1"))
+        await bench.claim(await bench.start(limit_name=TYPE, limit_key="a"))
+        await bench.answer(RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=first, keep_steps=False))
+        assert await bench.claims() == ()

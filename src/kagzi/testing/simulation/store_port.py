@@ -309,6 +309,23 @@ class StorePort:
         limit: FlowLimit = await self._ask("resume", namespace, scope, name)
         return limit
 
+    async def set_limit(
+        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+    ) -> FlowLimit:
+        limit: FlowLimit = await self._ask("set_limit", namespace, scope, name, concurrency, key_concurrency)
+        return limit
+
+    async def declare_limits(self, namespace: str) -> None:
+        await self._ask("declare_limits", namespace)
+
+    async def limited_namespaces(self) -> list[str]:
+        namespaces: list[str] = await self._ask("limited_namespaces")
+        return namespaces
+
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+        freed: tuple[list[Queue], tuple[str, ...]] = await self._ask("unhold", namespace, after)
+        return freed
+
     async def list_workers(self, namespace: str) -> list[Worker]:
         workers: list[Worker] = await self._ask("list_workers", namespace)
         return workers

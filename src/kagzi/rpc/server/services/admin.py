@@ -238,6 +238,20 @@ class AdminService:
         limit = await self._limits.resume(namespace_of(request.namespace), scope_of(request.scope), request.name)
         return pb.ResumeClaimsResponse(limit=limit_to_wire(limit))
 
+    async def SetLimit(self, request: pb.SetLimitRequest, call: Call) -> pb.SetLimitResponse:  # noqa: ARG002
+        limit = await self._limits.set(
+            namespace_of(request.namespace),
+            scope_of(request.scope),
+            request.name,
+            concurrency=request.concurrency if request.HasField("concurrency") else None,
+            key_concurrency=request.key_concurrency if request.HasField("key_concurrency") else None,
+        )
+        return pb.SetLimitResponse(limit=limit_to_wire(limit))
+
+    async def ClearLimit(self, request: pb.ClearLimitRequest, call: Call) -> pb.ClearLimitResponse:  # noqa: ARG002
+        limit = await self._limits.clear(namespace_of(request.namespace), scope_of(request.scope), request.name)
+        return pb.ClearLimitResponse(limit=limit_to_wire(limit))
+
     # Steps.
 
     async def GetStep(self, request: pb.GetStepRequest, call: Call) -> pb.GetStepResponse:  # noqa: ARG002

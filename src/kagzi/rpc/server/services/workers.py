@@ -11,6 +11,7 @@ from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.reply import Reply, gather, settled
 from kagzi.api.workers import Registration
+from kagzi.core.flow import MOST_CONCURRENCY
 from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest, VersionMismatch
@@ -22,6 +23,7 @@ from kagzi.rpc.convert.work import (
     answer_to_wire,
     chunk_from_wire,
     declaration_from_wire,
+    declared_from_wire,
     heartbeat_answer_to_wire,
     heartbeat_from_wire,
     poll_from_wire,
@@ -36,6 +38,11 @@ from kagzi.rpc.status import describe, wrong_state
 W = TypeVar("W")
 
 _UNNAMED = "unknown"
+
+
+def _most(limit: int) -> int | None:
+    """A limit as clients in the field send it: none if it is not above 0, and no more than 10,000."""
+    return min(limit, MOST_CONCURRENCY) if limit > 0 else None
 
 
 class WorkerService(UnaryCalls):
@@ -61,8 +68,13 @@ class WorkerService(UnaryCalls):
                 version=request.version or _UNNAMED,
                 concurrency=request.concurrency or 1,
                 labels=dict(request.labels),
-                queue_limit=request.queue_concurrency_limit if request.HasField("queue_concurrency_limit") else None,
-                type_limits={limit.workflow_type: limit.max_concurrent for limit in request.workflow_type_concurrency},
+                queue_limit=_most(request.queue_concurrency_limit),
+                type_limits={
+                    limit.workflow_type: most
+                    for limit in request.workflow_type_concurrency
+                    if (most := _most(limit.max_concurrent)) is not None
+                },
+                limits=declared_from_wire(request.limits),
                 schedules=tuple([declaration_from_wire(each) for each in request.schedules]),
                 look=request.look,
             )

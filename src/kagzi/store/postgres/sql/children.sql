@@ -158,8 +158,8 @@ WHERE r.namespace = n.namespace AND r.run_id = n.run_id AND r.finished_at IS NUL
 RETURNING {{changed_run}}, r.inbox_seq;
 
 -- fragment: woken(r, n)
--- Whether a run sleeps, and waits for one of these names.
-{r}.status = 'SLEEPING' AND {r}.claim_key > {n}.now AND {r}.waiting_for IS NOT NULL
+-- Whether a run sleeps, and waits for one of these names. One that is due already and held for a limit keeps its place.
+{r}.status = 'SLEEPING' AND {r}.available_at > {n}.now AND {r}.waiting_for IS NOT NULL
                           AND {r}.waiting_for::jsonb ?| {n}.names
 
 -- name: take_outcomes

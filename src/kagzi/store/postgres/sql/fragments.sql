@@ -39,7 +39,7 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 
 -- fragment: born_run_columns
 -- What a run has that is born under a lease.
-{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll
+{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll, limit_name, limit_key
 
 -- fragment: born_run_values
 -- The values of a new run that is claimed in the moment it is inserted if it is `born`, else waits.
@@ -53,7 +53,8 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
        CASE WHEN born THEN 1 ELSE 0 END,
        CASE WHEN born THEN token END,
        CASE WHEN born THEN worker_id END,
-       CASE WHEN born THEN poll END
+       CASE WHEN born THEN poll END,
+       limit_name, limit_key
 
 -- fragment: claim_columns(r)
 -- What a worker has to know of a run it has claimed, beside its history.
@@ -91,11 +92,11 @@ s.run_id, s.step_id, s.attempt, s.kind, s.status, s.completed_seq, s.started_at,
 -- What those who hear of a change of a run `r` have to know.
 r.namespace, r.run_id, r.task_queue, r.status, r.available_at
 
--- fragment: is_limited(namespace, task_queue, workflow_type)
--- Whether something holds back runs of this workflow in this queue. Such a run is never born: it has to be claimed, where
--- pauses are looked at.
+-- fragment: is_limited(namespace, task_queue, workflow_type, limit_name)
+-- Whether something may hold back such a run. One like it is never born: it has to be claimed, where pauses and limits are
+-- looked at.
 EXISTS (
         SELECT FROM kagzi.limits AS l
         WHERE l.namespace = {namespace}
           AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = {task_queue})
-               OR (l.scope = 'workflow' AND l.name = {workflow_type})))
+               OR (l.scope = 'workflow' AND l.name IN ({workflow_type}, {limit_name}))))

@@ -2,11 +2,17 @@
 
 -- fragment: limit_columns
 -- What a limit says.
-l.namespace, l.scope, l.name, l.paused_at, l.paused_by, l.pause_reason
+l.namespace, l.scope, l.name, l.paused_at, l.paused_by, l.pause_reason, l.concurrency, l.declared, l.key_concurrency,
+    l.key_declared
+
+-- fragment: limits_nothing
+-- Whether nothing is left of a limit `l`. One of a workflow stays until nothing is held for it any more.
+l.paused_at IS NULL AND l.concurrency IS NULL AND l.declared IS NULL AND l.key_concurrency IS NULL
+    AND l.key_declared IS NULL
 
 -- name: list_limits
 -- What holds back runs of a namespace. Compared byte by byte, as SQLite does.
-SELECT {{limit_columns}} FROM kagzi.limits AS l WHERE l.namespace = $1::text
+SELECT {{limit_columns}} FROM kagzi.limits AS l WHERE l.namespace = $1::text AND NOT ({{limits_nothing}})
 ORDER BY l.scope COLLATE "C", l.name COLLATE "C";
 
 -- name: pause
@@ -23,4 +29,181 @@ RETURNING {{limit_columns}};
 
 -- name: resume
 -- Hand it out again.
-DELETE FROM kagzi.limits AS l WHERE l.namespace = $1::text AND l.scope = $2::text AND l.name = $3::text;
+UPDATE kagzi.limits AS l SET paused_at = NULL, paused_by = NULL, pause_reason = NULL,
+    updated_at = coalesce($1::bigint, kagzi.clock())
+WHERE l.namespace = $2::text AND l.scope = $3::text AND l.name = $4::text;
+
+-- name: set_limit
+-- Let so many run at once. What is -1 stays as it is.
+INSERT INTO kagzi.limits AS l (namespace, scope, name, concurrency, key_concurrency, updated_at)
+SELECT $2::text, $3::text, $4::text, nullif($5::integer, -1), nullif($6::integer, -1), coalesce($1::bigint, kagzi.clock())
+ON CONFLICT (namespace, scope, name) DO UPDATE SET
+    concurrency = CASE WHEN $5::integer = -1 THEN l.concurrency ELSE $5::integer END,
+    key_concurrency = CASE WHEN $6::integer = -1 THEN l.key_concurrency ELSE $6::integer END,
+    updated_at = EXCLUDED.updated_at;
+
+-- name: declare_limit
+-- The smallest that live workers declare.
+INSERT INTO kagzi.limits AS l (namespace, scope, name, declared, key_declared, updated_at)
+SELECT $2::text, $3::text, $4::text, $5::integer, $6::integer, coalesce($1::bigint, kagzi.clock())
+ON CONFLICT (namespace, scope, name) DO UPDATE SET
+    declared = EXCLUDED.declared, key_declared = EXCLUDED.key_declared, updated_at = EXCLUDED.updated_at;
+
+-- name: live_extras
+-- What live workers say of themselves.
+SELECT w.queues, w.labels FROM kagzi.workers AS w
+WHERE w.namespace = $1::text AND w.status <> 'OFFLINE' AND w.labels IS NOT NULL;
+
+-- name: forget_limits
+-- Limits of which nothing is left; those of workflows only if nothing is held. Locked in the order of lock_limits.
+DELETE FROM kagzi.limits AS d
+USING (
+    SELECT l.namespace, l.scope, l.name FROM kagzi.limits AS l
+    WHERE l.namespace = $1::text AND (l.scope <> 'workflow' OR $2::boolean) AND {{limits_nothing}}
+    ORDER BY l.namespace, l.scope, l.name FOR UPDATE
+) AS n
+WHERE d.namespace = n.namespace AND d.scope = n.scope AND d.name = n.name;
+
+-- name: limited_namespaces
+-- Where anything is limited.
+SELECT DISTINCT l.namespace FROM kagzi.limits AS l;
+
+-- name: lock_limits
+-- All limits of a namespace, in one order. What is counted for them is counted in later statements: this one's snapshot
+-- may be older than the lock it has waited for.
+SELECT {{limit_columns}} FROM kagzi.limits AS l WHERE l.namespace = $1::text
+ORDER BY l.namespace, l.scope, l.name FOR UPDATE;
+
+-- name: count_limited
+-- What runs in a namespace, as limits count it.
+SELECT r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
+       coalesce(r.limit_key, '') AS limit_key, count(*)::integer AS runs
+FROM kagzi.workflow_runs AS r
+WHERE r.status = 'RUNNING' AND r.namespace = $1::text
+GROUP BY 1, 2, 3, 4;
+
+-- name: find_due_limited
+-- The due runs of queues that have waited longest, with what limits ask for. Locks nothing: those that are not limited are
+-- for others to claim.
+SELECT coalesce($1::bigint, kagzi.clock()) AS now, d.*
+FROM unnest($3::text[]) AS q (task_queue)
+CROSS JOIN LATERAL (
+    SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
+           coalesce(r.limit_key, '') AS limit_key, r.claim_key
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $2::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+      AND r.claim_key <= (SELECT coalesce($1::bigint, kagzi.clock()))
+      AND substr(r.token::text, 9) IS DISTINCT FROM substr($4::uuid::text, 9)
+      AND (r.workflow_type = ANY ($5::text[])
+           OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($6::text[]))
+    ORDER BY r.namespace, r.task_queue, r.claim_key
+    LIMIT $7::integer
+) AS d
+ORDER BY d.claim_key, d.run_id;
+
+-- name: claim_limited
+-- Lease these runs, as claim_runs does. Those that somebody else has locked or taken stay out.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), due AS MATERIALIZED (
+    SELECT r.namespace, r.run_id, r.claim_key
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $3::text AND r.run_id = ANY ($7::uuid[]) AND r.status IN ('PENDING', 'SLEEPING')
+      AND r.claim_key <= (SELECT i.now FROM instant AS i)
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
+    worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
+    lease_length = coalesce(r.lease_length, $2::bigint),
+    lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
+    started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
+FROM due AS d CROSS JOIN instant AS i
+WHERE r.namespace = d.namespace AND r.run_id = d.run_id
+RETURNING d.claim_key AS place, {{claim_columns(r)}},
+          r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh;
+
+-- name: hold_runs
+-- There is no room for these runs. They keep their place in their line. Those that somebody has locked are left: they are met
+-- again.
+UPDATE kagzi.workflow_runs AS r
+SET held_key = r.claim_key, claim_key = 253402300799000001, limit_name = coalesce(r.limit_name, r.workflow_type),
+    limit_key = coalesce(r.limit_key, '')
+FROM (
+    SELECT h.namespace, h.run_id
+    FROM kagzi.workflow_runs AS h
+    WHERE h.namespace = $2::text AND h.run_id = ANY ($3::uuid[]) AND h.status IN ('PENDING', 'SLEEPING')
+      AND h.claim_key <= coalesce($1::bigint, kagzi.clock())
+    FOR UPDATE SKIP LOCKED
+) AS k
+WHERE r.namespace = k.namespace AND r.run_id = k.run_id;
+
+-- name: find_lines
+-- Lines behind another one, with how many of each are claimable and how many are held, up to a bound, and the place of the
+-- first that is held. Goes from line to line
+-- by the index, however many runs are in one.
+WITH RECURSIVE line AS (
+    (SELECT r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version, 1 AS place
+     FROM kagzi.workflow_runs AS r
+     WHERE r.namespace = $2::text AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING')
+       AND (r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version)
+           > ($3::text, $4::text, $5::text, $6::text, $7::text)
+     ORDER BY r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version
+     LIMIT 1)
+    UNION ALL
+    SELECT n.limit_name, n.limit_key, n.task_queue, n.workflow_type, n.version, l.place + 1
+    FROM line AS l
+    CROSS JOIN LATERAL (
+        SELECT r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version
+        FROM kagzi.workflow_runs AS r
+        WHERE r.namespace = $2::text AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING')
+          AND (r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version)
+              > (l.limit_name, l.limit_key, l.task_queue, l.workflow_type, l.version)
+        ORDER BY r.limit_name, r.limit_key, r.task_queue, r.workflow_type, r.version
+        LIMIT 1
+    ) AS n
+    WHERE l.place < $8::integer
+)
+SELECT l.limit_name, l.limit_key, l.task_queue, l.workflow_type, l.version,
+       (SELECT count(*)::integer FROM (
+           SELECT FROM kagzi.workflow_runs AS r
+           WHERE r.namespace = $2::text AND r.limit_name = l.limit_name AND r.limit_key = l.limit_key
+             AND r.task_queue = l.task_queue AND r.workflow_type = l.workflow_type AND r.version = l.version
+             AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING')
+             AND r.claim_key <= coalesce($1::bigint, kagzi.clock())
+           LIMIT $9::integer) AS c) AS ready,
+       (SELECT count(*)::integer FROM (
+           SELECT FROM kagzi.workflow_runs AS r
+           WHERE r.namespace = $2::text AND r.limit_name = l.limit_name AND r.limit_key = l.limit_key
+             AND r.task_queue = l.task_queue AND r.workflow_type = l.workflow_type AND r.version = l.version
+             AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING')
+             AND r.claim_key = 253402300799000001
+           LIMIT $9::integer) AS c) AS held,
+       (SELECT r.held_key FROM kagzi.workflow_runs AS r
+        WHERE r.namespace = $2::text AND r.limit_name = l.limit_name AND r.limit_key = l.limit_key
+          AND r.task_queue = l.task_queue AND r.workflow_type = l.workflow_type AND r.version = l.version
+          AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING') AND r.claim_key = 253402300799000001
+        ORDER BY r.held_key LIMIT 1) AS first
+FROM line AS l
+ORDER BY l.place;
+
+-- name: free_lines
+-- The first of these lines can be claimed again, at the place they had.
+UPDATE kagzi.workflow_runs AS r SET claim_key = least(r.held_key, coalesce($1::bigint, kagzi.clock()))
+FROM (
+    SELECT f.run_id
+    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[])
+        AS l (limit_name, limit_key, task_queue, workflow_type, version, wanted)
+    CROSS JOIN LATERAL (
+        SELECT h.run_id
+        FROM kagzi.workflow_runs AS h
+        WHERE h.namespace = $2::text AND h.limit_name = l.limit_name AND h.limit_key = l.limit_key
+          AND h.task_queue = l.task_queue AND h.workflow_type = l.workflow_type AND h.version = l.version
+          AND h.held_key IS NOT NULL AND h.status IN ('PENDING', 'SLEEPING') AND h.claim_key = 253402300799000001
+        ORDER BY h.held_key
+        LIMIT l.wanted
+        FOR UPDATE SKIP LOCKED
+    ) AS f
+) AS k
+WHERE r.namespace = $2::text AND r.run_id = k.run_id
+RETURNING r.task_queue;

@@ -4,7 +4,7 @@
 -- limit is applied inside a CTE, which runs once; under IN (SELECT … LIMIT) it may run again for every row and claim
 -- more than the limit. The token begins with how often the run was claimed: a poll that arrives twice must not revive
 -- what was written under its first lease. `lease_length` is fixed with the first claim, so that heartbeats know what
--- to renew a lease to. A `fresh` run has no history: nobody has driven it, it repeats no other, nothing was sent to it.
+-- to renew a lease to. What is `limited` is not claimed here but by claim_limited, under the lock of its limits. A `fresh` run has no history: nobody has driven it, it repeats no other, nothing was sent to it.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS (
@@ -13,26 +13,36 @@ WITH instant AS MATERIALIZED (
     WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
       AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
     RETURNING r.*
-), paused AS MATERIALIZED (
-    SELECT l.scope, l.name FROM kagzi.limits AS l WHERE l.namespace = $3::text AND l.paused_at IS NOT NULL
+), limits AS MATERIALIZED (
+    SELECT l.scope, l.name, l.paused_at, coalesce(l.concurrency, l.declared) AS most
+    FROM kagzi.limits AS l WHERE l.namespace = $3::text
 ), due AS MATERIALIZED (
-    SELECT d.namespace, d.run_id, d.claim_key
+    SELECT d.namespace, d.run_id, d.claim_key, d.limited
     FROM (
-        SELECT u.task_queue
+        SELECT u.task_queue, EXISTS (SELECT FROM limits AS l WHERE l.scope = 'queue' AND l.name = u.task_queue) AS limited
         FROM unnest($7::text[]) AS u (task_queue)
-        WHERE NOT EXISTS (SELECT FROM paused AS p
-                          WHERE p.scope = 'namespace' OR (p.scope = 'queue' AND p.name = u.task_queue))
+        WHERE NOT EXISTS (
+            SELECT FROM limits AS l
+            WHERE (l.paused_at IS NOT NULL AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = u.task_queue)))
+               -- A queue that is full would fill the answer with what cannot be claimed. Only a hint: it is counted again
+               -- under the lock of its limit.
+               OR (l.scope = 'queue' AND l.name = u.task_queue AND l.most IS NOT NULL
+                   AND l.most <= (SELECT count(*) FROM kagzi.workflow_runs AS x
+                                  WHERE x.status = 'RUNNING' AND x.namespace = $3::text
+                                    AND x.task_queue = u.task_queue)))
         OFFSET 0  -- so that nothing of a paused queue is locked first and left out afterwards
     ) AS q
     CROSS JOIN LATERAL (
-        SELECT r.namespace, r.run_id, r.claim_key
+        SELECT r.namespace, r.run_id, r.claim_key,
+               q.limited OR r.workflow_type = ANY (ARRAY (SELECT l.name FROM limits AS l WHERE l.scope = 'workflow'))
+                   OR coalesce(r.limit_name = ANY (ARRAY (SELECT l.name FROM limits AS l WHERE l.scope = 'workflow')), false)
+                   AS limited
         FROM kagzi.workflow_runs AS r
         WHERE r.namespace = $3::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
           AND r.claim_key <= (SELECT i.now FROM instant AS i)
           AND substr(r.token::text, 9) IS DISTINCT FROM substr($5::uuid::text, 9)
           AND (r.workflow_type = ANY ($9::text[])
                OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
-          AND r.workflow_type <> ALL (ARRAY (SELECT t.name FROM paused AS t WHERE t.scope = 'workflow'))
         ORDER BY r.namespace, r.task_queue, r.claim_key
         LIMIT (SELECT CASE WHEN EXISTS (SELECT FROM again) THEN 0 ELSE $8::integer END)
         FOR UPDATE SKIP LOCKED
@@ -42,16 +52,16 @@ WITH instant AS MATERIALIZED (
 ), claimed AS (
     UPDATE kagzi.workflow_runs AS r SET
         status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
-        worker_id = $4::uuid, poll = $6::integer, claim_key = NULL,
+        worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
         lease_length = coalesce(r.lease_length, $2::bigint),
         lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
         started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
     FROM due AS d CROSS JOIN instant AS i
-    WHERE r.namespace = d.namespace AND r.run_id = d.run_id
+    WHERE r.namespace = d.namespace AND r.run_id = d.run_id AND NOT d.limited
     RETURNING d.claim_key AS place, {{claim_columns(r)}},
               r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh
 )
-SELECT i.now, c.*
+SELECT i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS limited, c.*
 FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
@@ -126,7 +136,8 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now,
        END AS schedule,
        (SELECT e.at FROM kagzi.schedule_ends AS e ORDER BY e.end_id LIMIT 1) AS schedule_end,
        (SELECT k.at FROM kagzi.cascades AS k ORDER BY k.at LIMIT 1) AS cascade,
-       (SELECT min(j.next_at) FROM kagzi.jobs AS j WHERE j.next_at IS NOT NULL) AS job;
+       (SELECT min(j.next_at) FROM kagzi.jobs AS j WHERE j.next_at IS NOT NULL) AS job,
+       EXISTS (SELECT FROM kagzi.limits) AS limited;
 
 -- name: ensure_namespace
 -- Namespaces come into being when they are first used.

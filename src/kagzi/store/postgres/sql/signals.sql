@@ -37,9 +37,9 @@ WITH instant AS MATERIALIZED (
 ), told AS (
     UPDATE kagzi.workflow_runs AS r SET
         inbox_seq = r.inbox_seq + n.signals,
-        available_at = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.claim_key > i.now THEN i.now
+        available_at = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.available_at > i.now THEN i.now
                             ELSE r.available_at END,
-        claim_key = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.claim_key > i.now
+        claim_key = CASE WHEN n.awaited AND r.status = 'SLEEPING' AND r.available_at > i.now
                              THEN {{claim_key_of_now(r.priority, i.now)}}
                          ELSE r.claim_key END
     FROM (SELECT f.namespace, f.run_id, count(*)::integer AS signals, bool_or(f.awaited) AS awaited

@@ -153,10 +153,10 @@ WITH instant AS MATERIALIZED (
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
            $10::bytea AS retry_policy, $11::bigint AS lease_length, $12::bigint AS timeout, $13::bigint AS deadline_at,
            $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
-           $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, $23::text AS tags, i.now,
+           $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, $23::text AS tags, $24::text AS limit_name, $25::text AS limit_key, i.now,
            greatest(i.now + coalesce($14::bigint, 0), $15::bigint) AS available_at,
            $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now
-           AND NOT {{is_limited($2::text, $5::text, $6::text)}} AS born
+           AND NOT {{is_limited($2::text, $5::text, $6::text, $24::text)}} AS born
     FROM instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{born_run_columns}})

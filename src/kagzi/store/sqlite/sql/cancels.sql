@@ -31,12 +31,12 @@ WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, priority, input, retry_policy,
     lease_length, created_at, available_at, deadline_at, status, claim_key, started_at, origin_run_id,
     trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, repeats_run_id,
-    incarnation)
+    incarnation, limit_name, limit_key)
 SELECT namespace, ?3, task_queue, workflow_type, version, priority, input, retry_policy, lease_length, ?4, ?4,
     ?4 + (deadline_at - created_at), 'PENDING', {{claim_key(?4, priority, ?4)}},
     CASE WHEN ?5 > 0 THEN started_at END, CASE WHEN ?5 > 0 THEN coalesce(origin_run_id, run_id) END,
     trace_context, scheduled_for, on_failure, on_failure_queue, handles_run_id, tags, run_id,
-    CASE WHEN ?5 > 0 THEN incarnation END
+    CASE WHEN ?5 > 0 THEN incarnation END, limit_name, limit_key
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2
 ON CONFLICT DO NOTHING;

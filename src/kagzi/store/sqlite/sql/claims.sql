@@ -26,7 +26,7 @@ FROM (
 -- Lease these runs. The length is kept with the run, so that heartbeats know how far to renew. The token begins with how
 -- often the run was claimed: a poll that comes twice must not revive what was written under its first lease.
 UPDATE workflow_runs
-SET status = 'RUNNING', token = printf('%08x', executions + 1) || substr(?3, 9), worker_id = ?4, poll = ?5, claim_key = NULL, executions = executions + 1,
+SET status = 'RUNNING', token = printf('%08x', executions + 1) || substr(?3, 9), worker_id = ?4, poll = ?5, claim_key = NULL, held_key = NULL, executions = executions + 1,
     started_at = coalesce(started_at, ?6), lease_length = coalesce(lease_length, ?7),
     lease_expires_at = ?6 + coalesce(lease_length, ?7)
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));

@@ -2,22 +2,26 @@
 
 -- fragment: limit_columns
 -- What a limit says.
-namespace, scope, name, paused_at, paused_by, pause_reason
+namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, declared, key_concurrency, key_declared
+
+-- fragment: limits_nothing
+-- Whether nothing is left of a limit. One of a workflow stays until nothing is held for it any more.
+paused_at IS NULL AND concurrency IS NULL AND declared IS NULL AND key_concurrency IS NULL AND key_declared IS NULL
 
 -- name: list_limits
 -- What holds back runs of a namespace.
-SELECT {{limit_columns}} FROM limits WHERE namespace = ?1 ORDER BY scope, name;
+SELECT {{limit_columns}} FROM limits WHERE namespace = ?1 AND NOT ({{limits_nothing}}) ORDER BY scope, name;
+
+-- name: read_limits
+-- The same with what is left of limits.
+SELECT {{limit_columns}} FROM limits WHERE namespace = ?1;
 
 -- name: limited
 -- All that has limits. Few have, so that reading them all is cheaper than asking for each run.
 SELECT namespace, scope, name FROM limits;
 
--- name: paused
--- What of a namespace is not handed out.
-SELECT scope, name FROM limits WHERE namespace = ?1 AND paused_at IS NOT NULL;
-
 -- name: all_paused
--- The same of all namespaces.
+-- What is not handed out.
 SELECT namespace, scope, name FROM limits WHERE paused_at IS NOT NULL;
 
 -- name: pause
@@ -31,4 +35,91 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET
 
 -- name: resume
 -- Hand it out again.
-DELETE FROM limits WHERE namespace = ?1 AND scope = ?2 AND name = ?3;
+UPDATE limits SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updated_at = ?4
+WHERE namespace = ?1 AND scope = ?2 AND name = ?3;
+
+-- name: set_limit
+-- Let so many run at once. What is -1 stays as it is.
+INSERT INTO limits (namespace, scope, name, concurrency, key_concurrency, updated_at)
+VALUES (?1, ?2, ?3, nullif(?4, -1), nullif(?5, -1), ?6)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET
+    concurrency = CASE WHEN ?4 = -1 THEN concurrency ELSE ?4 END,
+    key_concurrency = CASE WHEN ?5 = -1 THEN key_concurrency ELSE ?5 END,
+    updated_at = excluded.updated_at;
+
+-- name: declare_limit
+-- The smallest that live workers declare.
+INSERT INTO limits (namespace, scope, name, declared, key_declared, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET
+    declared = excluded.declared, key_declared = excluded.key_declared, updated_at = excluded.updated_at;
+
+-- name: live_extras
+-- What live workers say of themselves.
+SELECT queues, labels FROM workers WHERE namespace = ?1 AND status <> 'OFFLINE' AND labels IS NOT NULL;
+
+-- name: forget_limits
+-- Limits of which nothing is left; those of workflows only if nothing is held.
+DELETE FROM limits WHERE namespace = ?1 AND (scope <> 'workflow' OR ?2) AND {{limits_nothing}};
+
+-- name: limited_namespaces
+-- Where anything is limited.
+SELECT DISTINCT namespace FROM limits;
+
+-- name: count_limited
+-- What runs in a namespace, as limits count it.
+SELECT task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''), count(*)
+FROM workflow_runs
+WHERE status = 'RUNNING' AND namespace = ?1
+GROUP BY 1, 2, 3, 4;
+
+-- name: find_due_limited
+-- The due runs of one queue that have waited longest, with what limits ask for.
+SELECT run_id, task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''), claim_key
+FROM workflow_runs
+WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key <= ?3
+  AND substr(token, 9) IS NOT substr(?4, 9)
+  AND (workflow_type IN (SELECT value FROM json_each(?5))
+       OR (workflow_type, version) IN
+          (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?6)))
+ORDER BY claim_key
+LIMIT ?7;
+
+-- name: hold_runs
+-- There is no room for these runs. They keep their place in their line.
+UPDATE workflow_runs
+SET held_key = claim_key, claim_key = 253402300799000001, limit_name = coalesce(limit_name, workflow_type),
+    limit_key = coalesce(limit_key, '')
+WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
+
+-- name: next_line
+-- The first line behind another one.
+SELECT limit_name, limit_key, task_queue, workflow_type, version
+FROM workflow_runs
+WHERE namespace = ?1 AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING')
+  AND (limit_name, limit_key, task_queue, workflow_type, version) > (?2, ?3, ?4, ?5, ?6)
+ORDER BY limit_name, limit_key, task_queue, workflow_type, version
+LIMIT 1;
+
+-- name: count_line
+-- How many of a line are claimable, and how many are held, up to a bound, and the place of the first that is held.
+SELECT
+    (SELECT count(*) FROM (
+        SELECT 1 FROM workflow_runs
+        WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+          AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key <= ?7 LIMIT ?8)),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM workflow_runs
+        WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+          AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001 LIMIT ?8)),
+    (SELECT min(held_key) FROM workflow_runs
+     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001);
+
+-- name: free_line
+-- The first of a line can be claimed again, at the place they had.
+UPDATE workflow_runs SET claim_key = min(held_key, ?7)
+WHERE namespace = ?1 AND run_id IN (
+    SELECT run_id FROM workflow_runs
+    WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+      AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001
+    ORDER BY held_key LIMIT ?8);

@@ -31,7 +31,8 @@ SELECT
     (SELECT min(available_at) FROM workflow_runs WHERE status = 'SCHEDULED'),
     (SELECT at FROM schedule_ends ORDER BY end_id LIMIT 1),
     (SELECT min(at) FROM cascades),
-    (SELECT min(next_at) FROM jobs WHERE next_at IS NOT NULL);
+    (SELECT min(next_at) FROM jobs WHERE next_at IS NOT NULL),
+    EXISTS (SELECT 1 FROM limits);
 
 -- name: earliest_claim
 -- The earliest claim of a queue.

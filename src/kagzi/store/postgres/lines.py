@@ -1,0 +1,118 @@
+"""Claims under limits, and runs that are held for them. See `kagzi.store.lines`.
+
+Both transactions lock the limits of the namespace first and count in later statements; under READ COMMITTED those see
+all that was committed before the lock was given. From then on they skip locked runs and wait for nobody, so they can be
+part of no circle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kagzi.api.workers import Poll
+from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.instant import Instant, Span
+from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
+from kagzi.store.postgres.limits import limit_of
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Queue
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from kagzi.store.postgres.connection import Connection
+
+_LOCK_LIMITS = STATEMENTS["lock_limits"]
+_COUNT_LIMITED = STATEMENTS["count_limited"]
+_FIND_DUE_LIMITED = STATEMENTS["find_due_limited"]
+_CLAIM_LIMITED = STATEMENTS["claim_limited"]
+_HOLD_RUNS = STATEMENTS["hold_runs"]
+_FIND_LINES = STATEMENTS["find_lines"]
+_FREE_LINES = STATEMENTS["free_lines"]
+_FORGET_LIMITS = STATEMENTS["forget_limits"]
+
+_START = ("", "", "", "", "")
+
+
+async def claim_limited(
+    connection: Connection, poll: Poll, most: int, lease: Span, now: Instant | None
+) -> tuple[list[asyncpg.Record], bool]:
+    """Returns the claims of a poll among runs that are limited, at most so many, and whether it should look again:
+    others may be behind those that were held."""
+    async with connection.transaction():
+        limits = await _lock(connection, poll.namespace)
+        room = await _room(connection, poll.namespace, limits)
+        paused = {(limit.scope, limit.name) for limit in limits if limit.paused_at is not None}
+        queues = [
+            queue for queue in sorted(set(poll.queues)) if (Scope.QUEUE, queue) not in paused and not room.full(queue)
+        ]
+        if (Scope.NAMESPACE, "") in paused or not queues:
+            return [], False
+        rows = await connection.fetch(
+            _FIND_DUE_LIMITED,
+            now,
+            poll.namespace,
+            queues,
+            poll.token,
+            [type.name for type in poll.types if type.version is None],
+            [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
+            LOOKED_AT,
+        )
+        names = {limit.name for limit in limits if limit.scope is Scope.WORKFLOW}
+        limited = {limit.name for limit in limits if limit.scope is Scope.QUEUE}
+        due = [
+            Due(str(run_id), *run)
+            for _, run_id, *run in rows
+            if run[0] in limited or run[1] in names or run[2] in names
+        ]
+        taken, held = decide(room, due, most)
+        if held:
+            await connection.execute(_HOLD_RUNS, now, poll.namespace, [run.run_id for run in held])
+        claimed: list[asyncpg.Record] = []
+        if taken:
+            claimed = await connection.fetch(
+                _CLAIM_LIMITED,
+                now,
+                lease,
+                poll.namespace,
+                poll.worker_id,
+                poll.token,
+                poll.number,
+                [run.run_id for run in taken],
+            )
+        return claimed, bool(held) and len(taken) < most
+
+
+async def unhold(
+    connection: Connection, namespace: str, after: tuple[str, ...], now: Instant | None
+) -> tuple[list[Queue], tuple[str, ...]]:
+    async with connection.transaction():
+        limits = await _lock(connection, namespace)
+        rows = await connection.fetch(_FIND_LINES, now, namespace, *(after or _START), LINES, FREED)
+        lines = [Line(*row) for row in rows]
+        more = _identity(lines[-1]) if len(lines) >= LINES else ()
+        if not any(line.held for line in lines):
+            if not more and not after:
+                await connection.execute(_FORGET_LIMITS, namespace, True)
+            return [], more
+        wanted = [(line, runs) for line, runs in free(await _room(connection, namespace, limits), lines) if runs]
+        if not wanted:
+            return [], more
+        columns = zip(*[_identity(line) for line, _ in wanted], strict=True)
+        freed = await connection.fetch(
+            _FREE_LINES, now, namespace, *[list(column) for column in columns], [runs for _, runs in wanted]
+        )
+        return sorted({(namespace, row["task_queue"]) for row in freed}), more
+
+
+async def _lock(connection: Connection, namespace: str) -> list[FlowLimit]:
+    return [limit_of(row) for row in await connection.fetch(_LOCK_LIMITS, namespace)]
+
+
+async def _room(connection: Connection, namespace: str, limits: list[FlowLimit]) -> Room:
+    rows = await connection.fetch(_COUNT_LIMITED, namespace)
+    return Room(limits, [tuple(row) for row in rows])
+
+
+def _identity(line: Line) -> tuple[str, ...]:
+    return line.limit_name, line.limit_key, line.task_queue, line.workflow_type, line.version

@@ -1,0 +1,88 @@
+"""Claims under limits, and runs that are held for them. See `kagzi.store.lines`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from kagzi.api.workers import Poll
+from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.instant import Instant
+from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
+from kagzi.store.protocol import Queue
+from kagzi.store.sqlite.limits import limit_of
+from kagzi.store.sqlite.statements import execute
+
+_START = ("", "", "", "", "")
+
+
+def choose(connection: sqlite3.Connection, poll: Poll, limits: list[FlowLimit], now: Instant) -> tuple[list[str], bool]:
+    """Returns the due runs that the poll may claim, and whether it should look again: others may be behind those that
+    were held."""
+    paused = {(limit.scope, limit.name) for limit in limits if limit.paused_at is not None}
+    if (Scope.NAMESPACE, "") in paused:
+        return [], False
+    room = _room(connection, poll.namespace, limits)
+    every_version = _json([each.name for each in poll.types if each.version is None])
+    one_version = _json([(each.name, each.version) for each in poll.types if each.version is not None])
+    due: list[Due] = []
+    whole = False
+    for queue in dict.fromkeys(poll.queues):
+        if (Scope.QUEUE, queue) in paused or room.full(queue):
+            continue
+        values = (poll.namespace, queue, now, poll.token, every_version, one_version, LOOKED_AT)
+        found = [Due(*row) for row in execute(connection, "find_due_limited", values)]
+        whole = whole or len(found) >= LOOKED_AT
+        due += found
+    due.sort(key=lambda run: (run.claim_key, run.run_id))
+    taken, held = decide(room, due, poll.limit)
+    if held:
+        execute(connection, "hold_runs", (poll.namespace, _json([run.run_id for run in held])))
+    return [run.run_id for run in taken], whole and bool(held) and len(taken) < poll.limit
+
+
+def unhold(
+    connection: sqlite3.Connection, namespace: str, after: tuple[str, ...], now: Instant
+) -> tuple[list[Queue], tuple[str, ...]]:
+    limits = [limit_of(row) for row in execute(connection, "read_limits", (namespace,))]
+    lines, more = _lines(connection, namespace, after, now)
+    if not any(line.held for line in lines):
+        if not more and not after:
+            execute(connection, "forget_limits", (namespace, True))
+        return [], more
+    room = _room(connection, namespace, limits)
+    queues: dict[Queue, None] = {}
+    for line, wanted in free(room, lines):
+        if wanted:
+            execute(connection, "free_line", (namespace, *_identity(line), now, wanted))
+            queues[namespace, line.task_queue] = None
+    return list(queues), more
+
+
+def _lines(
+    connection: sqlite3.Connection, namespace: str, after: tuple[str, ...], now: Instant
+) -> tuple[list[Line], tuple[str, ...]]:
+    """Lines behind this one, and the last of them if there may be more."""
+    lines: list[Line] = []
+    at = after or _START
+    while len(lines) < LINES:
+        row = execute(connection, "next_line", (namespace, *at)).fetchone()
+        if row is None:
+            return lines, ()
+        at = row
+        lines.append(Line(*row, *execute(connection, "count_line", (namespace, *row, now, FREED)).fetchone()))
+    return lines, at
+
+
+def _room(connection: sqlite3.Connection, namespace: str, limits: Iterable[FlowLimit]) -> Room:
+    return Room(limits, execute(connection, "count_limited", (namespace,)).fetchall())
+
+
+def _identity(line: Line) -> tuple[str, ...]:
+    return line.limit_name, line.limit_key, line.task_queue, line.workflow_type, line.version
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
