@@ -220,8 +220,8 @@ OURS: dict[str, str] = {
         "50 exact_status WorkflowStatus, 51 executions int32, 52 crashes int32, 53 available_at_us ?int64, "
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
-        "62 tags map<string,string>, 64 scheduled_for_us ?int64, 66 former_id ?string, 67 cancel_deadline_us ?int64, "
-        "68 lease_expires_at_us ?int64, 69 seed_run_id ?string"
+        "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 66 former_id ?string, "
+        "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
@@ -273,7 +273,8 @@ OURS: dict[str, str] = {
     ),
     "MoveCheckedWorkflowsResponse": "1 moved int32",
     "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
-    "6 pause_reason string, 7 concurrency ?int32, 8 declared ?int32, 9 key_concurrency ?int32, 10 key_declared ?int32",
+    "6 pause_reason string, 7 concurrency ?int32, 8 declared ?int32, 9 key_concurrency ?int32, 10 key_declared ?int32, "
+    "11 shares ?string",
     "ListLimitsRequest": "1 namespace string",
     "ListLimitsResponse": "1 limits *FlowLimit",
     "PauseClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 reason string, 5 by string",
@@ -285,7 +286,10 @@ OURS: dict[str, str] = {
     "SetLimitResponse": "1 limit FlowLimit",
     "ClearLimitRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
     "ClearLimitResponse": "1 limit FlowLimit",
-    "DeclaredLimit": "1 name string, 2 most ?int32, 3 key_most ?int32",
+    "DeclaredLimit": "1 name string, 2 most ?int32, 3 key_most ?int32, 4 shares ?string",
+    "GetSlotWaitRequest": "1 namespace string, 2 run_id string",
+    "GetSlotWaitResponse": "1 wait SlotWait",
+    "SlotWait": "1 slots string, 2 running int32, 3 most int32, 4 before int32",
     "WorkflowType": "1 name string, 2 version ?string, 3 queue ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -303,7 +307,7 @@ OURS: dict[str, str] = {
         "1 name string, 2 workflow_type string, 3 task_queue string, 4 cron_expr string, 5 timezone string, "
         "6 input bytes, 7 max_catchup int32, 8 overlap string, 9 jitter_us int64, 10 priority int32, "
         "11 timeout_us ?int64, 12 retry_policy ?bytes, 13 on_failure ?string, 14 on_failure_queue ?string, "
-        "15 hash string"
+        "15 hash string, 16 limit_key ?string"
     ),
     "RegisterResponse": (
         "50 lease_us int64, 51 heartbeat_us int64, 52 payload_bytes int64, 53 schedules int32, "
@@ -383,16 +387,16 @@ OURS: dict[str, str] = {
         "59 on_failure ?string, "
         "60 on_failure_queue ?string, 61 exact_retry_policy ?bytes, "
         "62 pause_reason ?string, 63 priority int32, 64 timeout_us ?int64, 65 last_run_id ?string, "
-        "66 changed_by_hand bool, 67 abandoned bool"
+        "66 changed_by_hand bool, 67 abandoned bool, 68 limit_key ?string"
     ),
     "CreateWorkflowScheduleRequest": (
         "50 schedule_id string, 51 name ?string, 52 timezone string, 53 overlap string, 54 jitter_ms int64, "
-        "55 priority int32, 56 timeout_us ?int64, 58 tags map<string,string>, 59 on_failure ?string, "
-        "60 on_failure_queue ?string, 61 exact_retry_policy ?bytes"
+        "55 priority int32, 56 timeout_us ?int64, 57 limit_key ?string, 58 tags map<string,string>, "
+        "59 on_failure ?string, 60 on_failure_queue ?string, 61 exact_retry_policy ?bytes"
     ),
     "UpdateWorkflowScheduleRequest": (
         "52 timezone ?string, 53 overlap ?string, 54 jitter_ms ?int64, 55 priority ?int32, 56 timeout_us ?int64, "
-        "58 tags ScheduleTags, 59 on_failure ?string, 60 on_failure_queue ?string, "
+        "57 limit_key ?string, 58 tags ScheduleTags, 59 on_failure ?string, 60 on_failure_queue ?string, "
         "61 exact_retry_policy ?bytes, 62 pause_reason ?string, "
         "63 reset bool"
     ),
@@ -452,7 +456,7 @@ OUR_RPCS = {
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": (
         "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims "
-        "SetLimit ClearLimit"
+        "SetLimit ClearLimit GetSlotWait"
     ),
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import kagzi
-from kagzi import InvalidRequest, Kagzi, Limit
+from kagzi import InvalidRequest, Kagzi, Limit, RunStatus
+from kagzi.api.explanation import explain
+from kagzi.clock import SystemClock
 
 
 class Gauge:
@@ -106,3 +109,43 @@ async def test_wrong_limits_are_refused_where_they_are_written() -> None:
             await app.limits.set(queue="mail", concurrency=0)
         with pytest.raises(InvalidRequest, match="say queue="):
             await app.limits.set(concurrency=5)
+
+
+async def test_children_of_a_key_count_for_it_and_one_that_waits_says_for_what(home: str) -> None:
+    app, gauge = Kagzi(home), Gauge()
+    held = asyncio.Event()
+
+    @app.step
+    async def charge(account: str) -> None:
+        await gauge.work("all")
+        await asyncio.wait_for(held.wait(), 60)
+
+    @app.workflow(name="charge", concurrency=Limit(1, name="stripe", key="account"))
+    async def charge_flow(account: str) -> None:
+        await charge(account)
+
+    @app.workflow(name="refund", concurrency=Limit(1, name="stripe", key="account"))
+    async def refund(account: str) -> None:
+        await charge(account)
+
+    @app.workflow
+    async def both(account: str) -> None:
+        first = await charge_flow.spawn(account)
+        second = await refund.options(limit_key=account).spawn("another")
+        await first.result()
+        await second.result()
+
+    async with app, app.worker(concurrency=10):
+        runs = [await both.start("acme") for _ in range(2)]
+        engine: Any = app.engine
+        deadline = asyncio.get_running_loop().time() + 60
+        said: list[str | None] = []
+        while not any(text and text.startswith("Waits for a slot of stripe/acme: 1 of 1 run, ") for text in said):
+            assert asyncio.get_running_loop().time() < deadline, said
+            await asyncio.sleep(0.05)
+            found = [run async for run in app.search(status=RunStatus.PENDING)]
+            shown = [await engine.workflows.get(run.namespace, run.run_id) for run in found]
+            said = [await explain(engine, run, SystemClock().now()) for run in shown]
+        held.set()
+        await asyncio.gather(*[run.result(timeout=60) for run in runs])
+        assert gauge.most["all"] == 1

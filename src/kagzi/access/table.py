@@ -136,6 +136,7 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "MoveWorkflows": _MANAGE,
         "MoveCheckedWorkflows": _MANAGE,
         "ListLimits": _LOOK,
+        "GetSlotWait": _LOOK,
         "PauseClaims": _MANAGE,
         "ResumeClaims": _MANAGE,
         "SetLimit": _MANAGE,

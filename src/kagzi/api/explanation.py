@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from kagzi.api.admin import AdminService, WorkerFilter
 from kagzi.api.engine import ManagedEngine
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import Step
@@ -25,7 +24,7 @@ async def explain(engine: ManagedEngine, run: Run, now: Instant, *, steps: Seque
     admin = engine.admin
     holder: Worker | None = None
     limits: Sequence[FlowLimit] = ()
-    running: Counter[tuple[Scope, str]] = Counter()
+    slot: SlotWait | None = None
     serving: Sequence[Worker] = ()
     others: Sequence[Worker] = ()
     if run.status is RunStatus.RUNNING and run.worker_id is not None:
@@ -35,26 +34,16 @@ async def explain(engine: ManagedEngine, run: Run, now: Instant, *, steps: Seque
             pass  # it was forgotten; the run names it still
     elif is_due(run, now):
         limits = await engine.limits.list(run.namespace)
-        if any(limit.most is not None for limit in limits):
-            running = await _running(admin, run.namespace)
+        if any(limit.limits_slots for limit in limits):
+            slot = await engine.limits.wait(run.namespace, run.run_id)
         serving = await _online(admin, run.namespace, run.task_queue)
         if not serving:
             others = await _online(admin, run.namespace, None)
     if steps is None:
         steps = () if is_due(run, now) else await engine.workflows.steps(run.namespace, run.run_id)
-    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others, limits=limits, running=running)
+    return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others, limits=limits, slot=slot)
 
 
 async def _online(admin: AdminService, namespace: str, queue: str | None) -> Sequence[Worker]:
     wanted = WorkerFilter(namespace=namespace, task_queue=queue, status=WorkerStatus.ONLINE)
     return (await admin.list_workers(wanted, page_size=_WORKERS)).items
-
-
-async def _running(admin: AdminService, namespace: str) -> Counter[tuple[Scope, str]]:
-    """How many runs of each queue and of each workflow run now."""
-    running: Counter[tuple[Scope, str]] = Counter()
-    for count in await admin.count_runs(namespace, live=True):
-        if count.status is RunStatus.RUNNING:
-            running[Scope.QUEUE, count.task_queue] += count.count
-            running[Scope.WORKFLOW, count.workflow_type] += count.count
-    return running

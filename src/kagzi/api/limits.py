@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 
 
 class LimitService(Protocol):
@@ -33,6 +33,10 @@ class LimitService(Protocol):
     ) -> FlowLimit:
         """Let at most so many runs of this queue or workflow run at once over all workers, and so many of each key.
         What is not said stays. It comes before what workers declare. What runs already goes on."""
+        ...
+
+    async def wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        """The limit that a run waits for; None if it waits for none, or there is no such run."""
         ...
 
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:

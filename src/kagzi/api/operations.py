@@ -108,6 +108,7 @@ class ChildStart(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     depth: Annotated[int, _INT4] = 1
     tags: dict[str, str] = {}
     on_conflict: OnConflict = OnConflict.FAIL  # RETURN is none of its choices: the run would be nobody's child
+    limit_key: str | None = None  # whose share of limits it takes
 
 
 class SpawnChild(StepOperation, frozen=True, kw_only=True, gc=False, tag=5):

@@ -36,6 +36,7 @@ class CreateSchedule(Struct, frozen=True, kw_only=True):
     tags: dict[str, str] = {}  # of the runs it fires
     on_failure: str | None = None
     on_failure_queue: str | None = None
+    limit_key: str | None = None  # whose share of limits its runs take
 
 
 class UpdateSchedule(Struct, frozen=True, kw_only=True):
@@ -61,6 +62,7 @@ class UpdateSchedule(Struct, frozen=True, kw_only=True):
     tags: dict[str, str] | None = None  # instead of those it has
     on_failure: str | None = None  # '' is none
     on_failure_queue: str | None = None
+    limit_key: str | None = None  # '' is none
     reset: bool = False  # nothing else: what code declares counts again, from a worker's next look on
 
     @property

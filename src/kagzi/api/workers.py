@@ -26,6 +26,7 @@ class DeclaredLimit(Struct, frozen=True):
     name: str
     most: int | None = None
     key_most: int | None = None
+    shares: str | None = None  # `name` is a workflow, whose runs count for the limits of this name
 
 
 class Registration(Struct, frozen=True, kw_only=True):

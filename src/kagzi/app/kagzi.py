@@ -28,7 +28,7 @@ from kagzi.sdk.blocking import blocking, blocking_block, blocking_iteration, ref
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.handle import Handle
-from kagzi.sdk.limits import smaller
+from kagzi.sdk.limits import limit_of, smaller
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import schedule_options
@@ -301,7 +301,8 @@ class Kagzi(Client):
                     workflow.name,
                     workflow.signature.with_codec(None).encode_arguments(cron.args, cron.kwargs),
                     workflow.signature.encode_arguments(cron.args, cron.kwargs),
-                    schedule_options(workflow),
+                    schedule_options(workflow)
+                    | {"limit_key": limit_of(workflow, workflow.run_options, cron.args, cron.kwargs)[1] or None},
                 )
                 for workflow, cron in self._crons.values()
             ]
@@ -312,8 +313,10 @@ class Kagzi(Client):
         found: dict[str, DeclaredLimit] = {}
         for workflow in self._workflows.values():
             if workflow.limits is not None:
-                declared = workflow.limits.declared
-                found[declared.name] = smaller(found.get(declared.name, declared), declared)
+                limits = workflow.limits
+                shared = () if limits.name == workflow.name else (limits.shared_by(workflow.name),)
+                for declared in (limits.declared, *shared):
+                    found[declared.name] = smaller(found.get(declared.name, declared), declared)
         return tuple([found[name] for name in sorted(found)])
 
     # What clients do, for code that cannot await.

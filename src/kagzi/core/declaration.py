@@ -32,6 +32,7 @@ class Declaration(Struct, frozen=True, kw_only=True):
     retry_policy: bytes | None = None
     on_failure: str | None = None
     on_failure_queue: str | None = None
+    limit_key: str | None = None  # whose share of limits its runs take
     hash: str
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from kagzi.core.instant import Instant
 
 MOST_CONCURRENCY: Final = 10_000
+MOST_BEFORE: Final = 1000  # runs before another that are counted
 BY_CHARACTERS: Final = 255  # of the name of who has done something
 
 
@@ -34,6 +35,7 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
     declared: int | None = None  # the same: the smallest that a live worker declares
     key_concurrency: int | None = None  # runs of each key at once, as somebody has set it
     key_declared: int | None = None
+    shares: str | None = None  # whose limits count for the runs of this workflow, as workers declare it
 
     @property
     def most(self) -> int | None:
@@ -44,6 +46,11 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
     def key_most(self) -> int | None:
         """How many runs of each key may run at once."""
         return self.key_declared if self.key_concurrency is None else self.key_concurrency
+
+    @property
+    def limits_slots(self) -> bool:
+        """Whether runs may have to wait until others have let go."""
+        return self.most is not None or self.key_most is not None
 
     @property
     def about(self) -> str:
@@ -59,3 +66,12 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
                 return self.name == task_queue
             case Scope.WORKFLOW:
                 return self.name == workflow_type
+
+
+class SlotWait(Struct, frozen=True, kw_only=True):
+    """The limit that a run waits for, because as many run as may."""
+
+    slots: str  # whose they are: checkout/t7, workflow checkout, queue mail
+    running: int
+    most: int
+    before: int  # runs of its line that wait before it; from MOST_BEFORE on at least so many

@@ -93,4 +93,5 @@ class Run(Struct, frozen=True, kw_only=True):
     origin: str | None = None  # the run that it repeats, restarts or was forked from
     schedule_id: str | None = None  # the schedule that has started it
     scheduled_for: Instant | None = None  # the firing of that schedule; None if somebody has triggered it
+    limit_key: str | None = None  # whose share of limits it takes
     seed_run_id: str | None = None  # the run whose chance it draws, because it goes on with the history of that one

@@ -89,6 +89,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     abandoned: bool = False  # code has declared it, and no live worker does
     on_failure: str | None = None  # the workflow that is started if a run of it fails
     on_failure_queue: str | None = None
+    limit_key: str | None = None  # whose share of limits its runs take
 
 
 class Skip(Struct, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ what was true then; nothing decides by it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import MOST_BEFORE, FlowLimit, SlotWait
 from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus
@@ -20,7 +20,6 @@ from kagzi.core.worker import Worker, WorkerStatus
 SUSPECT_CRASHES: Final = 2  # lost workers in a row from which on a sentence speaks of them
 _MOST_NAMED: Final = 3
 _ERROR_CHARACTERS: Final = 200
-_NOTHING: Final[Mapping[tuple[Scope, str], int]] = {}
 
 
 def why(
@@ -32,14 +31,14 @@ def why(
     serving: Sequence[Worker] = (),
     others: Sequence[Worker] = (),
     limits: Sequence[FlowLimit] = (),
-    running: Mapping[tuple[Scope, str], int] = _NOTHING,
+    slot: SlotWait | None = None,
 ) -> str | None:
     """Returns why the run stands where it stands; None if it has finished.
 
     `steps` None: they were not read, so the sentence cannot tell a sleep from a wait for another attempt of a step.
     `holder` is the worker of a RUNNING run. `serving` are the online workers of its queue and `others` some of the
     namespace's other queues; both matter only for a run that waits to be claimed, and so do the `limits` of its
-    namespace and how many runs of each limited queue and workflow are `running`.
+    namespace and the limit that it waits for, whose `slot` it wants.
     """
     if run.status.finished:
         return None
@@ -57,8 +56,8 @@ def why(
         return _waiting(run, steps, run.available_at, now)
     if (paused := _paused(run, limits, now)) is not None:
         return f"Waiting: {paused}.{_crashes(run)}"
-    if (full := _full(run, limits, running)) is not None and _nobody(run, serving, others) is None:
-        return f"{full}{_crashes(run)}"
+    if slot is not None and _nobody(run, serving, others) is None:
+        return f"{_slot(slot)}{_crashes(run)}"
     return _due(run, serving, others, now)
 
 
@@ -145,16 +144,10 @@ def _paused(run: Run, limits: Sequence[FlowLimit], now: Instant) -> str | None:
     return None
 
 
-def _full(run: Run, limits: Sequence[FlowLimit], running: Mapping[tuple[Scope, str], int]) -> str | None:
-    """Says that as many of its queue or workflow run as may."""
-    for limit in limits:
-        runs = running.get((limit.scope, limit.name), 0)
-        if limit.most is not None and runs >= limit.most and limit.concerns(run.task_queue, run.workflow_type):
-            return f"Waits for a slot of {limit.about}: {runs} of {limit.most} run."
-    for limit in limits:
-        if limit.key_most is not None and limit.concerns(run.task_queue, run.workflow_type):
-            return f"Waits for a slot of its key: at most {limit.key_most} of each key of {limit.name} run at once."
-    return None
+def _slot(wait: SlotWait) -> str:
+    """Says which limit is reached, and how many have come before."""
+    before = f"{wait.before:,}" if wait.before < MOST_BEFORE else f"at least {wait.before:,}"
+    return f"Waits for a slot of {wait.slots}: {wait.running:,} of {wait.most:,} run, {before} before it."
 
 
 def _nobody(run: Run, serving: Sequence[Worker], others: Sequence[Worker]) -> str | None:

@@ -298,6 +298,8 @@ def check_child(spawn: SpawnChild) -> None:
     if child.policy is ParentPolicy.NONE:
         raise InvalidRequest("a child that is spawned has the policy cancel, abandon or terminate")
     check_tags(child.tags)
+    if child.limit_key is not None:
+        check_name(child.limit_key, "limit key")
     check_number(child.priority, "priority", 0, PRIORITY_LIMIT)
     if not 1 <= child.depth <= MOST_DEPTH:
         raise InvalidRequest(
@@ -352,6 +354,8 @@ def check_registration(registration: Registration) -> None:
         raise InvalidRequest(f"a worker declares at most {_TYPES:,} limits, not {len(registration.limits):,}")
     for declared in registration.limits:
         check_name(declared.name, "limit name")
+        if declared.shares is not None:
+            check_name(declared.shares, "limit name")
         for most in (declared.most, declared.key_most):
             if most is not None:
                 check_number(most, f"concurrency limit of {declared.name}", 1, _CONCURRENCY)

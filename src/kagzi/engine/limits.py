@@ -6,8 +6,8 @@ import asyncio
 import logging
 from typing import Final
 
-from kagzi.core.flow import BY_CHARACTERS, MOST_CONCURRENCY, FlowLimit, Scope
-from kagzi.core.limits import check_name, check_text
+from kagzi.core.flow import BY_CHARACTERS, MOST_CONCURRENCY, FlowLimit, Scope, SlotWait
+from kagzi.core.limits import check_id, check_name, check_text
 from kagzi.engine.checks import check_number, check_reason
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, KagziError, NotFound, Unavailable
@@ -141,6 +141,10 @@ class Limits:
         limit = await self._store.set_limit(namespace, scope, name, said[0], said[1])
         self._opened(namespace, scope, name)
         return limit
+
+    async def wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        check_name(namespace, "namespace")
+        return await self._store.read_wait(namespace, check_id(run_id, "run id"))
 
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         _check(namespace, scope, name)

@@ -266,6 +266,8 @@ class Schedules:
             check_span(asked.timeout, "timeout", 1, LONGEST)
         if asked.retry_policy is not None:
             check_policy(asked.retry_policy)
+        if asked.limit_key:
+            check_name(asked.limit_key, "limit_key")
         if not isinstance(asked, Declaration) and asked.tags is not None:
             check_tags(asked.tags)
 

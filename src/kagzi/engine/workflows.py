@@ -329,8 +329,6 @@ class Workflows:
         return started is not None and self._wakeups.is_watched((namespace, started.start.task_queue))
 
     def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
-        if start.limit_key is not None and start.limit_name is None:
-            start = replace(start, limit_name=start.workflow_type)
         # A lease is ours to give; one that came with the request is none.
         later = start.delay or start.start_at is not None or start.signal is not None
         lease = None if later else self._adopters.reserve(start)

@@ -100,6 +100,7 @@ class CreateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout: Timeout | None = None
     retry: RetryBody | None = None
     tags: Tags = {}
+    limit_key: Annotated[Name | None, Meta(description="Whose share of limits its runs take.")] = None
     on_failure: Annotated[Name | None, Meta(description="The workflow that is started if a run of it fails.")] = None
     on_failure_queue: Name | None = None
     schedule_id: Annotated[
@@ -141,6 +142,7 @@ async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
             timeout=timeout_of(body.timeout),
             retry_policy=None if body.retry is None else policy_of(body.retry),
             tags=_tags_of(body.tags),
+            limit_key=body.limit_key,
             on_failure=body.on_failure,
             on_failure_queue=body.on_failure_queue,
         )
@@ -186,6 +188,9 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
     timeout: Timeout | None = None
     retry: RetryBody | None = None
     tags: Tags | None = None
+    limit_key: (
+        Annotated[str, Meta(max_length=255, description="Empty: none any more.", extra_json_schema=TEXT)] | None
+    ) = None
     next_fire_at: When | None = None
     on_failure: (
         Annotated[str, Meta(max_length=255, description="Empty: none any more.", extra_json_schema=TEXT)] | None
@@ -213,6 +218,7 @@ async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> Schedul
         timeout=timeout_of(body.timeout),
         retry_policy=None if body.retry is None else policy_of(body.retry),
         tags=None if body.tags is None else _tags_of(body.tags),
+        limit_key=body.limit_key,
         next_fire_at=moment_of(body.next_fire_at, "next_fire_at"),
         on_failure=body.on_failure,
         on_failure_queue=body.on_failure_queue,

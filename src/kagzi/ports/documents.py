@@ -69,6 +69,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     worker_id: str | None
     parent_run_id: str | None = None
     tags: dict[str, str] = {}
+    limit_key: str | None = None  # whose share of limits it takes
     superseded_by: str | None = None
     former_id: str | None = None
     origin: str | None = None
@@ -316,6 +317,7 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "worker_id": run.worker_id,
         "parent_run_id": run.parent_run_id,
         "tags": run.tags,
+        "limit_key": run.limit_key,
         "superseded_by": run.superseded_by,
         "former_id": run.former_id,
         "origin": run.origin,
@@ -431,6 +433,7 @@ class LimitDocument(Struct, frozen=True, kw_only=True):
     declared: int | None  # the same: the smallest that a live worker declares
     key_concurrency: int | None  # runs of each key at once
     key_declared: int | None
+    shares: str | None  # whose limits count for the runs of this workflow
 
 
 def limit_document(limit: FlowLimit) -> LimitDocument:
@@ -445,6 +448,7 @@ def limit_document(limit: FlowLimit) -> LimitDocument:
         declared=limit.declared,
         key_concurrency=limit.key_concurrency,
         key_declared=limit.key_declared,
+        shares=limit.shares,
     )
 
 
@@ -520,6 +524,7 @@ class ScheduleDocument(Struct, frozen=True, kw_only=True):
     error: str | None
     pause_reason: str | None
     tags: dict[str, str] = {}
+    limit_key: str | None = None  # whose share of limits it takes
     on_failure: Annotated[str | None, Meta(description="The workflow that is started if a run of it fails.")] = None
     on_failure_queue: str | None = None
     declared: Annotated[bool, Meta(description="Code declares it.")] = False
@@ -575,6 +580,7 @@ def schedule_document(schedule: Schedule) -> ScheduleDocument:
         error=schedule.error,
         pause_reason=schedule.pause_reason,
         tags=schedule.tags,
+        limit_key=schedule.limit_key,
         on_failure=schedule.on_failure,
         on_failure_queue=schedule.on_failure_queue,
         declared=schedule.declared,

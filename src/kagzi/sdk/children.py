@@ -17,6 +17,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from kagzi.api.operations import ChildStart
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import Duration, parse_duration
@@ -27,6 +29,7 @@ from kagzi.core.run import CANCEL_GRACE
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import current
+from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.replay.calls import call_step, child_call, of_one_wait, outcome_of, spawn
 from kagzi.sdk.replay.execution import Execution
@@ -199,13 +202,8 @@ def _new_child(
     workflow: Workflow[Any, Any], execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ChildWait:
     options = workflow._options
-    if options.limit_key is not None:
-        raise InvalidRequest(
-            f"{workflow.name} has limit_key=, which a child cannot have yet; the limits of its workflow count for it "
-            "all the same"
-        )
     name = workflow.name if options.key is None else check_name(f"{workflow.name}[{options.key}]", "name and key")
-    return child_call(
+    wait = child_call(
         execution,
         name=escape(name),
         workflow=workflow.name,
@@ -214,6 +212,14 @@ def _new_child(
         kwargs=kwargs,
         start=_start_of(workflow, options, execution),
     )
+    if workflow.limits is not None or options.limit_key is not None:
+        try:
+            limit_key = limit_of(workflow, options, args, kwargs)[1]
+        except Exception:
+            execution.loop.unawaited.excuse()
+            raise
+        wait.start = replace(wait.start, limit_key=limit_key or None)
+    return wait
 
 
 def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution: Execution) -> ChildStart:

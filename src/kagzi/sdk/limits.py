@@ -61,6 +61,10 @@ class WorkflowLimits(Struct, frozen=True):
     def declared(self) -> DeclaredLimit:
         return DeclaredLimit(self.name, self.most, self.key_most)
 
+    def shared_by(self, workflow: str) -> DeclaredLimit:
+        """What says that runs of this workflow count for these limits, however they are started."""
+        return DeclaredLimit(workflow, shares=self.name)
+
     def key_of(self, workflow: str, arguments: Mapping[str, Any]) -> str:
         """Returns the key of a run with these arguments."""
         if self.key is None:
@@ -125,7 +129,8 @@ def smaller(one: DeclaredLimit, other: DeclaredLimit) -> DeclaredLimit:
     def least(a: int | None, b: int | None) -> int | None:
         return min((each for each in (a, b) if each is not None), default=None)
 
-    return DeclaredLimit(one.name, least(one.most, other.most), least(one.key_most, other.key_most))
+    shares = min((each.shares for each in (one, other) if each.shares is not None), default=None)
+    return DeclaredLimit(one.name, least(one.most, other.most), least(one.key_most, other.key_most), shares)
 
 
 def _follow(path: str, workflow: str, arguments: Mapping[str, Any]) -> Any:

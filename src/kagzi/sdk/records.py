@@ -77,6 +77,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     parent_run_id: str | None = None
     on_parent_end: str | None = None
     tags: dict[str, str] = {}
+    limit_key: str | None = None  # whose share of limits it takes
     superseded_by: str | None = None
     former_id: str | None = None
     origin: str | None = None
@@ -164,6 +165,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         parent_run_id=run.parent_run_id,
         on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
         tags=run.tags,
+        limit_key=run.limit_key,
         superseded_by=run.superseded_by,
         former_id=run.former_id,
         origin=run.origin,

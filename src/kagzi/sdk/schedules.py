@@ -30,6 +30,7 @@ from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.cron import jitter_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
+from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.records import Read, RunRecord, run_record
 
@@ -69,6 +70,7 @@ class ScheduleRecord(Struct, frozen=True, kw_only=True):
     error: str | None  # why it could not fire the last time
     pause_reason: str | None
     tags: dict[str, str] = {}
+    limit_key: str | None = None  # whose share of limits its runs take
     on_failure: str | None = None  # the workflow that is started if a run of it fails
     declared: bool = False  # code declares it
     changed_by_hand: bool = False  # a person has changed what code declares
@@ -135,6 +137,7 @@ class ScheduleHandle:
             changes |= _options_of(workflow)
             changes["on_failure"] = changes["on_failure"] or ""
             changes |= {"input": workflow.signature.encode_arguments(args, {})}
+            changes["limit_key"] = limit_of(workflow, workflow.run_options, args, {})[1] or ""
         elif args is not None:
             raise InvalidRequest("update: arguments are checked against the workflow: give workflow= along with args=")
         if catchup is not None:
@@ -265,6 +268,7 @@ class Schedules:
                 max_catchup=check_catchup(catchup, "catchup"),
                 overlap=check_overlap(overlap),
                 jitter=jitter_of(jitter),
+                limit_key=limit_of(workflow, workflow.run_options, args, kwargs)[1] or None,
                 **options,
             )
         )
@@ -339,6 +343,7 @@ def schedule_record(schedule: Schedule, read: Read) -> ScheduleRecord:
         error=schedule.error,
         pause_reason=schedule.pause_reason,
         tags=schedule.tags,
+        limit_key=schedule.limit_key,
         on_failure=schedule.on_failure,
         declared=schedule.declared,
         changed_by_hand=schedule.changed_by_hand,
@@ -374,8 +379,6 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
     for field in _OF_ONE_RUN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for one run, and a schedule starts many; leave it out of .options(...)")
-    if options.limit_key is not None:
-        raise InvalidRequest("a schedule cannot give its runs a limit_key yet; leave it out of .options(...)")
     for field in _OF_CHILDREN:
         if getattr(options, field) is not None:
             raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")

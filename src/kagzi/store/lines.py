@@ -64,6 +64,7 @@ class Room:
 
     def __init__(self, limits: Iterable[FlowLimit], running: Running) -> None:
         self._limits = {(limit.scope, limit.name): limit for limit in limits}
+        self._shares = {limit.name: limit.shares for limit in self._limits.values() if limit.shares is not None}
         self._queues: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
         self._keys: Counter[tuple[str, str]] = Counter()
@@ -72,7 +73,7 @@ class Room:
 
     def copy(self) -> Room:
         other = Room((), ())
-        other._limits = self._limits
+        other._limits, other._shares = self._limits, self._shares
         other._queues, other._names, other._keys = self._queues.copy(), self._names.copy(), self._keys.copy()
         return other
 
@@ -84,21 +85,38 @@ class Room:
     def holds(self, run: Due | Line) -> bool:
         """Whether the run has to wait for others of its workflow, its limit name or its key."""
         own = self._limits.get((Scope.WORKFLOW, run.workflow_type))
-        if own is not None and own.paused_at is not None:
-            return True
-        for name in {run.workflow_type, run.limit_name}:
+        return (own is not None and own.paused_at is not None) or self._reached(run) is not None
+
+    def waits(self, run: Due) -> tuple[str, int, int] | None:
+        """Returns whose slots the run waits for, how many of them are taken, and how many there are."""
+        if self.full(run.task_queue):
+            limit = self._limits[Scope.QUEUE, run.task_queue]
+            return limit.about, self._queues[run.task_queue], limit.most or 0
+        return self._reached(run)
+
+    def _reached(self, run: Due | Line) -> tuple[str, int, int] | None:
+        counted_for = self._name(run.workflow_type, run.limit_name)
+        limit = self._limits.get((Scope.WORKFLOW, counted_for))
+        if limit is not None and limit.key_most is not None and run.limit_key:
+            running = self._keys[counted_for, run.limit_key]
+            if running >= limit.key_most:
+                return f"{counted_for}/{run.limit_key}", running, limit.key_most
+        for name in {run.workflow_type, counted_for}:
             limit = self._limits.get((Scope.WORKFLOW, name))
             if limit is not None and limit.most is not None and self._names[name] >= limit.most:
-                return True
-        limit = self._limits.get((Scope.WORKFLOW, run.limit_name))
-        if limit is None or limit.key_most is None or not run.limit_key:
-            return False
-        return self._keys[run.limit_name, run.limit_key] >= limit.key_most
+                return limit.about, self._names[name], limit.most
+        return None
+
+    def _name(self, workflow_type: str, limit_name: str) -> str:
+        """Whose limits count for a run. One that was started without a name counts for that which its workflow
+        shares."""
+        return self._shares.get(workflow_type, limit_name) if limit_name == workflow_type else limit_name
 
     def take(self, run: Due | Line) -> None:
         self._count(run.task_queue, run.workflow_type, run.limit_name, run.limit_key, 1)
 
     def _count(self, task_queue: str, workflow_type: str, name: str, key: str, count: int) -> None:
+        name = self._name(workflow_type, name)
         self._queues[task_queue] += count
         for each in {workflow_type, name}:
             self._names[each] += count

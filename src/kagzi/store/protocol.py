@@ -28,7 +28,7 @@ from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Pol
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.core.job import Job
 from kagzi.core.key import Key
@@ -452,6 +452,11 @@ class Store(Protocol):
     async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
         """Make runs claimable that were held and for which there is room now, of a bounded number of lines behind this
         one (`store/lines.py`). Returns the queues in which there are any, and the last line if there may be more."""
+        ...
+
+    async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        """The limit that a run waits for, and how many of its line are held before it, up to MOST_BEFORE (or due before
+        it, if nothing is held). None if it waits for none."""
         ...
 
     # Schedules. Whoever changes one locks its template first, so that nothing fires by what was there before once the

@@ -150,6 +150,7 @@ def created(declare: DeclareSchedule) -> CreateSchedule:
         retry_policy=declared.retry_policy,
         on_failure=declared.on_failure,
         on_failure_queue=declared.on_failure_queue,
+        limit_key=declared.limit_key,
     )
 
 

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from kagzi._proto.v1 import admin_pb2, namespace_pb2
 from kagzi.api.admin import RunCount, WorkerFilter
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
@@ -19,7 +19,7 @@ from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
-from kagzi.rpc.convert.limits import SCOPES, limit_from_wire
+from kagzi.rpc.convert.limits import SCOPES, limit_from_wire, wait_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.versions import version_from_wire
@@ -224,6 +224,11 @@ class RemoteLimits:
             name,
         )
         return limit_from_wire((await self._call("SetLimit", request, admin_pb2.SetLimitResponse)).limit)
+
+    async def wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        request = converted(lambda asked: admin_pb2.GetSlotWaitRequest(namespace=namespace, run_id=asked), run_id)
+        answer = await self._call("GetSlotWait", request, admin_pb2.GetSlotWaitResponse, READ_SECONDS)
+        return wait_from_wire(answer.wait) if answer.HasField("wait") else None
 
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         request = converted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kagzi._proto.v1 import admin_pb2 as pb
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import optional_instant, timestamp
 
@@ -36,6 +36,7 @@ def limit_to_wire(limit: FlowLimit) -> pb.FlowLimit:
         declared=limit.declared,
         key_concurrency=limit.key_concurrency,
         key_declared=limit.key_declared,
+        shares=limit.shares,
     )
 
 
@@ -51,4 +52,13 @@ def limit_from_wire(limit: pb.FlowLimit) -> FlowLimit:
         declared=limit.declared if limit.HasField("declared") else None,
         key_concurrency=limit.key_concurrency if limit.HasField("key_concurrency") else None,
         key_declared=limit.key_declared if limit.HasField("key_declared") else None,
+        shares=limit.shares if limit.HasField("shares") else None,
     )
+
+
+def wait_to_wire(wait: SlotWait) -> pb.SlotWait:
+    return pb.SlotWait(slots=wait.slots, running=wait.running, most=wait.most, before=wait.before)
+
+
+def wait_from_wire(wait: pb.SlotWait) -> SlotWait:
+    return SlotWait(slots=wait.slots, running=wait.running, most=wait.most, before=wait.before)

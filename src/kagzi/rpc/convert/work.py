@@ -117,7 +117,8 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         schedules=[_declaration_to_wire(each) for each in registration.schedules],
         look=registration.look,
         limits=[
-            pb.DeclaredLimit(name=limit.name, most=limit.most, key_most=limit.key_most) for limit in registration.limits
+            pb.DeclaredLimit(name=limit.name, most=limit.most, key_most=limit.key_most, shares=limit.shares)
+            for limit in registration.limits
         ],
     )
 
@@ -139,6 +140,7 @@ def _declaration_to_wire(declared: Declaration) -> pb.DeclaredSchedule:
         on_failure=declared.on_failure,
         on_failure_queue=declared.on_failure_queue,
         hash=declared.hash,
+        limit_key=declared.limit_key,
     )
 
 
@@ -159,6 +161,7 @@ def declaration_from_wire(declared: pb.DeclaredSchedule) -> Declaration:
         on_failure=declared.on_failure if declared.HasField("on_failure") else None,
         on_failure_queue=declared.on_failure_queue if declared.HasField("on_failure_queue") else None,
         hash=declared.hash,
+        limit_key=declared.limit_key if declared.HasField("limit_key") else None,
     )
 
 
@@ -169,6 +172,7 @@ def declared_from_wire(limits: Iterable[pb.DeclaredLimit]) -> tuple[DeclaredLimi
                 limit.name,
                 limit.most if limit.HasField("most") else None,
                 limit.key_most if limit.HasField("key_most") else None,
+                limit.shares if limit.HasField("shares") else None,
             )
             for limit in limits
         ]

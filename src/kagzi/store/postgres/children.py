@@ -249,6 +249,7 @@ def _spawn_columns(spawns: Sequence[Spawn]) -> tuple[list[object], ...]:
             spawn.child.on_failure,
             spawn.child.on_failure_queue,
             encode_tags(spawn.child.tags),
+            spawn.child.limit_key,
         )
         for namespace, parent, spawn in spawns
     ]

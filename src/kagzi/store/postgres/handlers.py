@@ -45,6 +45,7 @@ async def start_handlers(connection: Connection, runs: Sequence[RunKey]) -> list
         [row.trace_context for row, _ in called],
         [row.finished_at for row, _ in called],
         [row.run_id for row, _ in called],
+        [row.limit_key for row, _ in called],
     )
     large = [place for place, input in enumerate(inputs) if len(input) > INLINE_BYTES]
     if large:

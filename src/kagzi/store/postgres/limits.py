@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.workers import smallest
+from kagzi.store.workers import NOTHING, smallest
 
 if TYPE_CHECKING:
     import asyncpg
@@ -63,12 +63,13 @@ async def declare_limits(connection: Connection, namespace: str, now: Instant | 
         extras = await connection.fetch(_LIVE_EXTRAS, namespace)
         declared = smallest((row["queues"], row["labels"]) for row in extras)
         for limit in before:
-            if limit.declared is not None or limit.key_declared is not None:
-                declared.setdefault((limit.scope, limit.name), (None, None))
-            if declared.get((limit.scope, limit.name)) == (limit.declared, limit.key_declared):
+            said = (limit.declared, limit.key_declared, limit.shares)
+            if said != NOTHING:
+                declared.setdefault((limit.scope, limit.name), NOTHING)
+            if declared.get((limit.scope, limit.name)) == said:
                 del declared[limit.scope, limit.name]
-        for (scope, name), (most, key_most) in sorted(declared.items()):
-            await connection.execute(_DECLARE_LIMIT, now, namespace, scope.value, name, most, key_most)
+        for scope, name in sorted(declared):
+            await connection.execute(_DECLARE_LIMIT, now, namespace, scope.value, name, *declared[scope, name])
         await connection.execute(_FORGET_LIMITS, namespace, False)
 
 
@@ -95,4 +96,5 @@ def limit_of(row: asyncpg.Record) -> FlowLimit:
         declared=row["declared"],
         key_concurrency=row["key_concurrency"],
         key_declared=row["key_declared"],
+        shares=row["shares"],
     )

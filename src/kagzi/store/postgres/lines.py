@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kagzi.api.workers import Poll
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import MOST_BEFORE, FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
 from kagzi.store.postgres.limits import limit_of
@@ -30,6 +30,10 @@ _HOLD_RUNS = STATEMENTS["hold_runs"]
 _FIND_LINES = STATEMENTS["find_lines"]
 _FREE_LINES = STATEMENTS["free_lines"]
 _FORGET_LIMITS = STATEMENTS["forget_limits"]
+_LIST_LIMITS = STATEMENTS["list_limits"]
+_READ_WAITING = STATEMENTS["read_waiting"]
+_COUNT_BEFORE = STATEMENTS["count_before"]
+_COUNT_DUE_BEFORE = STATEMENTS["count_due_before"]
 
 _START = ("", "", "", "", "")
 
@@ -103,6 +107,25 @@ async def unhold(
             _FREE_LINES, now, namespace, *[list(column) for column in columns], [runs for _, runs in wanted]
         )
         return sorted({(namespace, row["task_queue"]) for row in freed}), more
+
+
+async def read_wait(connection: Connection, namespace: str, run_id: str) -> SlotWait | None:
+    """Reads without a lock, for people: what it says may have changed."""
+    row = await connection.fetchrow(_READ_WAITING, namespace, run_id)
+    if row is None or row["place"] is None:
+        return None
+    *values, version = row
+    run = Due(str(values[0]), *values[1:])
+    limits = [limit_of(each) for each in await connection.fetch(_LIST_LIMITS, namespace)]
+    found = (await _room(connection, namespace, limits)).waits(run)
+    if found is None:
+        return None
+    slots, running, most = found
+    line = (run.limit_name, run.limit_key, run.task_queue, run.workflow_type, version)
+    before = await connection.fetchval(_COUNT_BEFORE, namespace, *line, run.claim_key, MOST_BEFORE)
+    if not before:
+        before = await connection.fetchval(_COUNT_DUE_BEFORE, namespace, run.task_queue, run.claim_key, MOST_BEFORE)
+    return SlotWait(slots=slots, running=running, most=most, before=before)
 
 
 async def _lock(connection: Connection, namespace: str) -> list[FlowLimit]:

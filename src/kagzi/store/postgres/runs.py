@@ -215,6 +215,7 @@ def run_of(row: asyncpg.Record) -> Run:
         schedule_id=None if row["schedule_group_id"] is None else str(row["schedule_group_id"]),
         seed_run_id=None if row["seed_run_id"] is None else str(row["seed_run_id"]),
         scheduled_for=row["scheduled_for"],
+        limit_key=row["limit_key"],
     )
 
 

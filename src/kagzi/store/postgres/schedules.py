@@ -129,6 +129,7 @@ async def _insert_template(connection: Connection, create: CreateSchedule, at: I
         create.on_failure,
         create.on_failure_queue,
         encode_tags(create.tags),
+        create.limit_key,
     )
     if made is not None and not inline:
         await connection.execute(_STORE_INPUTS, [create.namespace], [create.schedule_id], [create.input])
@@ -191,6 +192,7 @@ async def update_schedule(
             update.on_failure,
             update.on_failure_queue,
             None if update.tags is None else encode_tags(update.tags) or "{}",
+            update.limit_key,
         )
         if update.input is not None:
             await _replace_input(connection, key, update.input)
@@ -267,7 +269,7 @@ async def _take_over(
 ) -> None:
     now: Instant = template["now"]
     fires = (declared.cron_expr, declared.timezone, declared.max_catchup, declared.priority, declared.retry_policy)
-    handled = (declared.on_failure, declared.on_failure_queue)
+    handled = (declared.on_failure, declared.on_failure_queue, declared.limit_key)
     await connection.execute(_DECLARE_TEMPLATE, *key, declared.task_queue, declared.workflow_type, *fires, *handled)
     await connection.execute(_DECLARE_SCHEDULE, *key, declared.overlap.value, declared.jitter, declared.timeout, now)
     await _replace_input(connection, key, declared.input)
@@ -558,4 +560,5 @@ def _schedule_of(row: asyncpg.Record) -> Schedule:
         abandoned=row["abandoned"],
         on_failure=row["on_failure"],
         on_failure_queue=row["on_failure_queue"],
+        limit_key=row["limit_key"],
     )

@@ -382,6 +382,7 @@ CREATE TABLE kagzi.limits (
     declared integer,
     key_concurrency integer,
     key_declared integer,
+    shares text,
     CONSTRAINT limits_pkey PRIMARY KEY (namespace, scope, name),
     CONSTRAINT limits_scope_check CHECK (scope = ANY (ARRAY['namespace'::text, 'queue'::text, 'workflow'::text]))
 );

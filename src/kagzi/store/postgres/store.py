@@ -27,7 +27,7 @@ from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Regist
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.core.job import Job
 from kagzi.core.key import Key
@@ -494,6 +494,11 @@ class PostgresStore:
             return [], ()  # so that runs are not read one by one; nothing is held before
         now = self._now()
         return await self._pool.run(lambda connection: lines.unhold(connection, namespace, after, now))
+
+    async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        if _LINES in self._indexes.missing:
+            return None
+        return await self._pool.run(lambda connection: lines.read_wait(connection, namespace, run_id))
 
     # Schedules.
 

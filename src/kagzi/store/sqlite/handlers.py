@@ -48,6 +48,7 @@ def _start(connection: sqlite3.Connection, failed: FailedRow, now: Instant) -> l
                 input if inline else None,
                 failed.trace_context,
                 failed.run_id,
+                failed.limit_key,
             ),
         )
         if not inline:

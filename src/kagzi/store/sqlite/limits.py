@@ -10,7 +10,7 @@ import msgspec
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.workers import smallest
+from kagzi.store.workers import NOTHING, smallest
 
 Limited = frozenset[tuple[str, str, str]]  # (namespace, scope, name)
 
@@ -57,12 +57,13 @@ def declare_limits(connection: sqlite3.Connection, namespace: str, now: Instant)
     declared = smallest((msgspec.json.decode(queues, type=list[str]), labels) for queues, labels in extras)
     for limit in execute(connection, "read_limits", (namespace,)).fetchall():
         before = limit_of(limit)
-        if before.declared is not None or before.key_declared is not None:
-            declared.setdefault((before.scope, before.name), (None, None))
-        if declared.get((before.scope, before.name)) == (before.declared, before.key_declared):
+        said = (before.declared, before.key_declared, before.shares)
+        if said != NOTHING:
+            declared.setdefault((before.scope, before.name), NOTHING)
+        if declared.get((before.scope, before.name)) == said:
             del declared[before.scope, before.name]
-    for (scope, name), (most, key_most) in declared.items():
-        execute(connection, "declare_limit", (namespace, scope.value, name, most, key_most, now))
+    for (scope, name), said in declared.items():
+        execute(connection, "declare_limit", (namespace, scope.value, name, *said, now))
     execute(connection, "forget_limits", (namespace, False))
 
 
@@ -104,4 +105,5 @@ def limit_of(row: tuple[Any, ...]) -> FlowLimit:
         declared=limits[1],
         key_concurrency=limits[2],
         key_declared=limits[3],
+        shares=limits[4],
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kagzi.api.workers import Poll
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import MOST_BEFORE, FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
 from kagzi.store.protocol import Queue
@@ -59,6 +59,25 @@ def unhold(
             execute(connection, "free_line", (namespace, *_identity(line), now, wanted))
             queues[namespace, line.task_queue] = None
     return list(queues), more
+
+
+def read_wait(connection: sqlite3.Connection, namespace: str, run_id: str) -> SlotWait | None:
+    row = execute(connection, "read_waiting", (namespace, run_id)).fetchone()
+    if row is None or row[5] is None:
+        return None
+    *values, version = row
+    run = Due(*values)
+    limits = [limit_of(each) for each in execute(connection, "list_limits", (namespace,))]
+    found = _room(connection, namespace, limits).waits(run)
+    if found is None:
+        return None
+    slots, running, most = found
+    line = (run.limit_name, run.limit_key, run.task_queue, run.workflow_type, version)
+    before = execute(connection, "count_before", (namespace, *line, run.claim_key, MOST_BEFORE)).fetchone()[0]
+    if not before:
+        place = (namespace, run.task_queue, run.claim_key, MOST_BEFORE)
+        before = execute(connection, "count_due_before", place).fetchone()[0]
+    return SlotWait(slots=slots, running=running, most=most, before=before)
 
 
 def _lines(

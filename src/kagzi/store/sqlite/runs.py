@@ -73,6 +73,7 @@ def run_of(row: tuple[Any, ...]) -> Run:
         schedule_id=row[34],
         seed_run_id=row[36],
         scheduled_for=row[35],
+        limit_key=row[37],
     )
 
 

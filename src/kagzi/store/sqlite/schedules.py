@@ -64,6 +64,7 @@ def create_schedule(connection: sqlite3.Connection, create: CreateSchedule, now:
             create.on_failure,
             create.on_failure_queue,
             encode_tags(create.tags),
+            create.limit_key,
         ),
     ).rowcount
     beside = (create.name, create.overlap.value, create.jitter, create.timeout, now)
@@ -139,6 +140,7 @@ def update_schedule(
             update.on_failure,
             update.on_failure_queue,
             None if update.tags is None else encode_tags(update.tags) or "{}",
+            update.limit_key,
         ),
     )
     if update.input is not None:
@@ -180,7 +182,7 @@ def _take_over(
 ) -> None:
     cron_expr, timezone, status, fired_until, buffered_for, overlap = times
     fires = (declared.cron_expr, declared.timezone, declared.max_catchup, declared.priority, declared.retry_policy)
-    handled = (declared.on_failure, declared.on_failure_queue)
+    handled = (declared.on_failure, declared.on_failure_queue, declared.limit_key)
     execute(connection, "declare_template", (*key, declared.task_queue, declared.workflow_type, *fires, *handled))
     execute(connection, "declare_schedule", (*key, declared.overlap.value, declared.jitter, declared.timeout, now))
     _replace_input(connection, key, declared.input)
@@ -435,4 +437,5 @@ def _schedule_of(row: tuple[Any, ...]) -> Schedule:
         abandoned=bool(row[30]),
         on_failure=row[31],
         on_failure_queue=row[32],
+        limit_key=row[34],
     )

@@ -77,7 +77,7 @@ CREATE TABLE limits (
     scope        TEXT NOT NULL CHECK (scope IN ('namespace', 'queue', 'workflow')),
     name         TEXT NOT NULL,          -- '' is the namespace itself
     paused_by    TEXT,
-    pause_reason TEXT, concurrency INTEGER, declared INTEGER, key_concurrency INTEGER, key_declared INTEGER,
+    pause_reason TEXT, concurrency INTEGER, declared INTEGER, key_concurrency INTEGER, key_declared INTEGER, shares TEXT,
     PRIMARY KEY (namespace, scope, name)
 ) STRICT, WITHOUT ROWID;
 

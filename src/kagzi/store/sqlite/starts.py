@@ -67,7 +67,7 @@ def run_row(start: StartRun, started: Started, now: Instant) -> Row:
         lease_expires_at = now + start.lease.length
     born = 1 if started.born else 0
     row = new_run_row(start.namespace, start, start.input, started, lease_length, now)
-    return (*row, token, worker_id, poll, lease_expires_at, started_at, born, start.limit_name, start.limit_key)
+    return (*row, token, worker_id, poll, lease_expires_at, started_at, born, start.limit_name)
 
 
 def new_run_row(
@@ -102,6 +102,7 @@ def new_run_row(
         start.on_failure,
         start.on_failure_queue,
         encode_tags(start.tags),
+        start.limit_key,
     )
 
 

@@ -15,7 +15,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.core.job import Job
 from kagzi.core.key import Key
@@ -397,6 +397,9 @@ class SqliteStore:
     async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
         now = self._now
         return await self._database.write(lambda connection: lines.unhold(connection, namespace, after, now()))
+
+    async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        return await self._database.read(lambda connection: lines.read_wait(connection, namespace, run_id))
 
     # Schedules.
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import BirthLease, CompleteRun, ParkRun, RepeatRun, SendSignal, Started
+from kagzi.api.operations import BirthLease, CompleteRun, FailRun, ParkRun, RepeatRun, SendSignal, Started
 from kagzi.api.workers import DeclaredLimit
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.failure import Failure
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.store.lines import HELD
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
+from kagzi.testing.conformance.children import spawn
+from kagzi.testing.conformance.handlers import handlers
+from kagzi.testing.conformance.schedules import fire, made, runs, until
 
 PAUSES = [(Scope.QUEUE, QUEUE), (Scope.WORKFLOW, TYPE), (Scope.NAMESPACE, "")]
 
@@ -273,3 +277,69 @@ class TestLimits:
         await bench.claim(await bench.start(limit_name=TYPE, limit_key="a"))
         await bench.answer(RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=first, keep_steps=False))
         assert await bench.claims() == ()
+
+    async def test_children_firings_and_handlers_take_a_share_of_their_key(self, bench: Bench) -> None:
+        await limit(bench, None, 1)
+        run_id = await bench.start(workflow_type="parent", limit_key="a", on_failure=TYPE)
+        parent = await bench.claim(run_id, types=(WorkflowType("parent"),))
+        child = spawn(bench, task_queue=QUEUE, limit_key="a")
+        fired = await made(bench, limit_key="a")
+        await bench.done(parent, child)
+        until(bench, fired.next_fire_at)
+        await fire(bench)
+        await bench.done(parent, FailRun(error=Failure.of(ValueError, "no").encode()))
+        (firing,) = await runs(bench, fired)
+        (handler,) = await handlers(bench)
+        waiting = {child.child.run_id, firing.run_id, handler.run_id}
+        assert {(await bench.run(run_id)).limit_key for run_id in waiting} == {"a"}
+        while waiting:
+            (claim,) = await bench.claims()  # one at a time
+            waiting.remove(claim.run_id)
+            await bench.done(claim, CompleteRun(output=b"1"))
+            await bench.store.unhold(NAMESPACE, ())
+
+    async def test_what_is_started_without_a_name_counts_for_the_one_its_workflow_shares(self, bench: Bench) -> None:
+        declared = (DeclaredLimit("stripe", 2, 1), DeclaredLimit(TYPE, shares="stripe"))
+        await bench.store.register(bench.registration(limits=declared))
+        await bench.store.declare_limits(NAMESPACE)
+        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
+        first = await bench.answer(bench.start_run(limit_key="a", lease=lease))
+        assert isinstance(first, Started)
+        assert not first.born
+        bench.clock.advance(1)
+        second = await bench.start(workflow_type="other", limit_name="stripe", limit_key="a")
+        bench.clock.advance(1)
+        third = await bench.start()
+        bench.clock.advance(1)
+        await bench.start()
+        types = (WorkflowType(TYPE), WorkflowType("other"))
+        claims = await bench.claims(types=types)
+        assert [claim.run_id for claim in claims] == [first.run_id, third]
+        wait = await bench.store.read_wait(NAMESPACE, second)
+        assert wait == SlotWait(slots="stripe/a", running=1, most=1, before=0)
+        await bench.done(claims[0], CompleteRun(output=b"1"))
+        await bench.store.unhold(NAMESPACE, ())
+        assert await bench.claimed_ids(types=types) == [second]
+        await bench.store.deregister(bench.worker_id)
+        await bench.store.declare_limits(NAMESPACE)
+        assert await bench.store.list_limits(NAMESPACE) == []
+
+    async def test_a_run_that_waits_is_told_for_what_and_how_many_are_before_it(self, bench: Bench) -> None:
+        await limit(bench, 9, 1)
+        waiting = []
+        for _ in range(4):
+            bench.clock.advance(1)
+            waiting.append(await bench.start(limit_key="a"))
+        free = await bench.start(limit_key="b")
+        assert await bench.store.read_wait(NAMESPACE, waiting[0]) is None
+        held = {claim.run_id: claim for claim in await bench.claims()}
+        assert set(held) == {waiting[0], free}
+        wait = await bench.store.read_wait(NAMESPACE, waiting[3])
+        assert wait == SlotWait(slots=f"{TYPE}/a", running=1, most=1, before=2)
+        assert await bench.store.read_wait(NAMESPACE, waiting[0]) is None  # it runs
+        await limit(bench, 1, None)
+        wait = await bench.store.read_wait(NAMESPACE, waiting[1])
+        assert wait == SlotWait(slots=f"workflow {TYPE}", running=2, most=1, before=0)
+        await bench.store.set_limit(NAMESPACE, Scope.QUEUE, QUEUE, 1, None)
+        wait = await bench.store.read_wait(NAMESPACE, waiting[2])
+        assert wait == SlotWait(slots=f"queue {QUEUE}", running=2, most=1, before=1)

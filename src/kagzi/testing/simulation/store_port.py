@@ -13,7 +13,7 @@ from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Regist
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.declaration import Verdict
-from kagzi.core.flow import FlowLimit, Scope
+from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.core.job import Job
 from kagzi.core.key import Key
@@ -325,6 +325,10 @@ class StorePort:
     async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
         freed: tuple[list[Queue], tuple[str, ...]] = await self._ask("unhold", namespace, after)
         return freed
+
+    async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
+        wait: SlotWait | None = await self._ask("read_wait", namespace, run_id)
+        return wait
 
     async def list_workers(self, namespace: str) -> list[Worker]:
         workers: list[Worker] = await self._ask("list_workers", namespace)

@@ -17,7 +17,7 @@ from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
-from kagzi.rpc.convert.limits import limit_to_wire, scope_of
+from kagzi.rpc.convert.limits import limit_to_wire, scope_of, wait_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
 from kagzi.rpc.convert.versions import version_to_wire
@@ -251,6 +251,10 @@ class AdminService:
     async def ClearLimit(self, request: pb.ClearLimitRequest, call: Call) -> pb.ClearLimitResponse:  # noqa: ARG002
         limit = await self._limits.clear(namespace_of(request.namespace), scope_of(request.scope), request.name)
         return pb.ClearLimitResponse(limit=limit_to_wire(limit))
+
+    async def GetSlotWait(self, request: pb.GetSlotWaitRequest, call: Call) -> pb.GetSlotWaitResponse:  # noqa: ARG002
+        wait = await self._limits.wait(namespace_of(request.namespace), request.run_id)
+        return pb.GetSlotWaitResponse(wait=None if wait is None else wait_to_wire(wait))
 
     # Steps.
 

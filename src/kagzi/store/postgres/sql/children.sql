@@ -55,11 +55,12 @@ WITH instant AS MATERIALIZED (
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], $9::uuid[],
                 $10::text[], $11::text[], $12::text[], $13::text[], $14::integer[], $15::bytea[], $16::bytea[],
                 $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::integer[],
-                $24::text[], $25::text[], $26::text[])
+                $24::text[], $25::text[], $26::text[], $27::text[])
         WITH ORDINALITY
         AS n (namespace, parent_run_id, parent_step_id, attempt, started_at, input_hash, step_input, run_id,
               external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context, timeout,
-              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue, tags, place)
+              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue, tags,
+              limit_key, place)
     CROSS JOIN instant AS i
 ), placed AS (
     INSERT INTO kagzi.step_runs (

@@ -29,17 +29,19 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns and has these values; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context,
-    created_at, available_at, deadline_at, status, claim_key, lease_length, on_failure, on_failure_queue, tags
+    created_at, available_at, deadline_at, status, claim_key, lease_length, on_failure, on_failure_queue, tags,
+    limit_key
 
 -- fragment: run_values
 -- The values of a new run that waits to be claimed, from a source that has the names of the columns, `now` and `timeout`.
 namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
        trace_context, now, available_at, least(now + timeout, deadline_at), 'PENDING',
-       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length, on_failure, on_failure_queue, tags
+       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length, on_failure, on_failure_queue, tags,
+       limit_key
 
 -- fragment: born_run_columns
 -- What a run has that is born under a lease.
-{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll, limit_name, limit_key
+{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll, limit_name
 
 -- fragment: born_run_values
 -- The values of a new run that is claimed in the moment it is inserted if it is `born`, else waits.
@@ -48,13 +50,14 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
        CASE WHEN NOT born THEN {{claim_key(available_at, coalesce(priority, 0), now)}} END,
        CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END, on_failure, on_failure_queue, tags,
+       limit_key,
        CASE WHEN born THEN now + birth_length END,
        CASE WHEN born THEN now END,
        CASE WHEN born THEN 1 ELSE 0 END,
        CASE WHEN born THEN token END,
        CASE WHEN born THEN worker_id END,
        CASE WHEN born THEN poll END,
-       limit_name, limit_key
+       limit_name
 
 -- fragment: claim_columns(r)
 -- What a worker has to know of a run it has claimed, beside its history.
@@ -73,7 +76,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure, r.tags,
        r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
-       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id
+       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, nullif(r.limit_key, '') AS limit_key
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -1,14 +1,14 @@
--- Pauses of queues, workflows and namespaces.
+-- Pauses and limits of queues, workflows and namespaces.
 
 -- fragment: limit_columns
 -- What a limit says.
 l.namespace, l.scope, l.name, l.paused_at, l.paused_by, l.pause_reason, l.concurrency, l.declared, l.key_concurrency,
-    l.key_declared
+    l.key_declared, l.shares
 
 -- fragment: limits_nothing
 -- Whether nothing is left of a limit `l`. One of a workflow stays until nothing is held for it any more.
 l.paused_at IS NULL AND l.concurrency IS NULL AND l.declared IS NULL AND l.key_concurrency IS NULL
-    AND l.key_declared IS NULL
+    AND l.key_declared IS NULL AND l.shares IS NULL
 
 -- name: list_limits
 -- What holds back runs of a namespace. Compared byte by byte, as SQLite does.
@@ -44,10 +44,11 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET
 
 -- name: declare_limit
 -- The smallest that live workers declare.
-INSERT INTO kagzi.limits AS l (namespace, scope, name, declared, key_declared, updated_at)
-SELECT $2::text, $3::text, $4::text, $5::integer, $6::integer, coalesce($1::bigint, kagzi.clock())
+INSERT INTO kagzi.limits AS l (namespace, scope, name, declared, key_declared, shares, updated_at)
+SELECT $2::text, $3::text, $4::text, $5::integer, $6::integer, $7::text, coalesce($1::bigint, kagzi.clock())
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
-    declared = EXCLUDED.declared, key_declared = EXCLUDED.key_declared, updated_at = EXCLUDED.updated_at;
+    declared = EXCLUDED.declared, key_declared = EXCLUDED.key_declared, shares = EXCLUDED.shares,
+    updated_at = EXCLUDED.updated_at;
 
 -- name: live_extras
 -- What live workers say of themselves.
@@ -207,3 +208,28 @@ FROM (
 ) AS k
 WHERE r.namespace = $2::text AND r.run_id = k.run_id
 RETURNING r.task_queue;
+
+-- name: read_waiting
+-- A run that waits to be claimed, as limits see it, and its place in its line.
+SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
+       coalesce(r.limit_key, '') AS limit_key,
+       CASE WHEN r.claim_key = 253402300799000001 THEN r.held_key ELSE r.claim_key END AS place, r.version
+FROM kagzi.workflow_runs AS r
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status IN ('PENDING', 'SLEEPING');
+
+-- name: count_before
+-- How many are held before a place of a line, up to a bound.
+SELECT count(*)::integer FROM (
+    SELECT FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.limit_name = $2::text AND r.limit_key = $3::text AND r.task_queue = $4::text
+      AND r.workflow_type = $5::text AND r.version = $6::text AND r.held_key IS NOT NULL
+      AND r.status IN ('PENDING', 'SLEEPING') AND r.claim_key = 253402300799000001 AND r.held_key < $7::bigint
+    LIMIT $8::integer) AS c;
+
+-- name: count_due_before
+-- How many of a queue are due before another one, up to a bound.
+SELECT count(*)::integer FROM (
+    SELECT FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.task_queue = $2::text AND r.status IN ('PENDING', 'SLEEPING')
+      AND r.claim_key < $3::bigint
+    LIMIT $4::integer) AS c;

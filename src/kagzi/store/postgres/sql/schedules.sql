@@ -10,9 +10,10 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now;
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, task_queue, workflow_type, version, status, priority, created_at, available_at, next_fire_at,
-    cron_expr, timezone, max_catchup, input, retry_policy, on_failure, on_failure_queue, tags)
+    cron_expr, timezone, max_catchup, input, retry_policy, on_failure, on_failure_queue, tags,
+    limit_key)
 VALUES ($1::text, $2::uuid, $3::text, $4::text, $5::text, $6::text, $7::integer, $8::bigint, $9::bigint, $9::bigint,
-        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea, $15::text, $16::text, $17::text)
+        $10::text, $11::text, $12::integer, $13::bytea, $14::bytea, $15::text, $16::text, $17::text, $18::text)
 ON CONFLICT DO NOTHING
 RETURNING run_id;
 
@@ -34,7 +35,7 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
            SELECT 1 FROM kagzi.workers AS w
            WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by::uuid AND w.status <> 'OFFLINE'
        ) AS abandoned,
-       t.on_failure, t.on_failure_queue, t.tags
+       t.on_failure, t.on_failure_queue, t.tags, t.limit_key
 FROM unnest($2::uuid[]) WITH ORDINALITY AS k (schedule_id, place)
 JOIN kagzi.schedules AS s ON s.namespace = $1::text AND s.schedule_id = k.schedule_id
 JOIN kagzi.workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
@@ -93,7 +94,8 @@ UPDATE kagzi.workflow_runs AS t SET
     priority = coalesce($11::integer, t.priority), retry_policy = coalesce($12::bytea, t.retry_policy),
     on_failure = CASE WHEN $13::text IS NULL THEN t.on_failure ELSE nullif($13::text, '') END,
     on_failure_queue = CASE WHEN $13::text IS NULL THEN t.on_failure_queue ELSE $14::text END,
-    tags = CASE WHEN $15::text IS NULL THEN t.tags ELSE nullif($15::text, '{}') END
+    tags = CASE WHEN $15::text IS NULL THEN t.tags ELSE nullif($15::text, '{}') END,
+    limit_key = CASE WHEN $16::text IS NULL THEN t.limit_key ELSE nullif($16::text, '') END
 WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
 
 -- name: update_template_input
@@ -132,7 +134,7 @@ WHERE s.namespace = $1::text AND s.schedule_id = $2::uuid;
 UPDATE kagzi.workflow_runs AS t SET
     task_queue = $3::text, workflow_type = $4::text, version = '', cron_expr = $5::text, timezone = $6::text,
     max_catchup = $7::integer, priority = $8::integer, retry_policy = $9::bytea, on_failure = $10::text,
-    on_failure_queue = $11::text
+    on_failure_queue = $11::text, limit_key = $12::text
 WHERE t.namespace = $1::text AND t.run_id = $2::uuid;
 
 -- name: declare_schedule
@@ -206,12 +208,12 @@ ORDER BY r.namespace, r.run_id;
 INSERT INTO kagzi.workflow_runs (
     namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, created_at,
     available_at, deadline_at, status, claim_key, schedule_group_id, scheduled_for, on_failure, on_failure_queue,
-    tags)
+    tags, limit_key)
 SELECT t.namespace, k.run_id, k.external_id, t.task_queue, t.workflow_type,
        CASE t.version WHEN '' THEN kagzi.resolve_version(t.namespace, t.workflow_type) ELSE t.version END, t.priority, t.input, t.retry_policy, $1::bigint,
        k.available_at, $1::bigint + s.timeout, 'PENDING',
        {{claim_key(k.available_at, t.priority, $1::bigint)}},
-       t.run_id, k.scheduled_for, t.on_failure, t.on_failure_queue, t.tags
+       t.run_id, k.scheduled_for, t.on_failure, t.on_failure_queue, t.tags, t.limit_key
 FROM unnest($2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[])
     AS k (namespace, schedule_id, run_id, external_id, available_at, scheduled_for)
 JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.schedule_id

@@ -7,7 +7,8 @@ CASE WHEN {at} > {now} THEN {at} ELSE min({at} - {priority} * {{AGEING}}, {now})
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, status, priority, created_at, available_at,
-    claim_key, deadline_at, input, retry_policy, lease_length, trace_context, on_failure, on_failure_queue, tags
+    claim_key, deadline_at, input, retry_policy, lease_length, trace_context, on_failure, on_failure_queue, tags,
+    limit_key
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
@@ -17,7 +18,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
     r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
     coalesce(r.depth, 0), r.handles_run_id, r.on_failure, r.tags,
     r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id), coalesce(r.incarnation, 0),
-    r.schedule_group_id, r.scheduled_for, r.origin_run_id
+    r.schedule_group_id, r.scheduled_for, r.origin_run_id, nullif(r.limit_key, '')
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

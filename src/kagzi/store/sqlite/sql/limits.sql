@@ -2,11 +2,13 @@
 
 -- fragment: limit_columns
 -- What a limit says.
-namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, declared, key_concurrency, key_declared
+namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, declared, key_concurrency, key_declared,
+    shares
 
 -- fragment: limits_nothing
 -- Whether nothing is left of a limit. One of a workflow stays until nothing is held for it any more.
 paused_at IS NULL AND concurrency IS NULL AND declared IS NULL AND key_concurrency IS NULL AND key_declared IS NULL
+    AND shares IS NULL
 
 -- name: list_limits
 -- What holds back runs of a namespace.
@@ -49,9 +51,11 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET
 
 -- name: declare_limit
 -- The smallest that live workers declare.
-INSERT INTO limits (namespace, scope, name, declared, key_declared, updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+INSERT INTO limits (namespace, scope, name, declared, key_declared, shares, updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
-    declared = excluded.declared, key_declared = excluded.key_declared, updated_at = excluded.updated_at;
+    declared = excluded.declared, key_declared = excluded.key_declared, shares = excluded.shares,
+    updated_at = excluded.updated_at;
 
 -- name: live_extras
 -- What live workers say of themselves.
@@ -123,3 +127,26 @@ WHERE namespace = ?1 AND run_id IN (
     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001
     ORDER BY held_key LIMIT ?8);
+
+-- name: read_waiting
+-- A run that waits to be claimed, as limits see it, and its place in its line.
+SELECT run_id, task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''),
+    CASE WHEN claim_key = 253402300799000001 THEN held_key ELSE claim_key END, version
+FROM workflow_runs
+WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING');
+
+-- name: count_before
+-- How many are held before a place of a line, up to a bound.
+SELECT count(*) FROM (
+    SELECT 1 FROM workflow_runs
+    WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+      AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001
+      AND held_key < ?7
+    LIMIT ?8);
+
+-- name: count_due_before
+-- How many of a queue are due before another one, up to a bound.
+SELECT count(*) FROM (
+    SELECT 1 FROM workflow_runs
+    WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key < ?3
+    LIMIT ?4);

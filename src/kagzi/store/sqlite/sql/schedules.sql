@@ -2,8 +2,8 @@
 -- The template of a new schedule; nothing if the id is taken.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
     available_at, next_fire_at, cron_expr, timezone, max_catchup, input, retry_policy, on_failure, on_failure_queue,
-    tags)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+    tags, limit_key)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)
 ON CONFLICT DO NOTHING;
 
 -- name: insert_schedule
@@ -24,7 +24,7 @@ SELECT t.namespace, t.run_id, s.name, t.workflow_type, t.task_queue, t.version, 
     s.skipped_runs, s.buffered_for, s.error, s.pause_reason, s.declared_hash IS NOT NULL, s.changed_by_hand,
     s.declared_hash IS NOT NULL AND NOT EXISTS (SELECT 1 FROM workers AS w
         WHERE w.namespace = s.namespace AND w.worker_id = s.declared_by AND w.status <> 'OFFLINE'),
-    t.on_failure, t.on_failure_queue, t.tags
+    t.on_failure, t.on_failure_queue, t.tags, t.limit_key
 FROM schedules AS s
 JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
 LEFT JOIN workflow_payloads AS p
@@ -69,7 +69,8 @@ SET status = ?3, next_fire_at = ?4, available_at = ?4, task_queue = coalesce(?5,
     retry_policy = coalesce(?12, retry_policy),
     on_failure = CASE WHEN ?13 IS NULL THEN on_failure ELSE nullif(?13, '') END,
     on_failure_queue = CASE WHEN ?13 IS NULL THEN on_failure_queue ELSE ?14 END,
-    tags = CASE WHEN ?15 IS NULL THEN tags ELSE nullif(?15, '{}') END
+    tags = CASE WHEN ?15 IS NULL THEN tags ELSE nullif(?15, '{}') END,
+    limit_key = CASE WHEN ?16 IS NULL THEN limit_key ELSE nullif(?16, '') END
 WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: update_template_input
@@ -103,7 +104,7 @@ WHERE namespace = ?1 AND schedule_id = ?2;
 -- What a schedule fires, as code declares it.
 UPDATE workflow_runs
 SET task_queue = ?3, workflow_type = ?4, version = '', cron_expr = ?5, timezone = ?6, max_catchup = ?7, priority = ?8,
-    retry_policy = ?9, on_failure = ?10, on_failure_queue = ?11
+    retry_policy = ?9, on_failure = ?10, on_failure_queue = ?11, limit_key = ?12
 WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: declare_schedule
@@ -154,7 +155,7 @@ ORDER BY run_id;
 -- the instant has one, or somebody has taken the id.
 INSERT INTO workflow_runs (namespace, run_id, external_id, task_queue, workflow_type, version, status, priority,
     created_at, available_at, claim_key, deadline_at, input, retry_policy, schedule_group_id, scheduled_for,
-    on_failure, on_failure_queue, tags)
+    on_failure, on_failure_queue, tags, limit_key)
 SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
     coalesce(nullif(t.version, ''),
         (SELECT d.version FROM default_versions AS d
@@ -164,7 +165,7 @@ SELECT t.namespace, ?3, ?4, t.task_queue, t.workflow_type,
          ORDER BY o.first_seen_at DESC, length(o.version) DESC, o.version DESC LIMIT 1),
         '1'),
     'PENDING', t.priority, ?5, ?6, {{claim_key(?6, t.priority, ?5)}},
-    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7, t.on_failure, t.on_failure_queue, t.tags
+    ?5 + s.timeout, t.input, t.retry_policy, t.run_id, ?7, t.on_failure, t.on_failure_queue, t.tags, t.limit_key
 FROM workflow_runs AS t
 JOIN schedules AS s ON s.namespace = t.namespace AND s.schedule_id = t.run_id
 WHERE t.namespace = ?1 AND t.run_id = ?2

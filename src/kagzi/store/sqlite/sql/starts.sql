@@ -1,7 +1,7 @@
 -- name: insert_runs
 -- Insert new runs. Those whose id or external id is taken stay out; the number of rows tells that there were any.
 INSERT INTO workflow_runs ({{run_columns}}, token, worker_id, poll, lease_expires_at, started_at, executions,
-    limit_name, limit_key)
+    limit_name)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
