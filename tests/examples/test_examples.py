@@ -146,6 +146,47 @@ def test_human_approval_waits_for_days_of_virtual_time() -> None:
     assert executions == 3, "claimed at the start, for the reminder and at the end"
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(("script", "library"), [("agent_pydantic_ai.py", "pydantic_ai")])
+def test_an_agent_that_is_killed_asks_its_model_nothing_again(script: str, library: str, tmp_path: Path) -> None:
+    pytest.importorskip(library)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")} | {"LEASE": "5s"}
+    command = [sys.executable, "-W", "error", str(EXAMPLES / script)]
+    said: list[str] = []
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment | {"BOOKING_SECONDS": "600"}, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        for line in first.stdout:
+            said.append(line.strip())
+            if line.startswith("booking"):
+                first.kill()
+    assert first.returncode == -9
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment | {"BOOKING_SECONDS": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said += done.stdout.splitlines()
+    assert said == [
+        "the model is asked with 1 messages",
+        "searching for flights to Lisbon",
+        "searching for flights to Porto",
+        "the model is asked with 3 messages",
+        'allowed: book {"flight":"flight to Lisbon"}',
+        "booking the flight to Lisbon",
+        # Here it was killed: a body that was cut off runs again.
+        "booking the flight to Lisbon",
+        "the model is asked with 5 messages",
+        "the agent says: Done: booked the flight to Lisbon",
+    ]
+
+
 async def test_agent() -> None:
     question, answer, steps = await agent.main()
     assert question == "may I refund 42?"

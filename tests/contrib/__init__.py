@@ -1,0 +1,1 @@
+"""Adapters, each with the library it is for."""
