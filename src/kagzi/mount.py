@@ -1,7 +1,8 @@
 """`app.asgi()`: the HTTP API and the dashboard inside a web app of the user's own, below any path.
 
 It is what a server has on its HTTP port, on the engine of the app. Who may use it is decided by API keys, as there.
-While there are none, only this machine is answered: the web app around it may be open to the world.
+While there are none, only this machine is answered: the web app around it may be open to the world. An app on a server
+(`grpc://`) shows that its own key, and here nobody is asked for one: whoever gets in does what the app may do.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from kagzi.access import Gate
-from kagzi.api.engine import Engine
+from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.clock import Clock
+from kagzi.engine.audit import Audit
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.http import limits
 from kagzi.http.app import is_local, make_app
-from kagzi.http.call import Host
+from kagzi.http.call import Host, ServedEngine
 from kagzi.http.problems import Refused, problem_response
+from kagzi.http.relayed import NoKeys, RelayedEngine
 from kagzi.http.routes import ROUTES
 from kagzi.ids import IdSource
 from kagzi.settings import Settings
@@ -99,13 +102,6 @@ class Mounted:
             raise Refused(503, "UNAVAILABLE", detail) from None
         if engine is self._of:
             return
-        if not isinstance(engine, LocalEngine):
-            raise Refused(
-                501,
-                "NOT_HERE",
-                "this app uses a server, which has this API and the dashboard on its own HTTP port (8420 unless it was "
-                "told otherwise)",
-            )
         settings = self._settings()
         pages = None
         if settings.ui_enabled == "on":
@@ -113,10 +109,20 @@ class Mounted:
 
             read_only = settings.ui_read_only == "on" if self._read_only is None else self._read_only
             pages = make_pages(read_only=read_only, session_seconds=settings.ui_session_secs)
-        self._gate = Gate(engine.keys, engine.namespaces, audit=engine.audit)
+        served: ServedEngine
+        audit: Audit | None = None
+        if isinstance(engine, LocalEngine):
+            served, audit = engine, engine.audit
+            self._gate = Gate(engine.keys, engine.namespaces, audit=audit)
+            silence = engine.silence
+        else:
+            far = cast("ManagedEngine", engine)
+            served = RelayedEngine(far, self._clock, secret=f"{self._ids.token()}{self._ids.token()}".encode())
+            self._gate = Gate(NoKeys(), far.namespaces)
+            silence = _talkative
         self._host = Host(
-            engine,
-            ready=lambda: engine.silence() < _SILENCE_SECONDS,
+            served,
+            ready=lambda: silence() < _SILENCE_SECONDS,
             clock=self._clock,
             ids=self._ids,
             gate=self._gate,
@@ -126,7 +132,7 @@ class Mounted:
             self._host,
             ROUTES,
             gate=self._gate,
-            audit=engine.audit,
+            audit=audit,
             body_bytes=settings.payload_max_size_bytes * 4 // 3 + limits.BODY_SLACK_BYTES,
             local_names=None,
             pages=pages,
@@ -148,6 +154,11 @@ class Mounted:
             "there are no API keys, so only this machine is let in: make one with `kagzi keys create`, or mount "
             "app.asgi(insecure=True) if your own code decides who comes here",
         )
+
+
+def _talkative() -> float:
+    """The engine of a server has duties there, and none here that could fall silent."""
+    return 0.0
 
 
 def _is_loopback(client: str) -> bool:

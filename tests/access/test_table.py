@@ -178,6 +178,9 @@ PAGE_TWINS = {
     "GET /system": "GET /api/v1/health",
     "GET /": "GET /api/v1/runs",
     "POST /bulk": "POST /api/v1/jobs",
+    "POST /versions/default": "POST /api/v1/versions",
+    "POST /new-schedule": "POST /api/v1/schedules",
+    "POST /schedules/{schedule_id}/edit": "POST /api/v1/schedules/{schedule_id}",
 }
 
 

@@ -56,7 +56,7 @@ class Page(HTMLParser):
             self._link, self._words = given.get("href", ""), []
         elif tag == "form":
             self.forms.append(Form(given.get("action", ""), given.get("method", "get")))
-        elif tag == "input" and self.forms and "name" in given:
+        elif tag in ("input", "button") and self.forms and "name" in given and given.get("formmethod") != "get":
             self.forms[-1].add(given["name"], given.get("value", ""), given.get("type") == "checkbox")
         elif tag == "select" and self.forms and "name" in given:
             self._choice = given["name"]

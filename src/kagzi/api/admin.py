@@ -61,5 +61,5 @@ class AdminService(Protocol):
 
         Counting costs the same however much there is: of what has not finished, up to 10,000 runs of a queue are
         counted; of what has finished, those among the newest 10,000 runs of a namespace. Where that was not all, the
-        count is `at_least`. The answer may be a few seconds old."""
+        count is `at_least`. The answer may be a few seconds old, of many runs half a minute."""
         ...

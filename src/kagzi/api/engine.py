@@ -44,8 +44,11 @@ class Engine(Protocol):
         ...
 
 
-class ManagedEngine(Engine, Protocol):
-    """An engine that answers operators too, in process and across a wire alike."""
+class Services(Protocol):
+    """What people ask of an engine, and ports on their behalf."""
+
+    @property
+    def workflows(self) -> WorkflowService: ...
 
     @property
     def admin(self) -> AdminService: ...
@@ -64,6 +67,14 @@ class ManagedEngine(Engine, Protocol):
 
     @property
     def limits(self) -> LimitService: ...
+
+    async def health(self) -> Health:
+        """As `Engine.health`."""
+        ...
+
+
+class ManagedEngine(Engine, Services, Protocol):
+    """An engine that answers operators too, in process and across a wire alike."""
 
 
 class HostedEngine(ManagedEngine, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kagzi.api.admin import AdminService, WorkerFilter
-from kagzi.api.engine import ManagedEngine
+from kagzi.api.engine import Services
 from kagzi.core.flow import FlowLimit, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
@@ -17,7 +17,7 @@ from kagzi.errors import NotFound
 _WORKERS = 100
 
 
-async def explain(engine: ManagedEngine, run: Run, now: Instant, *, steps: Sequence[Step] | None = None) -> str | None:
+async def explain(engine: Services, run: Run, now: Instant, *, steps: Sequence[Step] | None = None) -> str | None:
     """Returns why the run is not moving; None if it has finished. Reads its steps unless they are given."""
     if run.status.finished:
         return None

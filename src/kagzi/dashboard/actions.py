@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from kagzi.api.operations import CancelAnswer, CancelRun, RepeatRun, SendSignal, Started, TerminateRun
+from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.core.duration import parse_duration
-from kagzi.core.limits import REASON_CHARACTERS
+from kagzi.core.limits import PAYLOAD_BYTES, REASON_CHARACTERS, STEP_ID_BYTES
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
-from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
+from kagzi.dashboard.asking import AskQuery, EmptyForm, Field, Question, Subject
 from kagzi.dashboard.shell import path_to
+from kagzi.dashboard.text import whole_payload
 from kagzi.http.call import Call, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
@@ -88,6 +89,63 @@ async def _rerun(call: Call[Any, EmptyForm], run: Run) -> Redirect:
     return await _repeat(call, run, "rerun")
 
 
+class ForkQuery(AskQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
+
+
+class ForkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields that are left empty: from the first step, with the same input, in the same version."""
+
+    from_step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
+    input: Annotated[str, Meta(max_length=PAYLOAD_BYTES)] | None = None
+    version: Name | None = None
+    fresh: Name | None = None
+
+
+class Forking(Action, frozen=True, kw_only=True):
+    async def fields_for(self, call: Call[Any, Any]) -> tuple[Field, ...]:
+        run = await _run(call)
+        return (
+            Field(
+                name="from_step",
+                label="From step",
+                value=call.query.step or "",
+                hint="its id or name: what was recorded before its end is kept; without one nothing is kept",
+            ),
+            Field(
+                name="input",
+                label="Input",
+                value=whole_payload(run.input),
+                hint="JSON; changed input is read by steps that run anew",
+                long=True,
+            ),
+            Field(name="version", label="Version", value=run.version, hint="of the workflow's code"),
+            # A form that is sent twice starts one run.
+            Field(name="fresh", label="", value=call.host.ids.run_id(), hidden=True),
+        )
+
+
+async def _fork(call: Call[Any, ForkForm], run: Run) -> Redirect:
+    body = call.body
+    written = None if body.input is None else read_json_field(body.input, "input")
+    same = written is not None and whole_payload(written) == whole_payload(run.input)
+    request = RepeatRun(
+        namespace=call.namespace,
+        run_id=body.fresh or call.host.ids.run_id(),
+        of_run_id=run.run_id,
+        keep_steps=body.from_step is not None,
+        keep_id=False,
+        fork=Fork(
+            from_step=body.from_step,
+            input=None if same else written,
+            version=None if body.version == run.version else body.version,
+        ),
+    )
+    with naming("from_step or version"):
+        started = await call.engine.workflows.repeat(request)
+    return _to(call, started.run_id, "fork")
+
+
 class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Name
     value: str = "null"
@@ -148,6 +206,15 @@ RERUN: Final = Action(
     "of this run from then on; this run stays as it is.",
     form=EmptyForm,
     do=_rerun,
+)
+FORK: Final = Forking(
+    verb="fork",
+    button="Fork run",
+    consequence="A new run begins with what this one has recorded up to the step, and goes on from there; without a "
+    "step it begins from the first one. It may have other input or another version. This run stays as it is, with "
+    "its id.",
+    form=ForkForm,
+    do=_fork,
 )
 SIGNAL: Final = Action(
     verb="signal",

@@ -26,8 +26,15 @@ class Field(Struct, frozen=True, kw_only=True):
     label: str
     value: str = ""
     hint: str = ""
+    error: str = ""  # what is wrong with the value
+    kind: str = "text"  # of an <input>
     long: bool = False
+    rows: int = 6
     required: bool = False
+    hidden: bool = False
+    box: bool = False  # to be ticked; its value is `true` or nothing
+    choices: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()  # values that are offered, among others
 
 
 class Subject(Struct, frozen=True, kw_only=True):

@@ -16,9 +16,11 @@ from kagzi.dashboard import (
     overview,
     run,
     runs,
+    schedule_forms,
     schedules,
     start,
     system,
+    versions,
     workers,
 )
 from kagzi.http.call import NoQuery
@@ -38,8 +40,8 @@ def _send(path: str, handle: Handle, body: type[Struct], **more: Any) -> Route:
     return Route(method="POST", path=path, handle=handle, body=body, summary=path, about=None, answer=_HTML, **more)
 
 
-def _ask(path: str, action: Any) -> tuple[Route, Route]:
-    return _show(path, action.ask, asking.AskQuery), _send(path, action.act, action.form)
+def _ask(path: str, action: Any, query: type[Struct] = asking.AskQuery) -> tuple[Route, Route]:
+    return _show(path, action.ask, query), _send(path, action.act, action.form)
 
 
 _RUN: Final = "/runs/{run_id}"
@@ -53,6 +55,7 @@ PAGES: Final[tuple[Route, ...]] = (
     *_ask(f"{_RUN}/retry", actions.RETRY),
     *_ask(f"{_RUN}/rerun", actions.RERUN),
     *_ask(f"{_RUN}/signal", actions.SIGNAL),
+    *_ask(f"{_RUN}/fork", actions.FORK, actions.ForkQuery),
     _show("/bulk", bulk.ask_bulk, bulk.BulkQuery),
     _send("/bulk", bulk.act_on_many, bulk.BulkForm),
     _show("/jobs", jobs.show_jobs, jobs.JobsQuery),
@@ -66,6 +69,14 @@ PAGES: Final[tuple[Route, ...]] = (
     *_ask("/schedules/{schedule_id}/pause", schedules.PAUSE),
     *_ask("/schedules/{schedule_id}/resume", schedules.RESUME),
     *_ask("/schedules/{schedule_id}/trigger", schedules.TRIGGER),
+    _show("/new-schedule", schedule_forms.ask_new_schedule, schedule_forms.ScheduleFormQuery),
+    _send("/new-schedule", schedule_forms.create_schedule, schedule_forms.ScheduleForm),
+    _show("/schedules/{schedule_id}/edit", schedule_forms.ask_edit_schedule, schedule_forms.ScheduleFormQuery),
+    _send("/schedules/{schedule_id}/edit", schedule_forms.edit_schedule, schedule_forms.ScheduleForm),
+    *_ask("/schedules/{schedule_id}/delete", schedule_forms.DELETE),
+    _show("/versions", versions.show_versions, versions.VersionsQuery),
+    *_ask("/versions/default", versions.DEFAULT, versions.VersionQuery),
+    *_ask("/versions/move", versions.MOVE, versions.VersionQuery),
     _show("/queues", workers.show_queues, system.PlainQuery),
     *_ask("/queues/{queue}/pause", workers.PAUSE),
     *_ask("/queues/{queue}/resume", workers.RESUME),

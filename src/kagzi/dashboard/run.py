@@ -55,6 +55,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         run=run,
         why=await explain(call.engine, run, now, steps=steps),
         verbs=verbs_of(call, run),
+        forks=may(call, "POST /runs/{run_id}/fork"),
         whole=whole_run(run, steps, now),
         rows=shown[after : after + STEPS_SHOWN],
         all_rows=len(shown),
@@ -86,4 +87,5 @@ def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
         verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
     else:
         verbs = [Verb("signal", "Send signal"), Verb("cancel", "Cancel"), Verb("terminate", "Terminate", grave=True)]
+    verbs.append(Verb("fork", "Fork …"))
     return [verb for verb in verbs if may(call, f"POST /runs/{{run_id}}/{verb.name}")]

@@ -57,7 +57,7 @@ async def show_schedules(call: Call[SchedulesQuery, None]) -> Html:
 
 async def show_schedule(call: Call[ScheduleQuery, None]) -> Html:
     schedules = call.engine.schedules
-    schedule = await _schedule(call)
+    schedule = await schedule_of(call)
     with naming("page"):
         runs = await schedules.runs(call.namespace, schedule.schedule_id, page_size=_RUNS, page_token=call.query.page)
     verbs = ("trigger", "pause") if schedule.enabled else ("trigger", "resume")
@@ -68,6 +68,7 @@ async def show_schedule(call: Call[ScheduleQuery, None]) -> Html:
         tab="/schedules",
         live="" if call.query.page is None else None,
         schedule=schedule,
+        changes=may(call, "POST /schedules/{schedule_id}/edit"),
         verbs=[ACTIONS[verb] for verb in verbs if may(call, f"POST /schedules/{{schedule_id}}/{verb}")],
         firings=_next_firings(schedule),
         runs=runs,
@@ -90,7 +91,7 @@ def _next_firings(schedule: Schedule) -> list[NextFiring]:
     ]
 
 
-async def _schedule(call: Call[Any, Any]) -> Schedule:
+async def schedule_of(call: Call[Any, Any]) -> Schedule:
     return await call.engine.schedules.get(call.namespace, call.path["schedule_id"])
 
 
@@ -128,12 +129,12 @@ class ScheduleAction(Question, frozen=True, kw_only=True):
     do: Callable[[Call[Any, Any], Schedule], Awaitable[Redirect]]
 
     async def subject(self, call: Call[Any, Any]) -> Subject:
-        schedule = await _schedule(call)
+        schedule = await schedule_of(call)
         about = f"schedule {schedule.name or schedule.schedule_id} of {schedule.workflow_type}"
         return Subject(about=about, path=f"/schedules/{schedule.schedule_id}", tab="/schedules")
 
     async def act(self, call: Call[Any, Any]) -> Redirect:
-        return await self.do(call, await _schedule(call))
+        return await self.do(call, await schedule_of(call))
 
 
 PAUSE: Final = ScheduleAction(

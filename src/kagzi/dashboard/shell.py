@@ -17,7 +17,7 @@ from kagzi.core.namespace import DEFAULT_NAMESPACE
 from kagzi.core.run import RunStatus
 from kagzi.dashboard import text
 from kagzi.dashboard.assets import asset_url
-from kagzi.errors import KagziError
+from kagzi.errors import KagziError, PermissionDenied
 from kagzi.http.call import Call, Html
 from kagzi.http.pages import FORM_TOKEN, Trouble
 from kagzi.version import __version__
@@ -49,6 +49,13 @@ _DONE: Final = {
     "resume-schedule": "The schedule fires again, from now on.",
     "pause-queue": "The queue is paused: none of its runs is handed out.",
     "resume-queue": "The queue is open: its runs are handed out again.",
+    "new-schedule": "The schedule was made.",
+    "edit-schedule": "The schedule was changed.",
+    "delete-schedule": "The schedule is gone; the runs it has started stay.",
+    "default-version": "Starts that name no version get the chosen one within a second.",
+    "move": "{many:,} runs go on in the other version.",
+    "move-part": "{many:,} runs go on in the other version; there are more, so move them again.",
+    "fork": "This is the new run; the other one stays as it is.",
     "job": "The job is under way.",
     "cancel-job": "The job has ended.",
     "drain": "The worker was told to take nothing new.",
@@ -66,6 +73,7 @@ TABS: Final = (
     Tab("/runs", "Runs", "r"),
     Tab("/jobs", "Jobs", "j"),
     Tab("/workflows", "Workflows", "f"),
+    Tab("/versions", "Versions", "v"),
     Tab("/schedules", "Schedules", "c"),
     Tab("/queues", "Queues", "q"),
     Tab("/workers", "Workers", "w"),
@@ -160,12 +168,17 @@ async def page(
         "may": lambda action: may(call, action),
         "form_token": call.host.sessions.form_token(call.session),
         "relative": lambda instant: text.relative(instant, now),
-        "done": _DONE.get(getattr(call.query, "done", None) or ""),
+        "done": _done(call.query),
         "live": None,
         "every": False,
         **more,
     }
     return Html(_TEMPLATES.get_template(template).render(context).encode(), status)
+
+
+def _done(query: Any) -> str | None:
+    said = _DONE.get(getattr(query, "done", None) or "")
+    return None if said is None else said.format(many=getattr(query, "many", None) or 0)
 
 
 def plain_page(template: str, **context: Any) -> bytes:
@@ -186,7 +199,10 @@ async def _namespaces(call: Call[Any, Any]) -> tuple[str, ...]:
     """Those that can be chosen; a key for one of them has no choice."""
     if call.confined:
         return ()
-    found = await call.engine.namespaces.list(page_size=_NAMESPACES)
+    try:
+        found = await call.engine.namespaces.list(page_size=_NAMESPACES)
+    except PermissionDenied:  # a server behind gRPC: the app's own key is for one of them
+        return ()
     names = [each.namespace for each in found.items]
     return tuple(sorted({*names, call.namespace, DEFAULT_NAMESPACE}))
 

@@ -13,9 +13,10 @@ from kagzi.http.system import get_health, list_workflows
 
 
 class PlainQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every page may be asked. `done` names what a form has just done."""
+    """What every page may be asked. `done` names what a form has just done, `many` says to how many."""
 
     done: Annotated[str, Meta(max_length=20)] | None = None
+    many: Annotated[int, Meta(ge=0)] | None = None
 
 
 async def show_workflows(call: Call[Any, None]) -> Html:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from kagzi.api.admin import RunCount, WorkerFilter
@@ -11,11 +10,11 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_pag
 from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_instant
+from kagzi.engine.remembered import Remembered
 from kagzi.errors import NotFound
 from kagzi.store.protocol import Store
 
 _FRESH_SECONDS: Final = 2.0
-_REMEMBERED: Final = 1000
 
 
 class Admin:
@@ -25,9 +24,8 @@ class Admin:
         self._store = store
         self._stale = stale  # a worker that was not heard of for this long is OFFLINE, whatever its row says
         self._tokens = PageTokens(store.page_secret)
-        self._loop = asyncio.get_running_loop()
-        self._counts: dict[str | None, tuple[float, tuple[RunCount, ...]]] = {}
-        self._counting = asyncio.Lock()
+        self._counts = Remembered[str | None, tuple[RunCount, ...]](_counted, least=_FRESH_SECONDS)
+        self._live_counts = Remembered[str | None, tuple[RunCount, ...]](_counted)
 
     async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
@@ -81,14 +79,15 @@ class Admin:
         for name, moment in zip(("created_after", "created_before"), window, strict=True):
             if moment is not None:
                 check_instant(moment, name)
-        if live or window != (None, None):
+        if window != (None, None):
             return tuple(await self._store.count_runs(namespace, live, *window))
-        # One at a time, and the others get its answer: a dashboard open on ten screens costs what one does.
-        async with self._counting:
-            counted_at, counts = self._counts.get(namespace, (float("-inf"), ()))
-            if self._loop.time() - counted_at > _FRESH_SECONDS:
-                counts = tuple(await self._store.count_runs(namespace, False))
-                if len(self._counts) >= _REMEMBERED:
-                    self._counts.clear()
-                self._counts[namespace] = (self._loop.time(), counts)
-            return counts
+
+        async def count() -> tuple[RunCount, ...]:
+            return tuple(await self._store.count_runs(namespace, live))
+
+        # A dashboard open on ten screens costs what one does.
+        return await (self._live_counts if live else self._counts).get(namespace, count)
+
+
+def _counted(counts: tuple[RunCount, ...]) -> int:
+    return sum(each.count for each in counts)

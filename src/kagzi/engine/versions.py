@@ -17,6 +17,7 @@ import msgspec
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions
+from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest
 from kagzi.store.protocol import Store
@@ -29,6 +30,10 @@ _LOOKED_AT: Final = 1000  # runs in one transaction that moves some
 _BEGINNING: Final = ("", -(2**63), "00000000-0000-0000-0000-000000000000")
 
 
+def _counted(versions: Versions) -> int:
+    return sum(each.live for each in versions.items)
+
+
 class VersionRegistry:
     """`api.versions.VersionService` over a store, and what starts ask."""
 
@@ -37,6 +42,7 @@ class VersionRegistry:
         self._wakeups = wakeups
         self._stale = stale
         self._loop = asyncio.get_running_loop()
+        self._listed = Remembered[tuple[str, str | None], Versions](_counted)
         self._found: dict[tuple[str, str], tuple[float, str]] = {}  # and when it was asked for
         self._looking: dict[tuple[str, str], asyncio.Task[str]] = {}
 
@@ -76,7 +82,7 @@ class VersionRegistry:
 
     async def check_known(self, namespace: str, workflow_type: str, version: str) -> None:
         """InvalidRequest, with those that are known, for a version that no worker has ever offered."""
-        known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
+        known = [each for each in (await self._look(namespace, workflow_type)).items if each.first_seen_at is not None]
         if any(each.version in (version, None) for each in known):
             return
         names = ", ".join([str(each.version) for each in known[:_NAMED]]) or "none"
@@ -91,6 +97,9 @@ class VersionRegistry:
         check_name(namespace, "namespace")
         if workflow_type is not None:
             check_name(workflow_type, "workflow type")
+        return await self._listed.get((namespace, workflow_type), lambda: self._look(namespace, workflow_type))
+
+    async def _look(self, namespace: str, workflow_type: str | None) -> Versions:
         return await self._store.list_versions(namespace, workflow_type, _LISTED, self._stale)
 
     async def set_default(
@@ -103,6 +112,7 @@ class VersionRegistry:
         if not isinstance(force, bool):
             raise InvalidRequest(f"force must be true or false, not {force!r:.60}")
         done = await self._store.set_default_version(namespace, workflow_type, version, force)
+        self._listed.forget()
         # A look that is under way may have missed it: its answer is for those who wait for it, and not kept.
         self._looking.pop((namespace, workflow_type), None)
         self._found.pop((namespace, workflow_type), None)
@@ -128,6 +138,7 @@ class VersionRegistry:
             namespace, workflow_type, from_version, to_version, place, _LOOKED_AT, dry_run
         )
         if not dry_run:
+            self._listed.forget()
             self._wake(namespace, page.queues)
         return MovedRuns(moved=page.moved, after=None if page.last is None else msgspec.json.encode(page.last).decode())
 
@@ -150,7 +161,7 @@ class VersionRegistry:
             self._wakeups.available((namespace, queue), 0)
 
     async def _unknown(self, namespace: str, workflow_type: str, version: str | None) -> str:
-        known = [each for each in (await self.list(namespace, workflow_type)).items if each.first_seen_at is not None]
+        known = [each for each in (await self._look(namespace, workflow_type)).items if each.first_seen_at is not None]
         if not known:
             return (
                 f"no worker has ever offered workflow {workflow_type} in namespace {namespace}, so version {version} "

@@ -9,8 +9,10 @@ from msgspec import Meta, Struct
 
 from kagzi import tracing
 from kagzi.access import Caller, Gate
-from kagzi.api.engine import HostedEngine
+from kagzi.api.engine import Services
+from kagzi.api.events import EventService
 from kagzi.clock import Clock
+from kagzi.core.page import PageTokens
 from kagzi.http.checkups import Checkups
 from kagzi.http.fields import Name
 from kagzi.http.sessions import DEFAULT_SECONDS, Sessions
@@ -35,8 +37,14 @@ class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Nothing may be asked for."""
 
 
-class ServedEngine(HostedEngine, Measured, Protocol):
-    """An engine that also counts, and can say how much waits in its queues."""
+class ServedEngine(Services, Measured, Protocol):
+    """What routes ask: an engine of this process, or one behind a server (`kagzi.http.relayed`)."""
+
+    @property
+    def events(self) -> EventService: ...
+
+    @property
+    def page_tokens(self) -> PageTokens: ...
 
 
 class Host:

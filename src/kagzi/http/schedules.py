@@ -121,7 +121,7 @@ def _tags_of(value: dict[str, str]) -> dict[str, str]:
 
 async def create_schedule(call: Call[Namespaced, CreateScheduleBody]) -> Reply:
     body = call.body
-    _check_times(body.cron, body.tz)
+    check_times(body.cron, body.tz)
     check_handler_queue(body.on_failure, body.on_failure_queue)
     made = await call.engine.schedules.create(
         CreateSchedule(
@@ -200,7 +200,7 @@ class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 async def update_schedule(call: Call[Namespaced, UpdateScheduleBody]) -> ScheduleDocument:
     body = call.body
-    _check_times(body.cron, body.tz)
+    check_times(body.cron, body.tz)
     check_handler_queue(body.on_failure, body.on_failure_queue)
     update = UpdateSchedule(
         namespace=call.namespace,
@@ -335,13 +335,13 @@ class Preview(Struct, frozen=True, kw_only=True):
 async def preview_schedule(call: Call[PreviewQuery, None]) -> Preview:
     query = call.query
     after = moment_of(query.after, "after")
-    _check_times(query.cron, query.tz)
+    check_times(query.cron, query.tz)
     with naming("cron"):
         firings = firing_documents(query.cron, query.tz, call.host.clock.now() if after is None else after, query.count)
     return Preview(firings=firings)
 
 
-def _check_times(cron: str | None, zone: str | None) -> None:
+def check_times(cron: str | None, zone: str | None) -> None:
     """Refuses what is wrong with either by the name it has here."""
     if zone is not None:
         with naming("tz"):

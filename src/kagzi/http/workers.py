@@ -106,16 +106,17 @@ async def list_queues(call: Call[Namespaced, None]) -> QueueList:
     documents = []
     for queue in sorted(counts.keys() | serving.keys() | paused.keys())[:NAMES]:
         count, due = counts.get(queue, Counter()), waiting.get(queue)
+        pending = count[RunStatus.PENDING]  # what is ready, as far as is known where the load is not
         oldest = None if due is None else due.oldest_due_at
         age = None if oldest is None or load is None else max(0, load.now - oldest) / SECOND
         documents.append(
             QueueDocument(
                 namespace=call.namespace,
                 queue=queue,
-                pending=count[RunStatus.PENDING],
+                pending=pending,
                 running=count[RunStatus.RUNNING],
                 sleeping=count[RunStatus.SLEEPING],
-                ready=0 if due is None else due.ready,
+                ready=pending if load is None else 0 if due is None else due.ready,
                 oldest_ready_at=moment(oldest),
                 oldest_ready_seconds=age,
                 workers=serving[queue],

@@ -70,6 +70,21 @@ document.addEventListener("change", (event) => {
 });
 addEventListener("pageshow", count); // a browser that goes back ticks what was ticked
 
+// A schedule's times are tried while they are written.
+const tried = document.querySelector("form[data-preview]");
+let trying = null;
+tried?.addEventListener("input", (event) => {
+  if (!["cron", "tz"].includes(event.target.name)) return;
+  clearTimeout(trying);
+  trying = setTimeout(async () => {
+    const href = new URL(tried.dataset.preview, location.href);
+    for (const name of ["cron", "tz"]) href.searchParams.set(name, tried.elements[name].value);
+    const answer = await fetch(href, { headers: { accept: "text/html" } });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+    if (fresh) document.getElementById("preview").replaceChildren(...fresh.childNodes);
+  }, 300);
+});
+
 document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.requestSubmit());
 
 let going = false;
