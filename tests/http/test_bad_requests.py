@@ -224,13 +224,17 @@ async def prepared(client: Client, engine: LocalEngine) -> str:
     return (await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]  # type: ignore[no-any-return]
 
 
-async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nonsense(
+    client: Client, engine: LocalEngine, prepared: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "PROBE_SECONDS", 60.0)  # an honest probe says no on a machine that is too busy
     fuzzer = Fuzzer(20_26, prepared)
     routes = [route for route in ROUTES if not route.streams]
     seen: Counter[int] = Counter()
     before = await rows(engine)
-    for number in range(CALLS):
+    # What differs between databases shows in fewer calls than what differs between routes.
+    calls = CALLS if url.startswith("sqlite") else CALLS // 3
+    for number in range(calls):
         route = routes[number % len(routes)]
         method, path, more = fuzzer.call(route)
         response = await client.http.request(method, path, **more)
@@ -250,7 +254,7 @@ async def test_nonsense(client: Client, engine: LocalEngine, prepared: str, monk
     assert await rows(engine) == before
     # It met with refusals of every kind, and not with them alone.
     assert {200, 400, 404, 405, 415} <= seen.keys(), seen
-    assert seen[400] > CALLS / 4
+    assert seen[400] > calls / 4
     assert (await client.get(f"/api/v1/runs/{prepared}"))["status"] == "PENDING"
     assert (await client.get("/readyz"))["ready"]
 
