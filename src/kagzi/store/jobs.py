@@ -6,6 +6,8 @@ is changed once, whatever dies.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import msgspec
 from msgspec import Struct
 
@@ -92,9 +94,13 @@ class Batch:
             case JobAction.TERMINATE:
                 reason = f"job {self.job.job_id}"
                 return TerminateRun(namespace=run.namespace, run_id=run.run_id, reason=reason)
-            case _:
-                keep = self.job.action is JobAction.RETRY
+            case JobAction.RETRY | JobAction.RERUN as action:
+                keep = action is JobAction.RETRY
                 return RepeatRun(namespace=run.namespace, run_id=run_id, of_run_id=run.run_id, keep_steps=keep)
+            case JobAction.DELETE:
+                raise AssertionError("what is deleted is asked for nothing")
+            case action:
+                assert_never(action)
 
     def answered(self, run: Run, answer: Answer) -> None:
         if isinstance(answer, Started):

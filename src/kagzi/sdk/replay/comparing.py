@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from msgspec import Struct
 
@@ -148,8 +148,10 @@ def _described(event: Step) -> str:
             return f"child {event.step_id} ended {event.status.value}"
         case StepKind.CANCEL:
             return "the run was told to end"
-        case _:
+        case StepKind.FUNCTION:
             return f"step {event.step_id} {event.status.value}"
+        case kind:
+            assert_never(kind)
 
 
 class NoEffects:
