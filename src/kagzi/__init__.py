@@ -68,7 +68,7 @@ from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.jobs import JobHandle, JobPreviewRecord, JobRecord
-from kagzi.sdk.limits import Limit
+from kagzi.sdk.limits import Limit, Rate
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
@@ -115,6 +115,7 @@ __all__ = [
     "PermissionDenied",
     "Progress",
     "QueueRecord",
+    "Rate",
     "RefusedMove",
     "Retry",
     "RetryAfter",

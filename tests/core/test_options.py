@@ -26,7 +26,7 @@ async def workflow() -> None: ...
 @pytest.mark.parametrize(
     ("function", "unknown", "advice"),
     [
-        (app.workflow, "rate_limit", "docs/not-yet.md"),
+        (app.workflow, "rate_limit", "did you mean rate?"),
         (app.workflow, "cron", "did you mean schedule?"),
         (app.workflow, "timeuot", "did you mean timeout?"),
         (app.workflow, "task_queue", "did you mean queue?"),

@@ -27,7 +27,15 @@ EXAMPLES = length(2, 20)
 # on it, the `runs` of a job are told by a filter or by `everything`, a fork goes on `from_step` of its run, a
 # move ends in another version, and a limit is of a queue or a workflow, with keys only of the latter.
 NO_SCHEMA_CAN_SAY = {"page", "id", "retry", "on_failure_queue", "version", "runs", "to_version"}
-NO_SCHEMA_CAN_SAY |= {"from_step", "from_step or version", "after", "queue or workflow", "key_concurrency"}
+NO_SCHEMA_CAN_SAY |= {
+    "from_step",
+    "from_step or version",
+    "after",
+    "queue or workflow",
+    "key_concurrency",
+    "key_rate",
+    "rate",
+}
 NO_SCHEMA_CAN_SAY |= {"jitter", "cron", "tz", "until", "next_fire_at"}
 TOO_LARGE = {413, 414, 431}  # as a whole, whatever the fields are
 OPERATIONS = sorted(

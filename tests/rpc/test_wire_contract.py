@@ -274,7 +274,9 @@ OURS: dict[str, str] = {
     "MoveCheckedWorkflowsResponse": "1 moved int32",
     "FlowLimit": "1 namespace string, 2 scope LimitScope, 3 name string, 4 paused_at Ts, 5 paused_by string, "
     "6 pause_reason string, 7 concurrency ?int32, 8 declared ?int32, 9 key_concurrency ?int32, 10 key_declared ?int32, "
-    "11 shares ?string",
+    "11 shares ?string, 12 rate RateLimit, 13 rate_declared RateLimit, 14 key_rate RateLimit, "
+    "15 key_rate_declared RateLimit, 16 fair bool",
+    "RateLimit": "1 count int32, 2 period_us int64, 3 burst int32",
     "ListLimitsRequest": "1 namespace string",
     "ListLimitsResponse": "1 limits *FlowLimit",
     "PauseClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 reason string, 5 by string",
@@ -282,14 +284,15 @@ OURS: dict[str, str] = {
     "ResumeClaimsRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
     "ResumeClaimsResponse": "1 limit FlowLimit",
     "SetLimitRequest": "1 namespace string, 2 scope LimitScope, 3 name string, 4 concurrency ?int32, "
-    "5 key_concurrency ?int32",
+    "5 key_concurrency ?int32, 6 rate RateLimit, 7 key_rate RateLimit",
     "SetLimitResponse": "1 limit FlowLimit",
     "ClearLimitRequest": "1 namespace string, 2 scope LimitScope, 3 name string",
     "ClearLimitResponse": "1 limit FlowLimit",
-    "DeclaredLimit": "1 name string, 2 most ?int32, 3 key_most ?int32, 4 shares ?string",
+    "DeclaredLimit": "1 name string, 2 most ?int32, 3 key_most ?int32, 4 shares ?string, 5 rate RateLimit, "
+    "6 key_rate RateLimit, 7 fair bool",
     "GetSlotWaitRequest": "1 namespace string, 2 run_id string",
     "GetSlotWaitResponse": "1 wait SlotWait",
-    "SlotWait": "1 slots string, 2 running int32, 3 most int32, 4 before int32",
+    "SlotWait": "1 slots string, 2 running int32, 3 most int32, 4 before int32, 5 rate ?string, 6 next_at_us ?int64",
     "WorkflowType": "1 name string, 2 version ?string, 3 queue ?string",
     "Worker": (
         "50 namespace string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, 54 completed int64, "
@@ -667,7 +670,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     ),
     (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
     (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
-    (Polled, "PollTasksResponse", {"more": None}),
+    (Polled, "PollTasksResponse", {"more": None, "held": None}),
     (Claim, "Claim", {"namespace": FROM_THE_CALL, "limited": None}),
     (Heartbeat, "HeartbeatRequest", {"confirmed": None}),
     (HeartbeatAnswer, "HeartbeatResponse", {"drain": "should_drain"}),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kagzi
-from kagzi import InvalidRequest, Kagzi, Limit, RunStatus
+from kagzi import InvalidRequest, Kagzi, Limit, Rate, RunStatus
 from kagzi.api.explanation import explain
 from kagzi.clock import SystemClock
 
@@ -149,3 +149,80 @@ async def test_children_of_a_key_count_for_it_and_one_that_waits_says_for_what(h
         held.set()
         await asyncio.gather(*[run.result(timeout=60) for run in runs])
         assert gauge.most["all"] == 1
+
+
+async def test_runs_begin_no_more_often_than_their_rate_and_all_of_them_do(home: str) -> None:
+    app = Kagzi(home)
+    began: list[float] = []
+
+    @app.workflow(name="look_up", rate=Rate(20, "1s", burst=3))
+    async def look_up() -> None:
+        await note()
+        await kagzi.sleep(0.01)
+        await note()
+
+    @app.step
+    async def note() -> None:
+        began.append(asyncio.get_running_loop().time())
+
+    @app.workflow(name="mail", queue="mail")
+    async def mail() -> int:
+        return 1
+
+    async with app, app.worker(queues=["default", "mail"], concurrency=20):
+        await app.limits.set(queue="mail", rate=Rate(1, "1h", burst=2))
+        runs = [await look_up.start() for _ in range(10)]
+        mails = [await mail.start() for _ in range(3)]
+        await asyncio.gather(*[run.result(timeout=60) for run in runs])
+        assert max(began) - min(began) >= 0.3  # seven behind the burst, 50 ms each
+        done, pending = [], []
+        for run in mails:
+            try:
+                done.append(await run.result(timeout=60 if len(done) < 2 else 0.1))
+            except TimeoutError:
+                pending.append(run)
+        assert (len(done), len(pending)) == (2, 1)
+        shown = {limit.name: limit for limit in await app.limits.list()}
+        assert (shown["look_up"].rate, shown["mail"].rate) == (Rate(20, "1s", burst=3), Rate(1, "1h", burst=2))
+        await app.limits.clear(queue="mail")
+        assert await pending[0].result(timeout=60) == 1
+
+
+async def test_keys_that_take_turns_all_get_theirs(home: str) -> None:
+    app = Kagzi(home)
+    order: list[str] = []
+
+    @app.workflow(name="import_file", fair="tenant", rate=Rate(1000, "1s", burst=100, key="tenant"))
+    async def import_file(tenant: str) -> None:
+        order.append(tenant)
+
+    async with app:
+        runs = [await import_file.start("many") for _ in range(40)]
+        runs += [await import_file.start("few") for _ in range(2)]
+        async with app.worker(concurrency=1):
+            await asyncio.gather(*[run.result(timeout=60) for run in runs])
+    assert len(order) == 42
+    assert order[:10].count("few") == 2
+
+
+def test_wrong_rates_and_turns_are_refused_where_they_are_written() -> None:
+    app = Kagzi("memory://")
+    for wrong in ((0, "1m"), (1, "0s"), (1, "400d"), (True, "1m")):
+        with pytest.raises(InvalidRequest):
+            Rate(*wrong)
+    with pytest.raises(InvalidRequest, match="burst"):
+        Rate(1, "1s", burst=0)
+    with pytest.raises(InvalidRequest, match="one key"):
+
+        @app.workflow(name="one", concurrency=Limit(5, key="tenant"), fair="account")
+        async def one(tenant: str, account: str) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="none of its parameters"):
+
+        @app.workflow(name="two", fair="tenant")
+        async def two(order: str) -> None: ...
+
+    with pytest.raises(InvalidRequest, match="must be a Rate"):
+
+        @app.workflow(name="three", rate=5)  # type: ignore[call-overload]
+        async def three() -> None: ...

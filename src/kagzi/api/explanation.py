@@ -34,7 +34,7 @@ async def explain(engine: Services, run: Run, now: Instant, *, steps: Sequence[S
             pass  # it was forgotten; the run names it still
     elif is_due(run, now):
         limits = await engine.limits.list(run.namespace)
-        if any(limit.limits_slots for limit in limits):
+        if any(limit.limits_runs for limit in limits):
             slot = await engine.limits.wait(run.namespace, run.run_id)
         serving = await _online(admin, run.namespace, run.task_queue)
         if not serving:

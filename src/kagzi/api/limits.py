@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from kagzi.core.flow import FlowLimit, Scope, SlotWait
+from kagzi.core.rate import RateLimit
 
 
 class LimitService(Protocol):
@@ -30,8 +31,11 @@ class LimitService(Protocol):
         *,
         concurrency: int | None = None,
         key_concurrency: int | None = None,
+        rate: RateLimit | None = None,
+        key_rate: RateLimit | None = None,
     ) -> FlowLimit:
-        """Let at most so many runs of this queue or workflow run at once over all workers, and so many of each key.
+        """Let at most so many runs of this queue or workflow run at once over all workers, and so many of each key; or
+        begin so often.
         What is not said stays. It comes before what workers declare. What runs already goes on."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -12,10 +12,13 @@ from kagzi.api.reply import Reply
 from kagzi.core.declaration import Declaration
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.rate import RateLimit, slower
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.worker import WorkflowType
+
+L = TypeVar("L", int, str)
 
 INBOX_READ: Final = 100  # signals in one answer
 
@@ -27,6 +30,26 @@ class DeclaredLimit(Struct, frozen=True):
     most: int | None = None
     key_most: int | None = None
     shares: str | None = None  # `name` is a workflow, whose runs count for the limits of this name
+    rate: RateLimit | None = None  # how often runs may begin
+    key_rate: RateLimit | None = None
+    fair: bool = False  # its keys take turns
+
+
+def smaller(one: DeclaredLimit, other: DeclaredLimit) -> DeclaredLimit:
+    """Returns what keeps both of them: the smaller of each of their numbers."""
+    return DeclaredLimit(
+        one.name,
+        _least(one.most, other.most),
+        _least(one.key_most, other.key_most),
+        _least(one.shares, other.shares),
+        slower(one.rate, other.rate),
+        slower(one.key_rate, other.key_rate),
+        one.fair or other.fair,
+    )
+
+
+def _least(one: L | None, other: L | None) -> L | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -120,6 +143,7 @@ class Polled(Struct, frozen=True, kw_only=True):
     # they were born before it came.
     waited: Span = 0
     more: bool = False  # others may be due behind those that were looked at
+    held: bool = False  # some were held that may begin later, or in turn
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):

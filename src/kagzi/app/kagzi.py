@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
-from kagzi.api.workers import DeclaredLimit
+from kagzi.api.workers import DeclaredLimit, smaller
 from kagzi.app.client import Client
 from kagzi.app.hosting import HostedWorker, check_count, checked_queues, executing
 from kagzi.app.place import checked_place
@@ -28,7 +28,7 @@ from kagzi.sdk.blocking import blocking, blocking_block, blocking_iteration, ref
 from kagzi.sdk.cron import declaration
 from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.handle import Handle
-from kagzi.sdk.limits import limit_of, smaller
+from kagzi.sdk.limits import limit_of
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import schedule_options

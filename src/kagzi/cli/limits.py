@@ -8,7 +8,10 @@ from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
+from kagzi.core.duration import parse_duration
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
+from kagzi.core.rate import RateLimit, check_rate
+from kagzi.errors import InvalidRequest
 from kagzi.ports.documents import limit_document
 from kagzi.settings import Loaded
 
@@ -32,8 +35,17 @@ def list_limits(url: str | None, namespace: str | None, json: bool) -> None:
         output.document({"limits": [limit_document(each) for each in found]})
         return
     output.table(
-        ("scope", "name", "at once", "of each key", "state"),
-        [(each.scope.value, each.name or "-", _most(each.most), _most(each.key_most), _state(each)) for each in found],
+        ("scope", "name", "at most", "of each key", "state"),
+        [
+            (
+                each.scope.value,
+                each.name or "-",
+                _most(each.most, each.effective_rate),
+                _most(each.key_most, each.effective_key_rate),
+                _state(each),
+            )
+            for each in found
+        ],
     )
     if not found:
         output.note(f"nothing holds runs back in {place_of(loaded.settings)}")
@@ -49,6 +61,9 @@ async def _list(loaded: Loaded) -> tuple[FlowLimit, ...]:
 @click.option("--workflow", metavar="NAME", help="The workflow that is limited, or a name that several share.")
 @click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs at once, over all workers.")
 @click.option("--key-concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs of each key at once.")
+@click.option("--rate", metavar="N/TIME", help="Runs that may begin in a time, such as 100/1m.")
+@click.option("--key-rate", metavar="N/TIME", help="Runs of each key that may begin in a time.")
+@click.option("--burst", type=click.IntRange(1), default=1, help="Of a rate: how many may begin at once after a lull.")
 @where
 @as_json
 def set_limit(
@@ -56,20 +71,39 @@ def set_limit(
     workflow: str | None,
     concurrency: int | None,
     key_concurrency: int | None,
+    rate: str | None,
+    key_rate: str | None,
+    burst: int,
     url: str | None,
     namespace: str | None,
     json: bool,
 ) -> None:
-    """Let at most so many runs of a queue or a workflow run at once, over all workers. What runs already goes on.
+    """Let at most so many runs of a queue or workflow run at once, or begin.
+
+    Over all workers. What runs already goes on.
 
     \b
     kagzi limits set --queue mail --concurrency 20
     kagzi limits set --workflow checkout --key-concurrency 5
+    kagzi limits set --queue mail --rate 100/1m --burst 20
     """
-    if concurrency is None and key_concurrency is None:
-        raise click.UsageError("say --concurrency, --key-concurrency, or both")
+    rates = _rate(rate, burst, "--rate"), _rate(key_rate, burst, "--key-rate")
+    if concurrency is None and key_concurrency is None and rates == (None, None):
+        raise click.UsageError("say --concurrency, --key-concurrency, --rate or --key-rate")
     loaded = _settings(url, namespace)
-    _print(run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency)), json)
+    _print(run(_change(loaded, *_scope(queue, workflow), concurrency, key_concurrency, *rates)), json)
+
+
+def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
+    if text is None:
+        return None
+    count, slash, period = text.partition("/")
+    try:
+        if not slash:
+            raise InvalidRequest("say how many, a slash and a time: 100/1m")
+        return check_rate(RateLimit(int(count), parse_duration(period, "period"), burst))
+    except (InvalidRequest, ValueError) as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 @limits.command()
@@ -80,21 +114,33 @@ def set_limit(
 def clear(queue: str | None, workflow: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Take back what `kagzi limits set` has set. What workers declare counts again."""
     loaded = _settings(url, namespace)
-    _print(run(_change(loaded, *_scope(queue, workflow), None, None)), json)
+    _print(run(_change(loaded, *_scope(queue, workflow))), json)
 
 
 async def _change(
-    loaded: Loaded, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
+    loaded: Loaded,
+    scope: Scope,
+    name: str,
+    concurrency: int | None = None,
+    key_concurrency: int | None = None,
+    rate: RateLimit | None = None,
+    key_rate: RateLimit | None = None,
 ) -> FlowLimit:
     namespace = loaded.settings.namespace
-    clears = concurrency is None and key_concurrency is None
+    clears = concurrency is None and key_concurrency is None and rate is None and key_rate is None
     async with engine_of(loaded, make=not clears) as engine:
         action = "limits clear" if clears else "limits set"
         async with audited(engine, action, namespace=namespace, target=f"{scope.value} {name}"):
             if clears:
                 return await engine.limits.clear(namespace, scope, name)
             return await engine.limits.set(
-                namespace, scope, name, concurrency=concurrency, key_concurrency=key_concurrency
+                namespace,
+                scope,
+                name,
+                concurrency=concurrency,
+                key_concurrency=key_concurrency,
+                rate=rate,
+                key_rate=key_rate,
             )
 
 
@@ -108,13 +154,19 @@ def _print(limit: FlowLimit, json: bool) -> None:
     if json:
         output.document(limit_document(limit))
         return
-    said = f"at most {limit.most} at once" if limit.most is not None else "no limit"
-    keys = f", {limit.key_most} of each key" if limit.key_most is not None else ""
-    output.note(f"{limit.about}: {said}{keys}")
+    often, of_keys = limit.effective_rate, limit.effective_key_rate
+    said = [
+        f"at most {limit.most} at once" if limit.most is not None else None,
+        f"{limit.key_most} of each key at once" if limit.key_most is not None else None,
+        f"{often.text} begin" if often is not None else None,
+        f"{of_keys.text} of each key begin" if of_keys is not None else None,
+    ]
+    output.note(f"{limit.about}: {', '.join(filter(None, said)) or 'no limit'}")
 
 
-def _most(number: int | None) -> str:
-    return "-" if number is None else str(number)
+def _most(number: int | None, rate: RateLimit | None) -> str:
+    said = [None if number is None else f"{number:,}", None if rate is None else rate.text]
+    return ", ".join(filter(None, said)) or "-"
 
 
 @limits.command()
@@ -143,7 +195,12 @@ def resume(workflow: str, url: str | None, namespace: str | None, json: bool) ->
 
 
 def _state(limit: FlowLimit) -> str:
-    return "open" if limit.paused_at is None else pause_words(limit)
+    said = [
+        None if limit.paused_at is None else pause_words(limit),
+        "keys take turns" if limit.fair else None,
+        None if limit.shares is None else f"counts for {limit.shares}",
+    ]
+    return ", ".join(filter(None, said)) or "open"
 
 
 def _settings(url: str | None, namespace: str | None) -> Loaded:

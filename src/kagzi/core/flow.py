@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from kagzi.core.instant import Instant
+from kagzi.core.rate import RateLimit
 
 MOST_CONCURRENCY: Final = 10_000
 MOST_BEFORE: Final = 1000  # runs before another that are counted
@@ -36,6 +37,11 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
     key_concurrency: int | None = None  # runs of each key at once, as somebody has set it
     key_declared: int | None = None
     shares: str | None = None  # whose limits count for the runs of this workflow, as workers declare it
+    rate: RateLimit | None = None  # how often runs may begin, as somebody has set it
+    rate_declared: RateLimit | None = None
+    key_rate: RateLimit | None = None  # the same of each key
+    key_rate_declared: RateLimit | None = None
+    fair: bool = False  # its keys take turns, as workers declare it
 
     @property
     def most(self) -> int | None:
@@ -48,9 +54,26 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
         return self.key_declared if self.key_concurrency is None else self.key_concurrency
 
     @property
-    def limits_slots(self) -> bool:
-        """Whether runs may have to wait until others have let go."""
-        return self.most is not None or self.key_most is not None
+    def is_declared(self) -> bool:
+        """Whether workers say any of it."""
+        said = (self.declared, self.key_declared, self.shares, self.rate_declared, self.key_rate_declared)
+        return self.fair or any(each is not None for each in said)
+
+    @property
+    def effective_rate(self) -> RateLimit | None:
+        """How often runs may begin. What somebody has set comes before what workers declare."""
+        return self.rate_declared if self.rate is None else self.rate
+
+    @property
+    def effective_key_rate(self) -> RateLimit | None:
+        """How often runs of each key may begin."""
+        return self.key_rate_declared if self.key_rate is None else self.key_rate
+
+    @property
+    def limits_runs(self) -> bool:
+        """Whether runs may have to wait for others."""
+        limits = (self.most, self.key_most, self.effective_rate, self.effective_key_rate)
+        return any(each is not None for each in limits)
 
     @property
     def about(self) -> str:
@@ -69,9 +92,11 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
 
 
 class SlotWait(Struct, frozen=True, kw_only=True):
-    """The limit that a run waits for, because as many run as may."""
+    """The limit that a run waits for, because as many run as may; or the rate, if it has to begin later."""
 
     slots: str  # whose they are: checkout/t7, workflow checkout, queue mail
-    running: int
-    most: int
+    running: int = 0
+    most: int = 0
     before: int  # runs of its line that wait before it; from MOST_BEFORE on at least so many
+    rate: str | None = None  # 100 in 1m
+    next_at: Instant | None = None  # when the next one may begin

@@ -32,17 +32,15 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "threads": ("max_workers", "pool_size"),
     "schedule": ("cron", "every"),
     "url": ("database", "database_url", "db", "dsn", "host"),
+    "rate": ("rate_limit", "throttle"),
     "limit": ("concurrency", "max_concurrency"),
 }
 _NOT_YET: Final = frozenset(
     {
         "debounce",
         "executor",
-        "fair",
         "on_failure",
         "on_success",
-        "rate",
-        "rate_limit",
         "transaction",
     }
 )

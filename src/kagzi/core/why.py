@@ -57,7 +57,7 @@ def why(
     if (paused := _paused(run, limits, now)) is not None:
         return f"Waiting: {paused}.{_crashes(run)}"
     if slot is not None and _nobody(run, serving, others) is None:
-        return f"{_slot(slot)}{_crashes(run)}"
+        return f"{_slot(slot, now)}{_crashes(run)}"
     return _due(run, serving, others, now)
 
 
@@ -144,9 +144,12 @@ def _paused(run: Run, limits: Sequence[FlowLimit], now: Instant) -> str | None:
     return None
 
 
-def _slot(wait: SlotWait) -> str:
+def _slot(wait: SlotWait, now: Instant) -> str:
     """Says which limit is reached, and how many have come before."""
     before = f"{wait.before:,}" if wait.before < MOST_BEFORE else f"at least {wait.before:,}"
+    if wait.rate is not None:
+        following = format_span(max(0, (wait.next_at or now) - now))
+        return f"Waits for its turn: {wait.rate} of {wait.slots} begin, the next in {following}, {before} before it."
     return f"Waits for a slot of {wait.slots}: {wait.running:,} of {wait.most:,} run, {before} before it."
 
 

@@ -43,6 +43,7 @@ from kagzi.core.limits import (
     check_step_id,
     check_text,
 )
+from kagzi.core.rate import check_rate
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.run_value import MOST_VALUES, OURS, PROGRESS, VALUE_BYTES
@@ -356,6 +357,9 @@ def check_registration(registration: Registration) -> None:
         check_name(declared.name, "limit name")
         if declared.shares is not None:
             check_name(declared.shares, "limit name")
+        for rate in (declared.rate, declared.key_rate):
+            if rate is not None:
+                check_rate(rate, f"rate of {declared.name}")
         for most in (declared.most, declared.key_most):
             if most is not None:
                 check_number(most, f"concurrency limit of {declared.name}", 1, _CONCURRENCY)

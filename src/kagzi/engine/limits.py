@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from kagzi.core.flow import BY_CHARACTERS, MOST_CONCURRENCY, FlowLimit, Scope, SlotWait
 from kagzi.core.limits import check_id, check_name, check_text
+from kagzi.core.rate import RateLimit, check_rate
 from kagzi.engine.checks import check_number, check_reason
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, KagziError, NotFound, Unavailable
-from kagzi.store.protocol import Store
+from kagzi.store.protocol import LimitChange, Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -26,8 +28,9 @@ class Limits:
     (`coordinator/duties.py`).
     """
 
-    def __init__(self, store: Store, wakeups: Wakeups) -> None:
+    def __init__(self, store: Store, wakeups: Wakeups, look_soon: Callable[[float], None]) -> None:
         self._store = store
+        self._look_soon = look_soon  # for the horizon, which says when runs are due
         self._wakeups = wakeups
         self._loop = asyncio.get_running_loop()
         self._freeing: dict[str, asyncio.Task[None]] = {}
@@ -61,7 +64,7 @@ class Limits:
             self._undeclared.discard(namespace)
         for namespace in await self._store.limited_namespaces():
             limits = await self._store.list_limits(namespace)
-            if any(limit.declared is not None or limit.key_declared is not None for limit in limits):
+            if any(limit.is_declared for limit in limits):
                 await self._store.declare_limits(namespace)  # workers may have gone
             more = await self._turn(namespace) or more
         return more
@@ -89,11 +92,13 @@ class Limits:
 
     async def _turn(self, namespace: str) -> bool:
         """Looks at some of the lines, where the turn before has stopped; whether there are more behind them."""
-        queues, after = await self._store.unhold(namespace, self._after.get(namespace, ()))
-        self._after[namespace] = after
-        for queue in queues:
+        unheld = await self._store.unhold(namespace, self._after.get(namespace, ()))
+        self._after[namespace] = unheld.after
+        for queue in unheld.queues:
             self._wakeups.available(queue)
-        return bool(after)
+        if unheld.later:
+            self._look_soon(0.0)
+        return bool(unheld.after)
 
     async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
         check_name(namespace, "namespace")
@@ -123,22 +128,33 @@ class Limits:
         *,
         concurrency: int | None = None,
         key_concurrency: int | None = None,
+        rate: RateLimit | None = None,
+        key_rate: RateLimit | None = None,
     ) -> FlowLimit:
         _check(namespace, scope, name)
         if scope is Scope.NAMESPACE:
             raise InvalidRequest("limits are of queues and workflows; a namespace can be paused")
-        if concurrency is None and key_concurrency is None:
-            raise InvalidRequest("say how many: concurrency, key_concurrency, or both")
-        if scope is Scope.QUEUE and key_concurrency is not None:
-            raise InvalidRequest("key_concurrency is for workflows: a queue has no keys")
+        if concurrency is None and key_concurrency is None and rate is None and key_rate is None:
+            raise InvalidRequest("say how many: concurrency, key_concurrency, rate or key_rate")
+        for field, of_keys in (("key_concurrency", key_concurrency), ("key_rate", key_rate)):
+            if scope is Scope.QUEUE and of_keys is not None:
+                raise InvalidRequest(f"{field} is for workflows: a queue has no keys")
+        for field, often in (("rate", rate), ("key_rate", key_rate)):
+            if often is not None:
+                check_rate(often, field)
         for field, number in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
             if number is not None:
                 if number == 0:
                     raise InvalidRequest(f"{field} must be at least 1; to hand out nothing, pause it")
                 check_number(number, field, 1, MOST_CONCURRENCY)
         await self._check_namespace(namespace)
-        said = [_UNSAID if each is None else each for each in (concurrency, key_concurrency)]
-        limit = await self._store.set_limit(namespace, scope, name, said[0], said[1])
+        change = LimitChange(
+            concurrency=_UNSAID if concurrency is None else concurrency,
+            key_concurrency=_UNSAID if key_concurrency is None else key_concurrency,
+            rate="" if rate is None else rate.encode(),
+            key_rate="" if key_rate is None else key_rate.encode(),
+        )
+        limit = await self._store.set_limit(namespace, scope, name, change)
         self._opened(namespace, scope, name)
         return limit
 
@@ -149,7 +165,7 @@ class Limits:
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         _check(namespace, scope, name)
         await self._check_namespace(namespace)
-        limit = await self._store.set_limit(namespace, scope, name, None, None)
+        limit = await self._store.set_limit(namespace, scope, name, LimitChange())
         self._opened(namespace, scope, name)
         return limit
 

@@ -261,7 +261,7 @@ class _Parts:
         self.adopters = adopters = Adopters()
         self._counting = Counting(metrics, known, self.clock.now)
         self._news = News()
-        self.limits = Limits(store, self.wakeups)
+        self.limits = Limits(store, self.wakeups, agenda.look_soon)
         self._aftermath = Aftermath(
             known,
             adopters,
@@ -404,6 +404,8 @@ class _Parts:
     def _claimed(self, queues: tuple[Queue, ...], polled: Polled, worker_id: str) -> None:
         self.wakeups.claimed(queues, polled.now)
         self._aftermath.claimed(polled.claims, worker_id)
+        if polled.held:
+            self.limits.let_go(queues[0][0])  # the first of each line is told when its turn comes
 
     async def _load(self) -> Load:
         load = await self._store.load(self._stale)

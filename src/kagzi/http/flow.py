@@ -8,9 +8,11 @@ from msgspec import Meta, Struct
 
 from kagzi.core.flow import MOST_CONCURRENCY, Scope
 from kagzi.core.limits import REASON_CHARACTERS
+from kagzi.core.rate import MOST_COUNT, RateLimit, check_rate
 from kagzi.http.call import Call, Namespaced, NoQuery
-from kagzi.http.fields import TEXT, Name
+from kagzi.http.fields import TEXT, Length, Name
 from kagzi.http.problems import BadField, naming
+from kagzi.http.runs import length_of
 from kagzi.ports.documents import LimitDocument, limit_document
 
 _Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS, extra_json_schema=TEXT, description="Why, for people.")]
@@ -30,14 +32,31 @@ async def list_limits(call: Call[Namespaced, None]) -> LimitList:
 _Most = Annotated[int, Meta(ge=1, le=MOST_CONCURRENCY)]
 
 
+class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So many runs in a period, at the same distance; `burst` of them at once after a lull."""
+
+    count: Annotated[int, Meta(ge=1, le=MOST_COUNT)]
+    period: Length
+    burst: Annotated[int, Meta(ge=1, le=MOST_COUNT)] = 1
+
+
+def _rate_of(body: RateBody | None, field: str) -> RateLimit | None:
+    if body is None:
+        return None
+    with naming(field):
+        return check_rate(RateLimit(int(body.count), length_of(body.period, f"{field}.period"), int(body.burst)), field)
+
+
 class LimitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A queue or a workflow, and how many of its runs may run at once over all workers. With neither number, what was
-    set is taken back, and what workers declare counts again."""
+    """A queue or a workflow, and how many of its runs may run at once over all workers, or begin. With none of these,
+    what was set is taken back, and what workers declare counts again."""
 
     queue: Name | None = None
     workflow: Name | None = None
     concurrency: _Most | None = None
     key_concurrency: Annotated[_Most | None, Meta(description="Runs of each key at once.")] = None
+    rate: Annotated[RateBody | None, Meta(description="How often runs may begin.")] = None
+    key_rate: Annotated[RateBody | None, Meta(description="How often runs of each key may begin.")] = None
 
 
 async def set_limit(call: Call[Namespaced, LimitBody]) -> LimitDocument:
@@ -46,11 +65,18 @@ async def set_limit(call: Call[Namespaced, LimitBody]) -> LimitDocument:
         raise BadField("queue or workflow", "say one of them")
     scope = Scope.QUEUE if body.workflow is None else Scope.WORKFLOW
     name = body.queue or body.workflow or ""
-    if body.concurrency is None and body.key_concurrency is None:
+    rate, key_rate = _rate_of(body.rate, "rate"), _rate_of(body.key_rate, "key_rate")
+    if body.concurrency is None and body.key_concurrency is None and rate is None and key_rate is None:
         return limit_document(await call.engine.limits.clear(call.namespace, scope, name))
-    with naming("key_concurrency"):
+    with naming("key_concurrency" if body.key_concurrency is not None else "key_rate"):
         limit = await call.engine.limits.set(
-            call.namespace, scope, name, concurrency=body.concurrency, key_concurrency=body.key_concurrency
+            call.namespace,
+            scope,
+            name,
+            concurrency=body.concurrency,
+            key_concurrency=body.key_concurrency,
+            rate=rate,
+            key_rate=key_rate,
         )
     return limit_document(limit)
 

@@ -16,12 +16,14 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.core.cron import check_zone, moved, parse_times, upcoming
+from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.health import Health, HealthStatus
 from kagzi.core.instant import SECOND, Instant, to_datetime
 from kagzi.core.job import Job, JobAction, JobStatus
 from kagzi.core.namespace import Namespace
+from kagzi.core.rate import RateLimit
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress, RunValue
 from kagzi.core.schedule import Overlap, Schedule, Skip, SkipReason
@@ -420,6 +422,20 @@ def version_document(record: WorkflowVersion) -> VersionDocument:
     )
 
 
+class RateDocument(Struct, frozen=True, kw_only=True):
+    """How often runs may begin: so many in a period, `burst` of them at once."""
+
+    count: int
+    period: str
+    burst: int
+
+
+def _rate(rate: RateLimit | None) -> RateDocument | None:
+    if rate is None:
+        return None
+    return RateDocument(count=rate.count, period=format_span(rate.period), burst=rate.burst)
+
+
 class LimitDocument(Struct, frozen=True, kw_only=True):
     """What holds back the runs of a queue, of a workflow, or of a whole namespace: then it has no name."""
 
@@ -434,6 +450,11 @@ class LimitDocument(Struct, frozen=True, kw_only=True):
     key_concurrency: int | None  # runs of each key at once
     key_declared: int | None
     shares: str | None  # whose limits count for the runs of this workflow
+    rate: RateDocument | None  # how often runs may begin, as somebody has set it
+    rate_declared: RateDocument | None
+    key_rate: RateDocument | None  # the same of each key
+    key_rate_declared: RateDocument | None
+    fair: bool  # its keys take turns
 
 
 def limit_document(limit: FlowLimit) -> LimitDocument:
@@ -449,6 +470,11 @@ def limit_document(limit: FlowLimit) -> LimitDocument:
         key_concurrency=limit.key_concurrency,
         key_declared=limit.key_declared,
         shares=limit.shares,
+        rate=_rate(limit.rate),
+        rate_declared=_rate(limit.rate_declared),
+        key_rate=_rate(limit.key_rate),
+        key_rate_declared=_rate(limit.key_rate_declared),
+        fair=limit.fair,
     )
 
 

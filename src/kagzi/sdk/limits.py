@@ -1,15 +1,19 @@
-"""`kagzi.Limit`: how many runs of a workflow may run at once, said where the workflow is."""
+"""`kagzi.Limit` and `kagzi.Rate`: how many runs of a workflow may run at once, and how often they may begin, said where
+the workflow is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 
 from kagzi.api.workers import DeclaredLimit
+from kagzi.core.duration import Duration, format_span, parse_duration
 from kagzi.core.flow import MOST_CONCURRENCY
 from kagzi.core.limits import check_name
+from kagzi.core.rate import RateLimit, check_rate
 from kagzi.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from kagzi.sdk.definitions.workflow import Workflow
 
 Key = str | Callable[..., object]
+T = TypeVar("T", "Limit", "Rate")
 
 _NO_KEY: Final = ""
 
@@ -37,11 +42,8 @@ class Limit:
             raise InvalidRequest(
                 f"a limit must be from 1 to {MOST_CONCURRENCY:,}, not {most}; to hand out none, pause it"
             )
-        named: object = key
-        if not (named is None or callable(named) or (isinstance(named, str) and named)):
-            raise InvalidRequest(f"key must name a parameter, or be a function of the arguments, not {key!r:.100}")
         self.most = most
-        self.key = key
+        self.key = None if key is None else _check_key(key)
         self.name = None if name is None else check_name(name, "limit name")
 
     def __repr__(self) -> str:
@@ -49,17 +51,74 @@ class Limit:
         return f"Limit({self.most}{key}{'' if self.name is None else f', name={self.name!r}'})"
 
 
+class Rate:
+    """So many runs of a workflow may begin in a period, over all workers, at the same distance: `Rate(100, "1m")` is
+    one each 0.6 s, and after a lull `burst` of them at once. With a `key` so many of each key.
+
+    Only a run that has never begun takes its turn: waking, retries and lost workers are free.
+    """
+
+    __slots__ = ("_limit", "key")
+
+    def __init__(self, count: int, period: Duration, *, burst: int = 1, key: Key | None = None) -> None:
+        for field, number in (("count", count), ("burst", burst)):
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise InvalidRequest(f"rate: the {field} is a number of runs, not {number!r:.100}")
+        self._limit = check_rate(RateLimit(count, parse_duration(period, "period"), burst))
+        self.key = None if key is None else _check_key(key)
+
+    @property
+    def count(self) -> int:
+        return self._limit.count
+
+    @property
+    def period(self) -> timedelta:
+        return timedelta(microseconds=self._limit.period)
+
+    @property
+    def burst(self) -> int:
+        return self._limit.burst
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rate) and (self._limit, self.key) == (other._limit, other.key)
+
+    def __hash__(self) -> int:
+        return hash((self._limit, self.key))
+
+    def __repr__(self) -> str:
+        key = "" if self.key is None else f", key={self.key!r}"
+        burst = "" if self.burst == 1 else f", burst={self.burst}"
+        return f"Rate({self.count}, {format_span(self._limit.period)!r}{burst}{key})"
+
+
+def rate_of(limit: RateLimit | None) -> Rate | None:
+    return None if limit is None else Rate(limit.count, timedelta(microseconds=limit.period), burst=limit.burst)
+
+
+def set_rate(rate: object, field: str) -> RateLimit:
+    """Returns what an operator sets, or refuses it."""
+    if not isinstance(rate, Rate):
+        raise InvalidRequest(f'{field} must be a Rate, such as Rate(100, "1m"), not {rate!r:.100}')
+    if rate.key is not None:
+        raise InvalidRequest(f"{field}: what the key is stands in the code of the workflow; leave out key=")
+    return rate._limit
+
+
 class WorkflowLimits(Struct, frozen=True):
-    """The limits of one workflow: whose they are, how many at once, how many of each key, and what the key is."""
+    """The limits of one workflow: whose they are, how many at once, how many of each key, how often, whether keys take
+    turns, and what the key is."""
 
     name: str
-    most: int | None
-    key_most: int | None
-    key: Key | None
+    most: int | None = None
+    key_most: int | None = None
+    rate: RateLimit | None = None
+    key_rate: RateLimit | None = None
+    fair: bool = False
+    key: Key | None = None
 
     @property
     def declared(self) -> DeclaredLimit:
-        return DeclaredLimit(self.name, self.most, self.key_most)
+        return DeclaredLimit(self.name, self.most, self.key_most, None, self.rate, self.key_rate, self.fair)
 
     def shared_by(self, workflow: str) -> DeclaredLimit:
         """What says that runs of this workflow count for these limits, however they are started."""
@@ -83,31 +142,66 @@ class WorkflowLimits(Struct, frozen=True):
         return check_name(str(value), f"the key of the limit of {workflow}")
 
 
-def limits_of(given: object, workflow: str, parameters: Sequence[str]) -> WorkflowLimits | None:
-    """Returns what `concurrency=` of a workflow says, or refuses it."""
-    if given is None:
+def limits_of(
+    concurrency: object, rate: object, fair: object, workflow: str, parameters: Sequence[str]
+) -> WorkflowLimits | None:
+    """Returns what `concurrency=`, `rate=` and `fair=` of a workflow say, or refuses it."""
+    if concurrency is None and rate is None and fair is None:
         return None
-    said = list(given) if isinstance(given, list | tuple) else [given]
+    said = _listed(concurrency)
     limits = [limit for limit in said if isinstance(limit, Limit)]
-    if not limits or len(limits) != len(said):
-        raise InvalidRequest(f"concurrency of {workflow} must be a Limit or a list of them, not {given!r:.100}")
+    if len(limits) != len(said) or (not said and concurrency is not None):
+        raise InvalidRequest(f"concurrency of {workflow} must be a Limit or a list of them, not {concurrency!r:.100}")
+    rates = [each for each in _listed(rate) if isinstance(each, Rate)]
+    if len(rates) != len(_listed(rate)) or (not rates and rate is not None):
+        raise InvalidRequest(f'rate of {workflow} must be a Rate, such as Rate(100, "1m"), not {rate!r:.100}')
     names = {limit.name for limit in limits}
     if len(names) > 1:
         raise InvalidRequest(f"the limits of {workflow} must have one name, not {sorted(map(str, names))}")
-    whole = [limit for limit in limits if limit.key is None]
-    keyed = [limit for limit in limits if limit.key is not None]
-    if len(whole) > 1 or len(keyed) > 1:
+    whole, keyed = _apart(limits)
+    rate_of_all, rate_of_keys = _apart(rates)
+    if max(map(len, (whole, keyed, rate_of_all, rate_of_keys))) > 1:
         raise InvalidRequest(
             f"{workflow} has one limit for all its runs and one for each key at most; a run has one key"
         )
-    key = keyed[0].key if keyed else None
+    keys = [each.key for each in (*keyed, *rate_of_keys) if each.key is not None]
+    if fair is not None:
+        keys.append(_check_key(fair))
+    if any(key != keys[0] for key in keys):
+        raise InvalidRequest(f"the limits, the rate and the turns of {workflow} must have one key: a run has one")
+    key = keys[0] if keys else None
     if isinstance(key, str) and key.partition(".")[0] not in parameters:
         raise InvalidRequest(
             f"the key {key!r} of a limit of {workflow} is none of its parameters: {', '.join(parameters)}"
         )
     return WorkflowLimits(
-        limits[0].name or workflow, whole[0].most if whole else None, keyed[0].most if keyed else None, key
+        name=(limits[0].name if limits else None) or workflow,
+        most=whole[0].most if whole else None,
+        key_most=keyed[0].most if keyed else None,
+        rate=rate_of_all[0]._limit if rate_of_all else None,
+        key_rate=rate_of_keys[0]._limit if rate_of_keys else None,
+        fair=fair is not None,
+        key=key,
     )
+
+
+def _listed(given: object) -> list[object]:
+    if given is None:
+        return []
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _apart(said: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Those for all runs, and those for each key."""
+    return [each for each in said if each.key is None], [each for each in said if each.key is not None]
+
+
+def _check_key(key: object) -> Key:
+    if callable(key):
+        return key
+    if isinstance(key, str) and key:
+        return key
+    raise InvalidRequest(f"key must name a parameter, or be a function of the arguments, not {key!r:.100}")
 
 
 def limit_of(
@@ -121,16 +215,6 @@ def limit_of(
         return limits.name, options.limit_key
     arguments = workflow.signature.named_arguments(args, kwargs) if limits.key is not None else {}
     return limits.name, limits.key_of(workflow.name, arguments)
-
-
-def smaller(one: DeclaredLimit, other: DeclaredLimit) -> DeclaredLimit:
-    """Returns the smaller of each of their numbers."""
-
-    def least(a: int | None, b: int | None) -> int | None:
-        return min((each for each in (a, b) if each is not None), default=None)
-
-    shares = min((each.shares for each in (one, other) if each.shares is not None), default=None)
-    return DeclaredLimit(one.name, least(one.most, other.most), least(one.key_most, other.key_most), shares)
 
 
 def _follow(path: str, workflow: str, arguments: Mapping[str, Any]) -> Any:

@@ -15,6 +15,7 @@ from kagzi.core.instant import to_datetime
 from kagzi.core.options import names_its_options
 from kagzi.core.run import RunStatus
 from kagzi.errors import InvalidRequest
+from kagzi.sdk.limits import Rate, rate_of, set_rate
 
 
 class PauseRecord(Struct, frozen=True, kw_only=True):
@@ -44,6 +45,10 @@ class LimitRecord(Struct, frozen=True, kw_only=True):
     paused: PauseRecord | None
     concurrency: int | None  # runs at once over all workers: what was set, else the smallest that workers declare
     key_concurrency: int | None  # the same of each key
+    rate: Rate | None = None  # how often runs may begin
+    key_rate: Rate | None = None  # the same of each key
+    fair: bool = False  # its keys take turns
+    shares: str | None = None  # whose limits count for the runs of this workflow
 
 
 class FlowHome(Struct, frozen=True, kw_only=True):
@@ -116,12 +121,21 @@ class Limits:
         workflow: str | None = None,
         concurrency: int | None = None,
         key_concurrency: int | None = None,
+        rate: Rate | None = None,
+        key_rate: Rate | None = None,
     ) -> LimitRecord:
         """Let at most so many runs of a queue or a workflow (or of a limit name that several share) run at once over
-        all workers, and so many of each key. It comes before what workers declare; what runs already goes on."""
+        all workers, and so many of each key; or begin so often: `rate=Rate(100, "1m")`. It comes before what workers
+        declare; what runs already goes on."""
         scope, name = _scope(queue, workflow, False)
         limit = await self._home.service().set(
-            self._home.namespace(), scope, name, concurrency=concurrency, key_concurrency=key_concurrency
+            self._home.namespace(),
+            scope,
+            name,
+            concurrency=concurrency,
+            key_concurrency=key_concurrency,
+            rate=None if rate is None else set_rate(rate, "rate"),
+            key_rate=None if key_rate is None else set_rate(key_rate, "key_rate"),
         )
         return _record(limit)
 
@@ -162,6 +176,10 @@ def _record(limit: FlowLimit) -> LimitRecord:
         paused=None if limit.paused_at is None else _paused(limit),
         concurrency=limit.most,
         key_concurrency=limit.key_most,
+        rate=rate_of(limit.effective_rate),
+        key_rate=rate_of(limit.effective_key_rate),
+        fair=limit.fair,
+        shares=limit.shares,
     )
 
 

@@ -16,7 +16,7 @@ rows instead of waiting.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -75,6 +75,23 @@ class Horizon(Struct, frozen=True, kw_only=True):
     cascade: Instant | None = None  # the oldest end of a run whose children were not all told
     job: Instant | None = None  # when a job goes on
     limited: bool = False  # anything is limited, so runs may be held
+
+
+class Unheld(NamedTuple):
+    """Runs that were held, and are not any more."""
+
+    queues: list[Queue]  # in which there are any
+    after: tuple[str, ...]  # the last line that was looked at, if there may be more behind it
+    later: bool = False  # some come at a moment that is not there yet
+
+
+class LimitChange(Struct, frozen=True, kw_only=True):
+    """What is set of a limit. None: nothing is; -1 and '': it stays as it was."""
+
+    concurrency: int | None = None
+    key_concurrency: int | None = None
+    rate: str | None = None  # as RateLimit.encode writes it
+    key_rate: str | None = None
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -435,10 +452,8 @@ class Store(Protocol):
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit: ...
 
-    async def set_limit(
-        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
-    ) -> FlowLimit:
-        """Let so many runs, and so many of each key, run at once. None: no limit is set; -1: as it was."""
+    async def set_limit(self, namespace: str, scope: Scope, name: str, change: LimitChange) -> FlowLimit:
+        """Let so many runs, and so many of each key, run at once, and begin so often."""
         ...
 
     async def declare_limits(self, namespace: str) -> None:
@@ -449,9 +464,9 @@ class Store(Protocol):
         """Where anything is limited, or runs are held for what was."""
         ...
 
-    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> Unheld:
         """Make runs claimable that were held and for which there is room now, of a bounded number of lines behind this
-        one (`store/lines.py`). Returns the queues in which there are any, and the last line if there may be more."""
+        one (`store/lines.py`)."""
         ...
 
     async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:

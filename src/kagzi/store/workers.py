@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kagzi.api.workers import DeclaredLimit, Registration
-from kagzi.core.flow import Scope
+from kagzi.api.workers import DeclaredLimit, Registration, smaller
+from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.worker import Worker
-
-L = TypeVar("L", int, str)
 
 
 class _Extras(Struct, frozen=True, omit_defaults=True):
@@ -23,33 +20,56 @@ class _Extras(Struct, frozen=True, omit_defaults=True):
     limits: tuple[DeclaredLimit, ...] = ()
 
 
-Said = tuple[int | None, int | None, str | None]  # runs at once, runs of each key at once, whose limits count
-Declared = dict[tuple[Scope, str], Said]
-NOTHING: Final[Said] = (None, None, None)
+Declared = dict[tuple[Scope, str], DeclaredLimit]
 
 
 def smallest(workers: Iterable[tuple[Sequence[str], bytes]]) -> Declared:
     """Returns the smallest limits that any of these workers, each with its queues, declares."""
     found: Declared = {}
 
-    def note(scope: Scope, name: str, most: int | None, key_most: int | None = None, shares: str | None = None) -> None:
-        before = found.get((scope, name), NOTHING)
-        found[scope, name] = (_least(before[0], most), _least(before[1], key_most), _least(before[2], shares))
+    def note(scope: Scope, limit: DeclaredLimit) -> None:
+        found[scope, limit.name] = smaller(found.get((scope, limit.name), limit), limit)
 
     for queues, data in workers:
         extras = msgspec.json.decode(data, type=_Extras)
         if extras.queue_limit is not None:
             for queue in queues:
-                note(Scope.QUEUE, queue, extras.queue_limit)
+                note(Scope.QUEUE, DeclaredLimit(queue, extras.queue_limit))
         for name, most in extras.type_limits.items():
-            note(Scope.WORKFLOW, name, most)
+            note(Scope.WORKFLOW, DeclaredLimit(name, most))
         for limit in extras.limits:
-            note(Scope.WORKFLOW, limit.name, limit.most, limit.key_most, limit.shares)
+            note(Scope.WORKFLOW, limit)
     return found
 
 
-def _least(one: L | None, other: L | None) -> L | None:
-    return other if one is None else one if other is None else min(one, other)
+def changes(before: Iterable[FlowLimit], declared: Declared) -> list[tuple[Scope, DeclaredLimit]]:
+    """Returns what has to be written, in the order of the rows, so that what is declared counts."""
+    found = dict(declared)
+    for limit in before:
+        key = (limit.scope, limit.name)
+        if limit.is_declared:
+            found.setdefault(key, DeclaredLimit(limit.name))
+        if key in found and found[key] == _said(limit):
+            del found[key]
+    return [(scope, found[scope, name]) for scope, name in sorted(found)]
+
+
+def _said(limit: FlowLimit) -> DeclaredLimit:
+    return DeclaredLimit(
+        limit.name,
+        limit.declared,
+        limit.key_declared,
+        limit.shares,
+        limit.rate_declared,
+        limit.key_rate_declared,
+        limit.fair,
+    )
+
+
+def columns(limit: DeclaredLimit) -> tuple[str, int | None, int | None, str | None, str | None, str | None, bool]:
+    """Its values as both databases have them."""
+    rates = [None if rate is None else rate.encode() for rate in (limit.rate, limit.key_rate)]
+    return limit.name, limit.most, limit.key_most, limit.shares, rates[0], rates[1], limit.fair
 
 
 def encode_extras(registration: Registration) -> bytes | None:

@@ -14,12 +14,13 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
+from kagzi.core.rate import RateLimit
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
-from kagzi.rpc.convert.limits import SCOPES, limit_from_wire, wait_from_wire
+from kagzi.rpc.convert.limits import SCOPES, limit_from_wire, rate_to_wire, wait_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.versions import version_from_wire
@@ -212,6 +213,8 @@ class RemoteLimits:
         *,
         concurrency: int | None = None,
         key_concurrency: int | None = None,
+        rate: RateLimit | None = None,
+        key_rate: RateLimit | None = None,
     ) -> FlowLimit:
         request = converted(
             lambda asked: admin_pb2.SetLimitRequest(
@@ -220,6 +223,8 @@ class RemoteLimits:
                 name=asked,
                 concurrency=concurrency,
                 key_concurrency=key_concurrency,
+                rate=rate_to_wire(rate),
+                key_rate=rate_to_wire(key_rate),
             ),
             name,
         )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from google.protobuf.message import Message
+
 from kagzi._proto.v1 import admin_pb2 as pb
+from kagzi._proto.v1 import common_pb2
 from kagzi.core.flow import FlowLimit, Scope, SlotWait
+from kagzi.core.rate import RateLimit
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import optional_instant, timestamp
 
@@ -37,6 +41,11 @@ def limit_to_wire(limit: FlowLimit) -> pb.FlowLimit:
         key_concurrency=limit.key_concurrency,
         key_declared=limit.key_declared,
         shares=limit.shares,
+        rate=rate_to_wire(limit.rate),
+        rate_declared=rate_to_wire(limit.rate_declared),
+        key_rate=rate_to_wire(limit.key_rate),
+        key_rate_declared=rate_to_wire(limit.key_rate_declared),
+        fair=limit.fair,
     )
 
 
@@ -53,12 +62,45 @@ def limit_from_wire(limit: pb.FlowLimit) -> FlowLimit:
         key_concurrency=limit.key_concurrency if limit.HasField("key_concurrency") else None,
         key_declared=limit.key_declared if limit.HasField("key_declared") else None,
         shares=limit.shares if limit.HasField("shares") else None,
+        rate=rate_from_wire(limit, "rate"),
+        rate_declared=rate_from_wire(limit, "rate_declared"),
+        key_rate=rate_from_wire(limit, "key_rate"),
+        key_rate_declared=rate_from_wire(limit, "key_rate_declared"),
+        fair=limit.fair,
     )
 
 
 def wait_to_wire(wait: SlotWait) -> pb.SlotWait:
-    return pb.SlotWait(slots=wait.slots, running=wait.running, most=wait.most, before=wait.before)
+    return pb.SlotWait(
+        slots=wait.slots,
+        running=wait.running,
+        most=wait.most,
+        before=wait.before,
+        rate=wait.rate,
+        next_at_us=wait.next_at,
+    )
 
 
 def wait_from_wire(wait: pb.SlotWait) -> SlotWait:
-    return SlotWait(slots=wait.slots, running=wait.running, most=wait.most, before=wait.before)
+    return SlotWait(
+        slots=wait.slots,
+        running=wait.running,
+        most=wait.most,
+        before=wait.before,
+        rate=wait.rate if wait.HasField("rate") else None,
+        next_at=wait.next_at_us if wait.HasField("next_at_us") else None,
+    )
+
+
+def rate_to_wire(rate: RateLimit | None) -> common_pb2.RateLimit | None:
+    if rate is None:
+        return None
+    return common_pb2.RateLimit(count=rate.count, period_us=rate.period, burst=rate.burst)
+
+
+def rate_from_wire(message: Message, field: str) -> RateLimit | None:
+    """The rate that a field has, or none. A burst that is not said is 1."""
+    if not message.HasField(field):
+        return None
+    rate: common_pb2.RateLimit = getattr(message, field)
+    return RateLimit(rate.count, rate.period_us, rate.burst or 1)

@@ -33,6 +33,7 @@ from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import plain_bytes
+from kagzi.rpc.convert.limits import rate_from_wire, rate_to_wire
 from kagzi.rpc.convert.unknown import unknown_value
 
 pb = worker_pb2
@@ -117,7 +118,15 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         schedules=[_declaration_to_wire(each) for each in registration.schedules],
         look=registration.look,
         limits=[
-            pb.DeclaredLimit(name=limit.name, most=limit.most, key_most=limit.key_most, shares=limit.shares)
+            pb.DeclaredLimit(
+                name=limit.name,
+                most=limit.most,
+                key_most=limit.key_most,
+                shares=limit.shares,
+                rate=rate_to_wire(limit.rate),
+                key_rate=rate_to_wire(limit.key_rate),
+                fair=limit.fair,
+            )
             for limit in registration.limits
         ],
     )
@@ -173,6 +182,9 @@ def declared_from_wire(limits: Iterable[pb.DeclaredLimit]) -> tuple[DeclaredLimi
                 limit.most if limit.HasField("most") else None,
                 limit.key_most if limit.HasField("key_most") else None,
                 limit.shares if limit.HasField("shares") else None,
+                rate_from_wire(limit, "rate"),
+                rate_from_wire(limit, "key_rate"),
+                limit.fair,
             )
             for limit in limits
         ]

@@ -26,7 +26,7 @@ from kagzi.sdk.cron import Cron
 from kagzi.sdk.definitions.options import WorkflowOptions
 from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
-from kagzi.sdk.limits import Limit
+from kagzi.sdk.limits import Key, Limit, Rate
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.standalone import STANDALONE, one_step
 
@@ -196,6 +196,8 @@ class Registrar:
         on_failure: str | Workflow[Any, Any] | None = None,
         schedule: Cron | Sequence[Cron] | None = None,
         concurrency: Limit | Sequence[Limit] | None = None,
+        rate: Rate | Sequence[Rate] | None = None,
+        fair: Key | None = None,
     ) -> WorkflowDecorator: ...
     @names_its_options
     def workflow(
@@ -211,6 +213,8 @@ class Registrar:
         on_failure: str | Workflow[Any, Any] | None = None,
         schedule: Cron | Sequence[Cron] | None = None,
         concurrency: Limit | Sequence[Limit] | None = None,
+        rate: Rate | Sequence[Rate] | None = None,
+        fair: Key | None = None,
     ) -> Any:
         """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
 
@@ -221,7 +225,8 @@ class Registrar:
         of its steps that have none, and lets a failed run be tried again. `on_failure` is a workflow, or the name of
         one, that is started with a `FailedRun` if a run fails or times out. `schedule` is when to start it by the
         clock: a `Cron`, or several with names of their own. `concurrency` is how many of its runs may run at once over
-        all workers: a `Limit`, or one for all and one for each key.
+        all workers: a `Limit`, or one for all and one for each key; `rate`, a `Rate`, is how often they may begin. With
+        `fair`, a key as theirs, the keys take turns.
         """
         crons = _check_crons(schedule)
 
@@ -239,6 +244,8 @@ class Registrar:
                 timeout=timeout,
                 on_failure=on_failure,
                 concurrency=concurrency,
+                rate=rate,
+                fair=fair,
                 codec=self._codec,
                 localns=_local_types(depth),
             )

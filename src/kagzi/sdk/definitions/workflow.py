@@ -37,7 +37,7 @@ from kagzi.sdk.definitions.options import (
     given_options,
 )
 from kagzi.sdk.definitions.step import Call, outside_workflows
-from kagzi.sdk.limits import Limit, WorkflowLimits, limits_of
+from kagzi.sdk.limits import Key, Limit, Rate, WorkflowLimits, limits_of
 from kagzi.sdk.payload import Codec, decode
 from kagzi.sdk.plainly import as_plain_workflow, await_function, called_from, result_of
 from kagzi.sdk.replay.calls import call_inline
@@ -96,6 +96,8 @@ class Workflow(Generic[P, R]):
         timeout: Duration | None = None,
         on_failure: str | Workflow[Any, Any] | None = None,
         concurrency: Limit | Sequence[Limit] | None = None,
+        rate: Rate | Sequence[Rate] | None = None,
+        fair: Key | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
     ) -> None:
@@ -113,9 +115,9 @@ class Workflow(Generic[P, R]):
         self.on_failure = None if on_failure is None else check_handler(on_failure)
         # Verified, so that a wrong argument raises where the run is started and not where it would be executed.
         self.signature = Signature(fn, name=name, codec=codec, localns=localns)
-        self.limits = (
-            None if concurrency is None else limits_of(concurrency, self.name, list(inspect.signature(fn).parameters))
-        )
+        self.limits = None
+        if concurrency is not None or rate is not None or fair is not None:
+            self.limits = limits_of(concurrency, rate, fair, self.name, list(inspect.signature(fn).parameters))
         self._app = app
         self._codec = codec
         self._options = NO_OPTIONS

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
+from kagzi.core.rate import decode_rate
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.workers import NOTHING, smallest
+from kagzi.store.protocol import LimitChange
+from kagzi.store.workers import changes, columns, smallest
 
 if TYPE_CHECKING:
     import asyncpg
@@ -22,6 +24,7 @@ _DECLARE_LIMIT = STATEMENTS["declare_limit"]
 _LIVE_EXTRAS = STATEMENTS["live_extras"]
 _LOCK_LIMITS = STATEMENTS["lock_limits"]
 _FORGET_LIMITS = STATEMENTS["forget_limits"]
+_FORGET_TURNS = STATEMENTS["forget_turns"]
 _LIMITED_NAMESPACES = STATEMENTS["limited_namespaces"]
 
 
@@ -47,11 +50,13 @@ async def set_limit(
     namespace: str,
     scope: Scope,
     name: str,
-    concurrency: int | None,
-    key_concurrency: int | None,
+    change: LimitChange,
     now: Instant | None,
 ) -> FlowLimit:
-    await connection.execute(_SET_LIMIT, now, namespace, scope.value, name, concurrency, key_concurrency)
+    values = (change.concurrency, change.key_concurrency, change.rate, change.key_rate)
+    async with connection.transaction():
+        await connection.execute(_SET_LIMIT, now, namespace, scope.value, name, *values)
+        await connection.execute(_FORGET_TURNS, now, namespace)
     return await _read_limit(connection, namespace, scope, name)
 
 
@@ -62,14 +67,11 @@ async def declare_limits(connection: Connection, namespace: str, now: Instant | 
         before = [limit_of(row) for row in await connection.fetch(_LOCK_LIMITS, namespace)]
         extras = await connection.fetch(_LIVE_EXTRAS, namespace)
         declared = smallest((row["queues"], row["labels"]) for row in extras)
-        for limit in before:
-            said = (limit.declared, limit.key_declared, limit.shares)
-            if said != NOTHING:
-                declared.setdefault((limit.scope, limit.name), NOTHING)
-            if declared.get((limit.scope, limit.name)) == said:
-                del declared[limit.scope, limit.name]
-        for scope, name in sorted(declared):
-            await connection.execute(_DECLARE_LIMIT, now, namespace, scope.value, name, *declared[scope, name])
+        changed = changes(before, declared)
+        for scope, limit in changed:
+            await connection.execute(_DECLARE_LIMIT, now, namespace, scope.value, *columns(limit))
+        if changed:
+            await connection.execute(_FORGET_TURNS, now, namespace)
         await connection.execute(_FORGET_LIMITS, namespace, False)
 
 
@@ -97,4 +99,9 @@ def limit_of(row: asyncpg.Record) -> FlowLimit:
         key_concurrency=row["key_concurrency"],
         key_declared=row["key_declared"],
         shares=row["shares"],
+        rate=decode_rate(row["rate"]),
+        rate_declared=decode_rate(row["rate_declared"]),
+        key_rate=decode_rate(row["key_rate"]),
+        key_rate_declared=decode_rate(row["key_rate_declared"]),
+        fair=row["fair"],
     )

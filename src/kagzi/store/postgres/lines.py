@@ -7,6 +7,7 @@ part of no circle.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kagzi.api.workers import Poll
@@ -15,7 +16,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
 from kagzi.store.postgres.limits import limit_of
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol import Unheld
 
 if TYPE_CHECKING:
     import asyncpg
@@ -30,6 +31,10 @@ _HOLD_RUNS = STATEMENTS["hold_runs"]
 _FIND_LINES = STATEMENTS["find_lines"]
 _FREE_LINES = STATEMENTS["free_lines"]
 _FORGET_LIMITS = STATEMENTS["forget_limits"]
+_CLOCK = STATEMENTS["schedule_clock"]
+_READ_TURNS = STATEMENTS["read_turns"]
+_WRITE_TURNS = STATEMENTS["write_turns"]
+_DELETE_TURNS = STATEMENTS["delete_turns"]
 _LIST_LIMITS = STATEMENTS["list_limits"]
 _READ_WAITING = STATEMENTS["read_waiting"]
 _COUNT_BEFORE = STATEMENTS["count_before"]
@@ -40,18 +45,19 @@ _START = ("", "", "", "", "")
 
 async def claim_limited(
     connection: Connection, poll: Poll, most: int, lease: Span, now: Instant | None
-) -> tuple[list[asyncpg.Record], bool]:
-    """Returns the claims of a poll among runs that are limited, at most so many, and whether it should look again:
-    others may be behind those that were held."""
+) -> tuple[list[asyncpg.Record], bool, bool]:
+    """Returns the claims of a poll among runs that are limited, at most so many, whether it should look again (others
+    may be behind those that were held), and whether some were held until their turn comes."""
     async with connection.transaction():
         limits = await _lock(connection, poll.namespace)
-        room = await _room(connection, poll.namespace, limits)
+        time: Instant = await connection.fetchval(_CLOCK, now)
+        room = await _room(connection, poll.namespace, limits, time)
         paused = {(limit.scope, limit.name) for limit in limits if limit.paused_at is not None}
         queues = [
             queue for queue in sorted(set(poll.queues)) if (Scope.QUEUE, queue) not in paused and not room.full(queue)
         ]
         if (Scope.NAMESPACE, "") in paused or not queues:
-            return [], False
+            return [], False, False
         rows = await connection.fetch(
             _FIND_DUE_LIMITED,
             now,
@@ -69,9 +75,10 @@ async def claim_limited(
             for _, run_id, *run in rows
             if run[0] in limited or run[1] in names or run[2] in names
         ]
-        taken, held = decide(room, due, most)
+        await _read_turns(connection, poll.namespace, room, due)
+        taken, held, waiting = decide(room, due, most, time)
         if held:
-            await connection.execute(_HOLD_RUNS, now, poll.namespace, [run.run_id for run in held])
+            await connection.execute(_HOLD_RUNS, now, poll.namespace, [run.run_id for run in held], room.rated)
         claimed: list[asyncpg.Record] = []
         if taken:
             claimed = await connection.fetch(
@@ -84,12 +91,14 @@ async def claim_limited(
                 poll.number,
                 [run.run_id for run in taken],
             )
-        return claimed, bool(held) and len(taken) < most
+        if room.moved:
+            moved = sorted(room.moved)
+            turns = [list(column) for column in zip(*moved, strict=True)]
+            await connection.execute(_WRITE_TURNS, poll.namespace, *turns, [room.turn(turn) for turn in moved])
+        return claimed, bool(held) and len(taken) < most, waiting
 
 
-async def unhold(
-    connection: Connection, namespace: str, after: tuple[str, ...], now: Instant | None
-) -> tuple[list[Queue], tuple[str, ...]]:
+async def unhold(connection: Connection, namespace: str, after: tuple[str, ...], now: Instant | None) -> Unheld:
     async with connection.transaction():
         limits = await _lock(connection, namespace)
         rows = await connection.fetch(_FIND_LINES, now, namespace, *(after or _START), LINES, FREED)
@@ -98,43 +107,61 @@ async def unhold(
         if not any(line.held for line in lines):
             if not more and not after:
                 await connection.execute(_FORGET_LIMITS, namespace, True)
-            return [], more
-        wanted = [(line, runs) for line, runs in free(await _room(connection, namespace, limits), lines) if runs]
+                await connection.execute(_DELETE_TURNS, now, namespace)
+            return Unheld([], more)
+        time: Instant = await connection.fetchval(_CLOCK, now)
+        room = await _room(connection, namespace, limits, time)
+        await _read_turns(connection, namespace, room, lines)
+        wanted = free(room, lines, time)
         if not wanted:
-            return [], more
-        columns = zip(*[_identity(line) for line, _ in wanted], strict=True)
+            return Unheld([], more)
+        columns = [list(column) for column in zip(*[_identity(each.line) for each in wanted], strict=True)]
         freed = await connection.fetch(
-            _FREE_LINES, now, namespace, *[list(column) for column in columns], [runs for _, runs in wanted]
+            _FREE_LINES,
+            now,
+            namespace,
+            *columns,
+            [each.runs for each in wanted],
+            [each.at for each in wanted],
         )
-        return sorted({(namespace, row["task_queue"]) for row in freed}), more
+        queues = sorted({(namespace, row["task_queue"]) for row in freed})
+        return Unheld(queues, more, any(each.at is not None and each.at > time for each in wanted))
 
 
-async def read_wait(connection: Connection, namespace: str, run_id: str) -> SlotWait | None:
+async def read_wait(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> SlotWait | None:
     """Reads without a lock, for people: what it says may have changed."""
-    row = await connection.fetchrow(_READ_WAITING, namespace, run_id)
+    row = await connection.fetchrow(_READ_WAITING, namespace, run_id, now)
     if row is None or row["place"] is None:
         return None
-    *values, version = row
-    run = Due(str(values[0]), *values[1:])
+    values = tuple(row)
+    run, version, time = Due(str(values[0]), *values[1:7]), values[7], values[8]
     limits = [limit_of(each) for each in await connection.fetch(_LIST_LIMITS, namespace)]
-    found = (await _room(connection, namespace, limits)).waits(run)
-    if found is None:
+    room = await _room(connection, namespace, limits, time)
+    await _read_turns(connection, namespace, room, [run])
+    if room.waits(run, 0) is None:
         return None
-    slots, running, most = found
     line = (run.limit_name, run.limit_key, run.task_queue, run.workflow_type, version)
     before = await connection.fetchval(_COUNT_BEFORE, namespace, *line, run.claim_key, MOST_BEFORE)
     if not before:
         before = await connection.fetchval(_COUNT_DUE_BEFORE, namespace, run.task_queue, run.claim_key, MOST_BEFORE)
-    return SlotWait(slots=slots, running=running, most=most, before=before)
+    return room.waits(run, before)
 
 
 async def _lock(connection: Connection, namespace: str) -> list[FlowLimit]:
     return [limit_of(row) for row in await connection.fetch(_LOCK_LIMITS, namespace)]
 
 
-async def _room(connection: Connection, namespace: str, limits: list[FlowLimit]) -> Room:
+async def _room(connection: Connection, namespace: str, limits: list[FlowLimit], now: Instant) -> Room:
     rows = await connection.fetch(_COUNT_LIMITED, namespace)
-    return Room(limits, [tuple(row) for row in rows])
+    return Room(limits, [tuple(row) for row in rows], now)
+
+
+async def _read_turns(connection: Connection, namespace: str, room: Room, runs: Iterable[Due | Line]) -> None:
+    wanted = sorted(room.turns_of(runs))
+    if wanted:
+        columns = [list(column) for column in zip(*wanted, strict=True)]
+        rows = await connection.fetch(_READ_TURNS, namespace, *columns)
+        room.know({(scope, name, key): turn for scope, name, key, turn in rows})
 
 
 def _identity(line: Line) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     if rows[0]["run_id"] is None:
         rows = []
     limited: set[str] = set()
-    more = False
+    more = held = False
     if candidates:
-        under_limits, more = await claim_limited(connection, poll, candidates, lease, now)
+        under_limits, more, held = await claim_limited(connection, poll, candidates, lease, now)
         limited = {str(row["run_id"]) for row in under_limits}
         rows = sorted([*rows, *under_limits], key=lambda row: (row["place"], row["run_id"]))
     if not rows:
-        return Polled(now=time, claims=(), more=more)
+        return Polled(now=time, claims=(), more=more, held=held)
     run_ids = [str(row["run_id"]) for row in rows]
     begun = [run_id for run_id, row in zip(run_ids, rows, strict=True) if not row["fresh"]]
     histories = await read_histories(connection, poll.namespace, begun) if begun else {}
@@ -85,7 +85,7 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     ]
     if limited:
         claims = [replace(claim, limited=True) if claim.run_id in limited else claim for claim in claims]
-    return Polled(now=time, claims=tuple(claims), more=more)
+    return Polled(now=time, claims=tuple(claims), more=more, held=held)
 
 
 def claim_of(

@@ -370,6 +370,15 @@ CREATE TABLE kagzi.jobs (
 );
 CREATE INDEX jobs_next ON kagzi.jobs USING btree (next_at) WHERE (next_at IS NOT NULL);
 
+CREATE TABLE kagzi.limit_turns (
+    namespace text NOT NULL,
+    scope text NOT NULL,
+    name text NOT NULL,
+    limit_key text NOT NULL,
+    turn bigint NOT NULL,
+    CONSTRAINT limit_turns_pkey PRIMARY KEY (namespace, scope, name, limit_key)
+);
+
 CREATE TABLE kagzi.limits (
     updated_at bigint NOT NULL,
     paused_at bigint,
@@ -383,6 +392,11 @@ CREATE TABLE kagzi.limits (
     key_concurrency integer,
     key_declared integer,
     shares text,
+    rate text,
+    rate_declared text,
+    key_rate text,
+    key_rate_declared text,
+    fair boolean NOT NULL DEFAULT false,
     CONSTRAINT limits_pkey PRIMARY KEY (namespace, scope, name),
     CONSTRAINT limits_scope_check CHECK (scope = ANY (ARRAY['namespace'::text, 'queue'::text, 'workflow'::text]))
 );

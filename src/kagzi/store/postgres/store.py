@@ -81,11 +81,13 @@ from kagzi.store.protocol import (
     HeartbeatResult,
     Horizon,
     JobTurn,
+    LimitChange,
     MovedPage,
     Queue,
     Recovered,
     RunFacts,
     Survey,
+    Unheld,
 )
 
 if TYPE_CHECKING:
@@ -472,13 +474,11 @@ class PostgresStore:
         now = self._now()
         return await self._pool.run(lambda connection: limits.resume(connection, namespace, scope, name, now))
 
-    async def set_limit(
-        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
-    ) -> FlowLimit:
+    async def set_limit(self, namespace: str, scope: Scope, name: str, change: LimitChange) -> FlowLimit:
         self._indexes.check(_LINES)
         now = self._now()
         return await self._pool.run(
-            lambda connection: limits.set_limit(connection, namespace, scope, name, concurrency, key_concurrency, now)
+            lambda connection: limits.set_limit(connection, namespace, scope, name, change, now)
         )
 
     async def declare_limits(self, namespace: str) -> None:
@@ -489,16 +489,17 @@ class PostgresStore:
     async def limited_namespaces(self) -> list[str]:
         return await self._pool.run(limits.limited_namespaces)
 
-    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> Unheld:
         if _LINES in self._indexes.missing:
-            return [], ()  # so that runs are not read one by one; nothing is held before
+            return Unheld([], ())  # so that runs are not read one by one; nothing is held before
         now = self._now()
         return await self._pool.run(lambda connection: lines.unhold(connection, namespace, after, now))
 
     async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
         if _LINES in self._indexes.missing:
             return None
-        return await self._pool.run(lambda connection: lines.read_wait(connection, namespace, run_id))
+        now = self._now()
+        return await self._pool.run(lambda connection: lines.read_wait(connection, namespace, run_id, now))
 
     # Schedules.
 

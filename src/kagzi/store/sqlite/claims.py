@@ -20,18 +20,18 @@ from kagzi.store.sqlite.steps import read_history
 def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
     run_ids = _claimed_before(connection, poll)
     limits: list[FlowLimit] = []
-    more = False
+    more = held = False
     if run_ids:
         # Its first answer was lost, so for the worker the lease begins now.
         execute(connection, "renew_leases", (poll.worker_id, _json(run_ids), now))
     else:
         limits = [limit_of(row) for row in execute(connection, "read_limits", (poll.namespace,))]
         if limits:
-            run_ids, more = choose(connection, poll, limits, now)
+            run_ids, more, held = choose(connection, poll, limits, now)
         else:
             run_ids = _due(connection, poll, now)
         if not run_ids:
-            return Polled(now=now, claims=(), more=more)
+            return Polled(now=now, claims=(), more=more, held=held)
         execute(
             connection,
             "claim_runs",
@@ -40,7 +40,7 @@ def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant)
     claims = _read_claims(connection, poll, run_ids)
     if limits:
         claims = tuple([replace(claim, limited=True) for claim in claims])
-    return Polled(now=now, claims=claims, more=more)
+    return Polled(now=now, claims=claims, more=more, held=held)
 
 
 def _claimed_before(connection: sqlite3.Connection, poll: Poll) -> list[str]:

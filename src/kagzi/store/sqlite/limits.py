@@ -9,8 +9,10 @@ import msgspec
 
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import Instant
+from kagzi.core.rate import decode_rate
+from kagzi.store.protocol import LimitChange
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.workers import NOTHING, smallest
+from kagzi.store.workers import changes, columns, smallest
 
 Limited = frozenset[tuple[str, str, str]]  # (namespace, scope, name)
 
@@ -43,11 +45,12 @@ def set_limit(
     namespace: str,
     scope: Scope,
     name: str,
-    concurrency: int | None,
-    key_concurrency: int | None,
+    change: LimitChange,
     now: Instant,
 ) -> FlowLimit:
-    execute(connection, "set_limit", (namespace, scope.value, name, concurrency, key_concurrency, now))
+    values = (change.concurrency, change.key_concurrency, change.rate, change.key_rate)
+    execute(connection, "set_limit", (namespace, scope.value, name, *values, now))
+    execute(connection, "forget_turns", (namespace, now))
     return read_limit(connection, namespace, scope, name)
 
 
@@ -55,15 +58,12 @@ def declare_limits(connection: sqlite3.Connection, namespace: str, now: Instant)
     """Has the limits be what live workers declare."""
     extras = execute(connection, "live_extras", (namespace,)).fetchall()
     declared = smallest((msgspec.json.decode(queues, type=list[str]), labels) for queues, labels in extras)
-    for limit in execute(connection, "read_limits", (namespace,)).fetchall():
-        before = limit_of(limit)
-        said = (before.declared, before.key_declared, before.shares)
-        if said != NOTHING:
-            declared.setdefault((before.scope, before.name), NOTHING)
-        if declared.get((before.scope, before.name)) == said:
-            del declared[before.scope, before.name]
-    for (scope, name), said in declared.items():
-        execute(connection, "declare_limit", (namespace, scope.value, name, *said, now))
+    before = [limit_of(row) for row in execute(connection, "read_limits", (namespace,))]
+    changed = changes(before, declared)
+    for scope, limit in changed:
+        execute(connection, "declare_limit", (namespace, scope.value, *columns(limit), now))
+    if changed:
+        execute(connection, "forget_turns", (namespace, now))
     execute(connection, "forget_limits", (namespace, False))
 
 
@@ -106,4 +106,9 @@ def limit_of(row: tuple[Any, ...]) -> FlowLimit:
         key_concurrency=limits[2],
         key_declared=limits[3],
         shares=limits[4],
+        rate=decode_rate(limits[5]),
+        rate_declared=decode_rate(limits[6]),
+        key_rate=decode_rate(limits[7]),
+        key_rate_declared=decode_rate(limits[8]),
+        fair=bool(limits[9]),
     )

@@ -70,6 +70,15 @@ CREATE TABLE jobs (
 ) STRICT;
 CREATE INDEX jobs_next ON jobs (next_at) WHERE next_at IS NOT NULL;
 
+CREATE TABLE limit_turns (
+    namespace TEXT NOT NULL,
+    scope TEXT NOT NULL,        -- queue, workflow, key or fair
+    name TEXT NOT NULL,
+    limit_key TEXT NOT NULL,
+    turn INTEGER NOT NULL,      -- of a rate: when the next run begins if all go on; of fair keys: when the last one was taken
+    PRIMARY KEY (namespace, scope, name, limit_key)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE limits (
     updated_at   INTEGER NOT NULL,
     paused_at    INTEGER,                -- since when no run of it is handed out
@@ -77,7 +86,7 @@ CREATE TABLE limits (
     scope        TEXT NOT NULL CHECK (scope IN ('namespace', 'queue', 'workflow')),
     name         TEXT NOT NULL,          -- '' is the namespace itself
     paused_by    TEXT,
-    pause_reason TEXT, concurrency INTEGER, declared INTEGER, key_concurrency INTEGER, key_declared INTEGER, shares TEXT,
+    pause_reason TEXT, concurrency INTEGER, declared INTEGER, key_concurrency INTEGER, key_declared INTEGER, shares TEXT, rate TEXT, rate_declared TEXT, key_rate TEXT, key_rate_declared TEXT, fair INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (namespace, scope, name)
 ) STRICT, WITHOUT ROWID;
 

@@ -39,11 +39,13 @@ from kagzi.store.protocol import (
     HeartbeatResult,
     Horizon,
     JobTurn,
+    LimitChange,
     MovedPage,
     Queue,
     Recovered,
     RunFacts,
     Survey,
+    Unheld,
 )
 from kagzi.store.sqlite import (
     batch,
@@ -379,12 +381,10 @@ class SqliteStore:
         now = self._now
         return await self._database.write(lambda connection: limits.resume(connection, namespace, scope, name, now()))
 
-    async def set_limit(
-        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
-    ) -> FlowLimit:
+    async def set_limit(self, namespace: str, scope: Scope, name: str, change: LimitChange) -> FlowLimit:
         now = self._now
         return await self._database.write(
-            lambda connection: limits.set_limit(connection, namespace, scope, name, concurrency, key_concurrency, now())
+            lambda connection: limits.set_limit(connection, namespace, scope, name, change, now())
         )
 
     async def declare_limits(self, namespace: str) -> None:
@@ -394,12 +394,13 @@ class SqliteStore:
     async def limited_namespaces(self) -> list[str]:
         return await self._database.read(limits.limited_namespaces)
 
-    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> Unheld:
         now = self._now
         return await self._database.write(lambda connection: lines.unhold(connection, namespace, after, now()))
 
     async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:
-        return await self._database.read(lambda connection: lines.read_wait(connection, namespace, run_id))
+        now = self._now
+        return await self._database.read(lambda connection: lines.read_wait(connection, namespace, run_id, now()))
 
     # Schedules.
 

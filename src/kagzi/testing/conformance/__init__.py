@@ -75,7 +75,7 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
 from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
 from kagzi.testing.conformance.jobs import TestJobs  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
-from kagzi.testing.conformance.limits import TestLimits, TestPauses  # noqa: E402
+from kagzi.testing.conformance.limits import TestLimits, TestPauses, TestRates, TestTurns  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
 from kagzi.testing.conformance.restarts import TestForks, TestRestarts, TestSignalsWithStarts  # noqa: E402
@@ -140,6 +140,7 @@ __all__ = [
     "TestOverlap",
     "TestPauses",
     "TestPolls",
+    "TestRates",
     "TestReadLease",
     "TestRecovery",
     "TestRememberedVersions",
@@ -159,6 +160,7 @@ __all__ = [
     "TestSurvey",
     "TestTermination",
     "TestTriggersAndBackfills",
+    "TestTurns",
     "TestValues",
     "TestWakeups",
     "TestWhy",

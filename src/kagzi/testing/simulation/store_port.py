@@ -37,12 +37,14 @@ from kagzi.store.protocol import (
     HeartbeatResult,
     Horizon,
     JobTurn,
+    LimitChange,
     MovedPage,
     Queue,
     Recovered,
     RunFacts,
     Store,
     Survey,
+    Unheld,
 )
 from kagzi.store.sqlite.schema import known_migrations
 from kagzi.testing.simulation.network import Network
@@ -309,10 +311,8 @@ class StorePort:
         limit: FlowLimit = await self._ask("resume", namespace, scope, name)
         return limit
 
-    async def set_limit(
-        self, namespace: str, scope: Scope, name: str, concurrency: int | None, key_concurrency: int | None
-    ) -> FlowLimit:
-        limit: FlowLimit = await self._ask("set_limit", namespace, scope, name, concurrency, key_concurrency)
+    async def set_limit(self, namespace: str, scope: Scope, name: str, change: LimitChange) -> FlowLimit:
+        limit: FlowLimit = await self._ask("set_limit", namespace, scope, name, change)
         return limit
 
     async def declare_limits(self, namespace: str) -> None:
@@ -322,8 +322,8 @@ class StorePort:
         namespaces: list[str] = await self._ask("limited_namespaces")
         return namespaces
 
-    async def unhold(self, namespace: str, after: tuple[str, ...]) -> tuple[list[Queue], tuple[str, ...]]:
-        freed: tuple[list[Queue], tuple[str, ...]] = await self._ask("unhold", namespace, after)
+    async def unhold(self, namespace: str, after: tuple[str, ...]) -> Unheld:
+        freed: Unheld = await self._ask("unhold", namespace, after)
         return freed
 
     async def read_wait(self, namespace: str, run_id: str) -> SlotWait | None:

@@ -17,7 +17,7 @@ from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
-from kagzi.rpc.convert.limits import limit_to_wire, scope_of, wait_to_wire
+from kagzi.rpc.convert.limits import limit_to_wire, rate_from_wire, scope_of, wait_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
 from kagzi.rpc.convert.versions import version_to_wire
@@ -245,6 +245,8 @@ class AdminService:
             request.name,
             concurrency=request.concurrency if request.HasField("concurrency") else None,
             key_concurrency=request.key_concurrency if request.HasField("key_concurrency") else None,
+            rate=rate_from_wire(request, "rate"),
+            key_rate=rate_from_wire(request, "key_rate"),
         )
         return pb.SetLimitResponse(limit=limit_to_wire(limit))
 

@@ -3,12 +3,13 @@
 -- fragment: limit_columns
 -- What a limit says.
 l.namespace, l.scope, l.name, l.paused_at, l.paused_by, l.pause_reason, l.concurrency, l.declared, l.key_concurrency,
-    l.key_declared, l.shares
+    l.key_declared, l.shares, l.rate, l.rate_declared, l.key_rate, l.key_rate_declared, l.fair
 
 -- fragment: limits_nothing
 -- Whether nothing is left of a limit `l`. One of a workflow stays until nothing is held for it any more.
 l.paused_at IS NULL AND l.concurrency IS NULL AND l.declared IS NULL AND l.key_concurrency IS NULL
-    AND l.key_declared IS NULL AND l.shares IS NULL
+    AND l.key_declared IS NULL AND l.shares IS NULL AND l.rate IS NULL AND l.rate_declared IS NULL AND l.key_rate IS NULL
+    AND l.key_rate_declared IS NULL AND NOT l.fair
 
 -- name: list_limits
 -- What holds back runs of a namespace. Compared byte by byte, as SQLite does.
@@ -34,20 +35,26 @@ UPDATE kagzi.limits AS l SET paused_at = NULL, paused_by = NULL, pause_reason = 
 WHERE l.namespace = $2::text AND l.scope = $3::text AND l.name = $4::text;
 
 -- name: set_limit
--- Let so many run at once. What is -1 stays as it is.
-INSERT INTO kagzi.limits AS l (namespace, scope, name, concurrency, key_concurrency, updated_at)
-SELECT $2::text, $3::text, $4::text, nullif($5::integer, -1), nullif($6::integer, -1), coalesce($1::bigint, kagzi.clock())
+-- Let so many run at once, and begin so often. What is -1 or empty stays as it is.
+INSERT INTO kagzi.limits AS l (namespace, scope, name, concurrency, key_concurrency, rate, key_rate, updated_at)
+SELECT $2::text, $3::text, $4::text, nullif($5::integer, -1), nullif($6::integer, -1), nullif($7::text, ''),
+       nullif($8::text, ''), coalesce($1::bigint, kagzi.clock())
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
     concurrency = CASE WHEN $5::integer = -1 THEN l.concurrency ELSE $5::integer END,
     key_concurrency = CASE WHEN $6::integer = -1 THEN l.key_concurrency ELSE $6::integer END,
+    rate = CASE WHEN $7::text = '' THEN l.rate ELSE $7::text END,
+    key_rate = CASE WHEN $8::text = '' THEN l.key_rate ELSE $8::text END,
     updated_at = EXCLUDED.updated_at;
 
 -- name: declare_limit
 -- The smallest that live workers declare.
-INSERT INTO kagzi.limits AS l (namespace, scope, name, declared, key_declared, shares, updated_at)
-SELECT $2::text, $3::text, $4::text, $5::integer, $6::integer, $7::text, coalesce($1::bigint, kagzi.clock())
+INSERT INTO kagzi.limits AS l (namespace, scope, name, declared, key_declared, shares, rate_declared,
+    key_rate_declared, fair, updated_at)
+SELECT $2::text, $3::text, $4::text, $5::integer, $6::integer, $7::text, $8::text, $9::text, $10::boolean,
+       coalesce($1::bigint, kagzi.clock())
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
     declared = EXCLUDED.declared, key_declared = EXCLUDED.key_declared, shares = EXCLUDED.shares,
+    rate_declared = EXCLUDED.rate_declared, key_rate_declared = EXCLUDED.key_rate_declared, fair = EXCLUDED.fair,
     updated_at = EXCLUDED.updated_at;
 
 -- name: live_extras
@@ -90,7 +97,7 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now, d.*
 FROM unnest($3::text[]) AS q (task_queue)
 CROSS JOIN LATERAL (
     SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
-           coalesce(r.limit_key, '') AS limit_key, r.claim_key
+           coalesce(r.limit_key, '') AS limit_key, r.claim_key, r.executions = 0 AS first
     FROM kagzi.workflow_runs AS r
     WHERE r.namespace = $2::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
       AND r.claim_key <= (SELECT coalesce($1::bigint, kagzi.clock()))
@@ -125,10 +132,13 @@ RETURNING d.claim_key AS place, {{claim_columns(r)}},
           r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh;
 
 -- name: hold_runs
--- There is no room for these runs. They keep their place in their line. Those that somebody has locked are left: they are met
+-- There is no room for these runs. They keep their place in their line; where there are rates, those that have begun come
+-- first (by 2^50 in held_key), since no rate holds them. Those that somebody has locked are left: they are met
 -- again.
 UPDATE kagzi.workflow_runs AS r
-SET held_key = r.claim_key, claim_key = 253402300799000001, limit_name = coalesce(r.limit_name, r.workflow_type),
+SET held_key = coalesce(r.held_key,
+        r.claim_key - CASE WHEN $4::boolean AND r.executions > 0 THEN 1125899906842624 ELSE 0 END),
+    claim_key = 253402300799000001, limit_name = coalesce(r.limit_name, r.workflow_type),
     limit_key = coalesce(r.limit_key, '')
 FROM (
     SELECT h.namespace, h.run_id
@@ -184,17 +194,23 @@ SELECT l.limit_name, l.limit_key, l.task_queue, l.workflow_type, l.version,
         WHERE r.namespace = $2::text AND r.limit_name = l.limit_name AND r.limit_key = l.limit_key
           AND r.task_queue = l.task_queue AND r.workflow_type = l.workflow_type AND r.version = l.version
           AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING') AND r.claim_key = 253402300799000001
-        ORDER BY r.held_key LIMIT 1) AS first
+        ORDER BY r.held_key LIMIT 1) AS first,
+       EXISTS (
+           SELECT FROM kagzi.workflow_runs AS r
+           WHERE r.namespace = $2::text AND r.limit_name = l.limit_name AND r.limit_key = l.limit_key
+             AND r.task_queue = l.task_queue AND r.workflow_type = l.workflow_type AND r.version = l.version
+             AND r.held_key IS NOT NULL AND r.status IN ('PENDING', 'SLEEPING')
+             AND r.claim_key > coalesce($1::bigint, kagzi.clock()) AND r.claim_key < 253402300799000001) AS later
 FROM line AS l
 ORDER BY l.place;
 
 -- name: free_lines
--- The first of these lines can be claimed again, at the place they had.
-UPDATE kagzi.workflow_runs AS r SET claim_key = least(r.held_key, coalesce($1::bigint, kagzi.clock()))
-FROM (
-    SELECT f.run_id
-    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[])
-        AS l (limit_name, limit_key, task_queue, workflow_type, version, wanted)
+-- The first of these lines can be claimed again, at the place they had, or at a moment. They are found in a CTE, which runs
+-- once: as part of a join the LIMIT may apply anew for every row.
+WITH freed AS MATERIALIZED (
+    SELECT f.run_id, l.at
+    FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bigint[])
+        AS l (limit_name, limit_key, task_queue, workflow_type, version, wanted, at)
     CROSS JOIN LATERAL (
         SELECT h.run_id
         FROM kagzi.workflow_runs AS h
@@ -205,7 +221,11 @@ FROM (
         LIMIT l.wanted
         FOR UPDATE SKIP LOCKED
     ) AS f
-) AS k
+)
+UPDATE kagzi.workflow_runs AS r SET claim_key = coalesce(k.at, least(
+    r.held_key + CASE WHEN r.held_key < 1125899906842624 THEN 1125899906842624 ELSE 0 END,
+    coalesce($1::bigint, kagzi.clock())))
+FROM freed AS k
 WHERE r.namespace = $2::text AND r.run_id = k.run_id
 RETURNING r.task_queue;
 
@@ -213,7 +233,8 @@ RETURNING r.task_queue;
 -- A run that waits to be claimed, as limits see it, and its place in its line.
 SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
        coalesce(r.limit_key, '') AS limit_key,
-       CASE WHEN r.claim_key = 253402300799000001 THEN r.held_key ELSE r.claim_key END AS place, r.version
+       CASE WHEN r.claim_key = 253402300799000001 THEN r.held_key ELSE r.claim_key END AS place,
+       r.executions = 0 AS first, r.version, coalesce($3::bigint, kagzi.clock()) AS now
 FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status IN ('PENDING', 'SLEEPING');
 
@@ -233,3 +254,36 @@ SELECT count(*)::integer FROM (
     WHERE r.namespace = $1::text AND r.task_queue = $2::text AND r.status IN ('PENDING', 'SLEEPING')
       AND r.claim_key < $3::bigint
     LIMIT $4::integer) AS c;
+
+-- name: read_turns
+-- Where these rates and turns stand.
+SELECT t.scope, t.name, t.limit_key, t.turn
+FROM unnest($2::text[], $3::text[], $4::text[]) AS k (scope, name, limit_key)
+JOIN kagzi.limit_turns AS t
+    ON t.namespace = $1::text AND t.scope = k.scope AND t.name = k.name AND t.limit_key = k.limit_key COLLATE "C";
+
+-- name: write_turns
+-- Where they stand now.
+INSERT INTO kagzi.limit_turns (namespace, scope, name, limit_key, turn)
+SELECT $1::text, k.scope, k.name, k.limit_key, k.turn
+FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS k (scope, name, limit_key, turn)
+ON CONFLICT (namespace, scope, name, limit_key) DO UPDATE SET turn = EXCLUDED.turn;
+
+-- name: delete_turns
+-- What says nothing any more, some of it.
+DELETE FROM kagzi.limit_turns AS t
+WHERE (t.namespace, t.scope, t.name, t.limit_key) IN (
+    SELECT o.namespace, o.scope, o.name, o.limit_key FROM kagzi.limit_turns AS o
+    WHERE o.namespace = $2::text AND o.turn < coalesce($1::bigint, kagzi.clock()) - 60000000
+    LIMIT 500);
+
+-- name: forget_turns
+-- Runs that were told when to come are held until they are told anew: their rate has changed.
+UPDATE kagzi.workflow_runs AS r SET claim_key = 253402300799000001
+FROM (
+    SELECT h.namespace, h.run_id FROM kagzi.workflow_runs AS h
+    WHERE h.namespace = $2::text AND h.held_key IS NOT NULL AND h.status IN ('PENDING', 'SLEEPING')
+      AND h.claim_key > coalesce($1::bigint, kagzi.clock()) AND h.claim_key < 253402300799000001
+    FOR UPDATE SKIP LOCKED
+) AS k
+WHERE r.namespace = k.namespace AND r.run_id = k.run_id;

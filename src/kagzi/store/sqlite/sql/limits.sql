@@ -3,12 +3,13 @@
 -- fragment: limit_columns
 -- What a limit says.
 namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, declared, key_concurrency, key_declared,
-    shares
+    shares, rate, rate_declared, key_rate, key_rate_declared, fair
 
 -- fragment: limits_nothing
 -- Whether nothing is left of a limit. One of a workflow stays until nothing is held for it any more.
 paused_at IS NULL AND concurrency IS NULL AND declared IS NULL AND key_concurrency IS NULL AND key_declared IS NULL
-    AND shares IS NULL
+    AND shares IS NULL AND rate IS NULL AND rate_declared IS NULL AND key_rate IS NULL AND key_rate_declared IS NULL
+    AND NOT fair
 
 -- name: list_limits
 -- What holds back runs of a namespace.
@@ -41,20 +42,23 @@ UPDATE limits SET paused_at = NULL, paused_by = NULL, pause_reason = NULL, updat
 WHERE namespace = ?1 AND scope = ?2 AND name = ?3;
 
 -- name: set_limit
--- Let so many run at once. What is -1 stays as it is.
-INSERT INTO limits (namespace, scope, name, concurrency, key_concurrency, updated_at)
-VALUES (?1, ?2, ?3, nullif(?4, -1), nullif(?5, -1), ?6)
+-- Let so many run at once, and begin so often. What is -1 or empty stays as it is.
+INSERT INTO limits (namespace, scope, name, concurrency, key_concurrency, rate, key_rate, updated_at)
+VALUES (?1, ?2, ?3, nullif(?4, -1), nullif(?5, -1), nullif(?6, ''), nullif(?7, ''), ?8)
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
     concurrency = CASE WHEN ?4 = -1 THEN concurrency ELSE ?4 END,
     key_concurrency = CASE WHEN ?5 = -1 THEN key_concurrency ELSE ?5 END,
+    rate = CASE WHEN ?6 = '' THEN rate ELSE ?6 END, key_rate = CASE WHEN ?7 = '' THEN key_rate ELSE ?7 END,
     updated_at = excluded.updated_at;
 
 -- name: declare_limit
 -- The smallest that live workers declare.
-INSERT INTO limits (namespace, scope, name, declared, key_declared, shares, updated_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO limits (namespace, scope, name, declared, key_declared, shares, rate_declared, key_rate_declared, fair,
+    updated_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 ON CONFLICT (namespace, scope, name) DO UPDATE SET
     declared = excluded.declared, key_declared = excluded.key_declared, shares = excluded.shares,
+    rate_declared = excluded.rate_declared, key_rate_declared = excluded.key_rate_declared, fair = excluded.fair,
     updated_at = excluded.updated_at;
 
 -- name: live_extras
@@ -78,7 +82,8 @@ GROUP BY 1, 2, 3, 4;
 
 -- name: find_due_limited
 -- The due runs of one queue that have waited longest, with what limits ask for.
-SELECT run_id, task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''), claim_key
+SELECT run_id, task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''), claim_key,
+    executions = 0
 FROM workflow_runs
 WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key <= ?3
   AND substr(token, 9) IS NOT substr(?4, 9)
@@ -89,9 +94,11 @@ ORDER BY claim_key
 LIMIT ?7;
 
 -- name: hold_runs
--- There is no room for these runs. They keep their place in their line.
+-- There is no room for these runs. They keep their place in their line; where there are rates, those that have begun come
+-- first (by 2^50 in held_key), since no rate holds them.
 UPDATE workflow_runs
-SET held_key = claim_key, claim_key = 253402300799000001, limit_name = coalesce(limit_name, workflow_type),
+SET held_key = coalesce(held_key, claim_key - CASE WHEN ?3 AND executions > 0 THEN 1125899906842624 ELSE 0 END),
+    claim_key = 253402300799000001, limit_name = coalesce(limit_name, workflow_type),
     limit_key = coalesce(limit_key, '')
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 
@@ -117,11 +124,15 @@ SELECT
           AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001 LIMIT ?8)),
     (SELECT min(held_key) FROM workflow_runs
      WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
-       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001);
+       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key = 253402300799000001),
+    EXISTS (SELECT 1 FROM workflow_runs
+     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
+       AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key > ?7 AND claim_key < 253402300799000001);
 
 -- name: free_line
--- The first of a line can be claimed again, at the place they had.
-UPDATE workflow_runs SET claim_key = min(held_key, ?7)
+-- The first of a line can be claimed again, at the place they had, or at a moment.
+UPDATE workflow_runs SET claim_key = coalesce(?9, min(
+    held_key + CASE WHEN held_key < 1125899906842624 THEN 1125899906842624 ELSE 0 END, ?7))
 WHERE namespace = ?1 AND run_id IN (
     SELECT run_id FROM workflow_runs
     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
@@ -131,7 +142,7 @@ WHERE namespace = ?1 AND run_id IN (
 -- name: read_waiting
 -- A run that waits to be claimed, as limits see it, and its place in its line.
 SELECT run_id, task_queue, workflow_type, coalesce(limit_name, workflow_type), coalesce(limit_key, ''),
-    CASE WHEN claim_key = 253402300799000001 THEN held_key ELSE claim_key END, version
+    CASE WHEN claim_key = 253402300799000001 THEN held_key ELSE claim_key END, executions = 0, version
 FROM workflow_runs
 WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING');
 
@@ -150,3 +161,24 @@ SELECT count(*) FROM (
     SELECT 1 FROM workflow_runs
     WHERE namespace = ?1 AND task_queue = ?2 AND status IN ('PENDING', 'SLEEPING') AND claim_key < ?3
     LIMIT ?4);
+
+-- name: read_turn
+-- Where a rate, or the turns of a key, stand.
+SELECT turn FROM limit_turns WHERE namespace = ?1 AND scope = ?2 AND name = ?3 AND limit_key = ?4;
+
+-- name: write_turn
+-- Where it stands now.
+INSERT INTO limit_turns (namespace, scope, name, limit_key, turn) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (namespace, scope, name, limit_key) DO UPDATE SET turn = excluded.turn;
+
+-- name: delete_turns
+-- What says nothing any more, some of it.
+DELETE FROM limit_turns
+WHERE (namespace, scope, name, limit_key) IN (
+    SELECT namespace, scope, name, limit_key FROM limit_turns WHERE namespace = ?1 AND turn < ?2 - 60000000 LIMIT 500);
+
+-- name: forget_turns
+-- Runs that were told when to come are held until they are told anew: their rate has changed.
+UPDATE workflow_runs SET claim_key = 253402300799000001
+WHERE namespace = ?1 AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING')
+  AND claim_key > ?2 AND claim_key < 253402300799000001;
