@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import _get_running_loop
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
@@ -121,6 +121,24 @@ class Client(Connected):
         engine, admitted = self.portal.wait("start_sync()", "`await workflow.start(...)`", admit)
         started = drive(engine.workflows.start_in(options.connection, admitted))
         return self._handle_of(workflow, start.namespace, started)
+
+    def start_later(
+        self, workflow: Workflow[Any, R], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, Callable[[], Handle[R]]]:
+        """A start that is checked now and made when what this returns is called, by blocking code after its commit; and
+        the id that the run will have, unless one with the id of its options is there already."""
+        start = self._start_of(workflow, workflow.run_options, args, kwargs)
+
+        async def begin() -> Handle[R]:
+            try:
+                started = await self.engine.workflows.start(start)
+            except Conflict:
+                if self._codec is None or not (same := await find_same(self.engine, start, self._codec)):
+                    raise
+                started = Started(run_id=same, already_exists=True)
+            return self._handle_of(workflow, start.namespace, started)
+
+        return start.run_id, lambda: self.portal.wait("start_sync()", "`await workflow.start(...)`", begin)
 
     def _start_of(
         self, workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]

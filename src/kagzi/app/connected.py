@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 class Connected(Registrar):
     def __init__(self, place: Place, *, codec: Codec | None, clock: Clock | None, ids: IdSource | None) -> None:
         super().__init__(codec=codec)
-        self.url = place.url
+        self._url = place.url
+        self._default_url: Callable[[], str | None] | None = None
         self._place = place
         self._namespace = place.namespace
         self._clock: Clock = clock or SystemClock()
@@ -58,8 +59,26 @@ class Connected(Registrar):
     def override(self, loaded: Loaded, *, url: str | None = None, namespace: str | None = None) -> None:
         """What a command line says comes before what code says; before the app is opened."""
         self._loaded = loaded
-        self.url = self.url if url is None else url
+        self._url = self._url if url is None else url
         self._namespace = self._namespace if namespace is None else check_name(namespace, "namespace")
+
+    @property
+    def url(self) -> str | None:
+        """Where runs live; None: where the settings say, or the default."""
+        if self._url is not None or self._default_url is None or self.settings.url or self.settings.db_url:
+            return self._url
+        return self._default_url()
+
+    @url.setter
+    def url(self, url: str | None) -> None:
+        self._url = url
+
+    def default_to(self, url: Callable[[], str | None], *, namespace: str | None = None) -> None:
+        """Where runs live if neither code nor settings say so, for frameworks that know a database. It is asked when
+        the app is opened, because tests may use another one than the program."""
+        self._default_url = url
+        if self._namespace is None and namespace is not None:
+            self._namespace = check_name(namespace, "namespace")
 
     @property
     def namespace(self) -> str:

@@ -73,6 +73,7 @@ class Kagzi(Client):
         self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
         self._resources = Resources()
         self._workers_here = 0
+        self._around_def: Callable[[], contextlib.AbstractContextManager[object]] | None = None
 
     # Workers.
 
@@ -290,7 +291,12 @@ class Kagzi(Client):
             ids=self._ids,
             settings=settings,
             heart=HeartbeatThread,
+            around_def=self._around_def,
         )
+
+    def around_def_steps(self, around: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+        """Have each `def` step run inside such a block, in its thread, for frameworks that keep something there."""
+        self._around_def = around
 
     def declared_schedules(self) -> tuple[Declaration, ...]:
         """What `@app.workflow(schedule=...)` says, for the workers of this app."""

@@ -39,8 +39,12 @@ def is_closed() -> InvalidRequest:
     return InvalidRequest("connection= is closed; nothing was written")
 
 
-def other_database() -> InvalidRequest:
-    return InvalidRequest(
+class OtherDatabase(InvalidRequest):
+    """A connection leads elsewhere than the app's own."""
+
+
+def other_database() -> OtherDatabase:
+    return OtherDatabase(
         "connection= leads to another database than the app's, where its workers would not see the run; nothing was "
         "written"
     )

@@ -399,10 +399,10 @@ class _Real:
         return to_datetime(self._clock.now())
 
     async def open(self, app: Kagzi, queues: tuple[str, ...], concurrency: int) -> None:
-        before = app.url, app._namespace
+        before = app._url, app._namespace
 
         def restore() -> None:
-            app.url, app._namespace = before
+            app._url, app._namespace = before
 
         app.url, app._namespace = self._url, self._namespace
         self._open.callback(restore)

@@ -75,6 +75,11 @@ class Registrar:
         self._crons: dict[str, tuple[Workflow[Any, Any], Cron]] = {}  # by the name of the schedule
 
     @property
+    def codec(self) -> Codec | None:
+        """The layer around every payload; None: there is none."""
+        return self._codec
+
+    @property
     def standalone(self) -> Workflow[..., Any]:
         """The workflow of which standalone steps are runs."""
         if self._standalone is None:
@@ -88,6 +93,10 @@ class Registrar:
         if name == STANDALONE:
             return self.standalone if version == self.standalone.version else None
         return self._workflows.get((name, version))
+
+    def queues_named(self) -> set[str]:
+        """The queues that `@app.workflow(queue=...)` names."""
+        return {workflow.queue for workflow in self._workflows.values() if workflow.queue is not None}
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
         """What a worker of this app can run."""

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
+from contextlib import AbstractContextManager
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,10 +54,17 @@ current_step: ContextVar[StepInfo] = ContextVar("kagzi_step")
 
 
 class Bodies:
-    """All bodies running in a worker. `threads` 0 means none: see `_submit`."""
+    """All bodies running in a worker. `threads` 0 means none: see `_submit`. Those in threads run inside `around`."""
 
-    def __init__(self, *, monotonic: Callable[[], Span], threads: int) -> None:
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], Span],
+        threads: int,
+        around: Callable[[], AbstractContextManager[object]] | None = None,
+    ) -> None:
         self._monotonic = monotonic
+        self._around = around
         self._threads = threads
         self._pool: Threads | None = None
         self._alive: dict[StepCall, tuple[Attempt, Span]] = {}  # in order of start
@@ -122,7 +130,11 @@ class Bodies:
         def run() -> Any:
             body.started = self._monotonic()
             try:
-                result = call.fn(*call.args, **call.kwargs)
+                if self._around is None:
+                    result = call.fn(*call.args, **call.kwargs)
+                else:
+                    with self._around():
+                        result = call.fn(*call.args, **call.kwargs)
             except BaseException as problem:
                 if forks.in_child:
                     forks.leave(problem)

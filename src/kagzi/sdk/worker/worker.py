@@ -73,6 +73,7 @@ class Worker:
         ids: IdSource,
         settings: WorkerSettings,
         heart: Callable[[Engine, Worker], Heart] = HeartbeatThread,
+        around_def: Callable[[], contextlib.AbstractContextManager[object]] | None = None,
     ) -> None:
         self.worker_id = ids.token()
         self._log = logging.LoggerAdapter(logger, {"worker_id": self.worker_id})
@@ -90,7 +91,7 @@ class Worker:
         self.draining = False
         self.shortcut = ""  # what to press to have `hurry` called, for people
         self.slots = Slots(settings.concurrency, self._slot_freed)
-        self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads)
+        self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads, around=around_def)
         self.loop: asyncio.AbstractEventLoop
         self._engine = engine
         self.commit = engine.workers.commit
