@@ -6,9 +6,11 @@ import asyncio
 import re
 import time
 
+import pytest
 from playwright.async_api import Route, expect
 
 from kagzi.core.run import RunStatus
+from tests.browser.axe import find_axe, violations
 from tests.browser.conftest import Site
 from tests.browser.office import start
 
@@ -125,6 +127,36 @@ async def test_the_sentence_follows_workers_that_come(site: Site) -> None:
             await expect(page.locator("#state")).to_contain_text("Held by worker")
             site.office.go.set()
             await expect(page.locator("#state")).to_contain_text("completed")
+            # What a step got, returned, and how often it was tried.
+            await page.locator("summary").click()
+            await expect(page.locator(".step")).to_contain_text("Input")
+            await expect(page.locator(".step")).to_contain_text("done a")
+            await expect(page.locator(".step tbody tr")).to_have_count(1)
+        await page.goto("/workers")
+        await expect(page.locator("#list")).to_contain_text("offline")
+
+
+async def test_a_schedule_is_made_while_its_times_are_shown(site: Site) -> None:
+    async with site.visitor() as page:
+        await page.goto("/schedules")
+        await page.get_by_role("link", name="New schedule").click()
+        await page.get_by_label("Name").fill("nightly")
+        await page.get_by_label("Workflow").fill("sleepy")
+        await page.get_by_label("Time zone").fill("Asia/Kolkata")
+        await page.get_by_label("When").fill("99 2 * * *")
+        await expect(page.locator("#preview")).to_contain_text("99")  # what is wrong with it
+        await page.get_by_label("When").fill("30 2 * * *")
+        await expect(page.locator("#preview li")).to_have_count(5)
+        await expect(page.locator("#preview")).to_contain_text("02:30:00 IST")
+        await page.get_by_role("button", name="Make schedule").click()
+        await expect(page.get_by_text("The schedule was made.")).to_be_visible()
+        await page.get_by_role("link", name="Pause").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Pause schedule").click()
+        await expect(page.locator("#state")).to_contain_text("paused")
+        await page.get_by_role("link", name="Trigger now").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Trigger schedule").click()
+        await expect(page.get_by_text("The run was started.")).to_be_visible()
+        await expect(page.locator("#facts")).to_contain_text("triggered")
 
 
 async def test_with_keys_alone(site: Site) -> None:
@@ -196,22 +228,39 @@ async def test_a_stream_that_does_not_get_through_is_made_up_for(site: Site) -> 
     site.complaints.clear()
 
 
-async def test_every_page_fits_a_narrow_screen_in_both_themes(site: Site) -> None:
+async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site: Site) -> None:
     run_id = await start(site.engine, "w" * 60, b'["a"]')
-    for theme in ("light", "dark"):
-        async with site.visitor(color_scheme=theme, viewport={"width": 320, "height": 640}) as page:
-            for path in (
-                "/",
-                "/runs",
-                f"/runs/{run_id}",
-                f"/runs/{run_id}/cancel",
-                "/start",
-                "/bulk?action=cancel&of=search",
-                "/jobs",
-                "/workers",
-                "/queues",
-                "/system",
-            ):
-                await page.goto(path)
-                wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                assert wider <= 0, (theme, path)
+    axe = find_axe()
+    async with site.app, site.app.worker():
+        failed = await start(site.engine, "failing")
+        await until(site, failed, RunStatus.FAILED)
+        for theme in ("light", "dark"):
+            async with site.visitor(
+                color_scheme=theme, viewport={"width": 320, "height": 640}, bypass_csp=True
+            ) as page:
+                for path in (
+                    "/",
+                    "/runs",
+                    f"/runs/{run_id}",
+                    f"/runs/{failed}",
+                    f"/runs/{run_id}/cancel",
+                    f"/runs/{failed}/fork",
+                    "/start",
+                    "/bulk?action=cancel&of=search",
+                    "/jobs",
+                    "/workflows",
+                    "/versions",
+                    "/schedules",
+                    "/new-schedule?cron=0+2+*+*+*",
+                    "/workers",
+                    "/queues",
+                    "/system",
+                    "/login",
+                ):
+                    await page.goto(path)
+                    wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    assert wider <= 0, (theme, path)
+                    if axe is not None:
+                        assert await violations(page, axe) == [], (theme, path)
+    if axe is None:
+        pytest.skip("every page fits, but axe-core is not there to look for more: npm install --no-save axe-core")

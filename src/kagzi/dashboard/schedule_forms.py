@@ -15,7 +15,7 @@ from kagzi.core.limits import DEFAULT_QUEUE, PAYLOAD_BYTES
 from kagzi.core.schedule import DEFAULT_CATCHUP, MOST_CATCHUP, Overlap, Schedule, check_jitter
 from kagzi.dashboard.actions import read_json_field
 from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
-from kagzi.dashboard.schedules import schedule_of
+from kagzi.dashboard.schedules import NextFiring, preview, schedule_of
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.text import whole_payload
@@ -25,9 +25,7 @@ from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import length_of, timeout_of
 from kagzi.http.schedules import check_times
-from kagzi.ports.documents import FiringDocument, firing_documents
 
-_PREVIEWED: Final = 5
 _Length = Annotated[str, Meta(max_length=100)]
 
 
@@ -132,10 +130,13 @@ async def _form(
 ) -> Html:
     where = getattr(error, "field", "") if error is not None else ""
     wrong = {where: str(error)} if where else {}
-    firings: tuple[FiringDocument, ...] = ()
+    zone = values.get("tz") or "UTC"
+    firings: list[NextFiring] = []
     if values.get("cron"):
         try:
-            firings = preview(call, values["cron"], values.get("tz") or "UTC")
+            check_times(values["cron"], zone)
+            with naming("cron"):
+                firings = preview(values["cron"], zone, call.host.clock.now())
         except BadField as bad:
             wrong.setdefault(bad.field, str(bad))
     return await page(
@@ -150,14 +151,8 @@ async def _form(
         trouble=str(error) if error is not None and not where else "",
         firings=firings,
         wrong_times=wrong.get("cron") or wrong.get("tz"),
-        zone=values.get("tz") or "UTC",
+        zone=zone,
     )
-
-
-def preview(call: Call[Any, Any], cron: str, zone: str) -> tuple[FiringDocument, ...]:
-    check_times(cron, zone)
-    with naming("cron"):
-        return firing_documents(cron, zone, call.host.clock.now(), _PREVIEWED)
 
 
 def _jitter(text: str | None) -> Span:

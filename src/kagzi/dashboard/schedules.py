@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from msgspec import Meta, Struct
 
 from kagzi.api.schedules import UpdateSchedule
-from kagzi.core.cron import moved, parse_times, upcoming
+from kagzi.core.cron import Times, moved, parse_times, upcoming
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.schedule import Schedule
@@ -84,7 +84,16 @@ def _next_firings(schedule: Schedule) -> list[NextFiring]:
         times, zone = parse_times(schedule.cron_expr, schedule.timezone), ZoneInfo(schedule.timezone)
     except KagziError:  # a zone that is not known on this host
         return []
-    instants = [schedule.next_fire_at, *upcoming(times, schedule.next_fire_at, _NEXT - 1)]
+    return _firings(times, zone, [schedule.next_fire_at, *upcoming(times, schedule.next_fire_at, _NEXT - 1)])
+
+
+def preview(cron: str, timezone: str, now: Instant) -> list[NextFiring]:
+    """When these times would fire next."""
+    times = parse_times(cron, timezone, "cron")
+    return _firings(times, ZoneInfo(timezone), upcoming(times, now, _NEXT))
+
+
+def _firings(times: Times, zone: ZoneInfo, instants: Iterable[Instant]) -> list[NextFiring]:
     return [
         NextFiring(at, to_datetime(at).astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %Z"), moved(times, at))
         for at in instants

@@ -87,6 +87,9 @@ tried?.addEventListener("input", (event) => {
 
 document.getElementById("namespace")?.addEventListener("change", (event) => event.target.form.requestSubmit());
 
+// On a narrow screen the tab of this page may lie beside it.
+document.querySelector(".tabs [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
 let going = false;
 
 function walk(step) {
