@@ -13,6 +13,7 @@ from kagzi.app.connected import Connected
 from kagzi.app.place import Place
 from kagzi.app.starts import find_same, joinable, start_of, start_traced
 from kagzi.clock import Clock
+from kagzi.core.failure import Redact
 from kagzi.core.health import Health
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.options import names_its_options
@@ -42,8 +43,16 @@ R = TypeVar("R")
 
 
 class Client(Connected):
-    def __init__(self, place: Place, *, codec: Codec | None, clock: Clock | None, ids: IdSource | None) -> None:
-        super().__init__(place, codec=codec, clock=clock, ids=ids)
+    def __init__(
+        self,
+        place: Place,
+        *,
+        codec: Codec | None,
+        redact: Redact | None,
+        clock: Clock | None,
+        ids: IdSource | None,
+    ) -> None:
+        super().__init__(place, codec=codec, redact=redact, clock=clock, ids=ids)
         self._unserved = Unserved(self._engine_here, self._place_of, self._clock)
         self.jobs = Jobs(
             JobsHome(

@@ -16,6 +16,7 @@ from kagzi.api.versions import VersionService
 from kagzi.app.place import Place, connect_to
 from kagzi.clock import Clock, SystemClock
 from kagzi.connect import default_url
+from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource, RandomIds
@@ -30,8 +31,16 @@ if TYPE_CHECKING:
 
 
 class Connected(Registrar):
-    def __init__(self, place: Place, *, codec: Codec | None, clock: Clock | None, ids: IdSource | None) -> None:
-        super().__init__(codec=codec)
+    def __init__(
+        self,
+        place: Place,
+        *,
+        codec: Codec | None,
+        redact: Redact | None,
+        clock: Clock | None,
+        ids: IdSource | None,
+    ) -> None:
+        super().__init__(codec=codec, redact=redact)
         self._url = place.url
         self._default_url: Callable[[], str | None] | None = None
         self._place = place

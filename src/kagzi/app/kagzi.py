@@ -19,6 +19,7 @@ from kagzi.clock import Clock
 from kagzi.connect import default_url
 from kagzi.core.declaration import Declaration
 from kagzi.core.duration import Duration, parse_duration
+from kagzi.core.failure import Redact
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
@@ -49,10 +50,11 @@ class Kagzi(Client):
     """A durable application.
 
     `url` says where runs live: `sqlite:///orders.db`, `postgresql://…` or `memory://`; without one it is KAGZI_URL, or
-    an SQLite file in `./.kagzi/`. `key` is the API key for a server; it is better kept in KAGZI_AUTH_KEY. What is not
-    given here, `namespace` and `lease` too, comes from the settings (see docs/settings.md), which are read when the app
-    is opened. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to make this
-    process a worker.
+    an SQLite file in `./.kagzi/`. `codec` is a layer around payloads and errors, `redact` is called with each error
+    before it is stored (see docs/payloads.md). `key` is the API key for a server; it is better kept in KAGZI_AUTH_KEY.
+    What is not given here, `namespace` and `lease` too, comes from the settings (see docs/settings.md), which are read
+    when the app is opened. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to
+    make this process a worker.
     """
 
     @names_its_options
@@ -63,13 +65,14 @@ class Kagzi(Client):
         namespace: str | None = None,
         key: str | None = None,
         codec: Codec | None = None,
+        redact: Redact | None = None,
         lease: Duration | None = None,
         max_crashes: int | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
         place = checked_place(url, namespace, key, lease, max_crashes)
-        super().__init__(place, codec=codec, clock=clock, ids=ids)
+        super().__init__(place, codec=codec, redact=redact, clock=clock, ids=ids)
         self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
         self._resources = Resources()
         self._workers_here = 0

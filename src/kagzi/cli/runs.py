@@ -12,6 +12,7 @@ import msgspec
 from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
+from kagzi.cli.decoding import codec_of, decoded_run, decoded_signal, decoded_step, decoded_value
 from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
@@ -32,6 +33,7 @@ from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.tags import tag_text
 from kagzi.ports.documents import progress_document
+from kagzi.sdk.payload import Codec
 from kagzi.settings import Loaded
 
 _Shown: TypeAlias = tuple[Run, tuple[Step, ...], tuple[Signal, ...], tuple[RunValue, ...], Page[Run], str | None]
@@ -111,9 +113,10 @@ async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -
 
 @runs.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--app", metavar="APP", help="Decode payloads and errors with the codec of this app.")
 @where
 @as_json
-def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> None:
+def show(run_id: str, app: str | None, url: str | None, namespace: str | None, json: bool) -> None:
     """Show a run: why it is not moving, input, result, error, steps and children.
 
     Also how far it has come, if it says so, and what it was told.
@@ -122,7 +125,10 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     loaded = home_of(url, namespace)
     settings = loaded.settings
     start_logging(settings, quiet=True)
-    found, steps, signals, values, children, why = run(_show(loaded, run_id))
+    shown = run(_show(loaded, run_id))
+    if app is not None and (codec := codec_of(app)) is not None:
+        shown = _decoded(shown, codec)
+    found, steps, signals, values, children, why = shown
     if json:
         output.document(output.run_details(found, steps, signals, why, values, children.items))
         return
@@ -152,6 +158,18 @@ def show(run_id: str, url: str | None, namespace: str | None, json: bool) -> Non
     if sys.stdout.isatty():
         click.echo()
     _print_facts(summary)
+
+
+def _decoded(shown: _Shown, codec: Codec) -> _Shown:
+    found, steps, signals, values, children, why = shown
+    return (
+        decoded_run(found, codec),
+        tuple([decoded_step(step, codec) for step in steps]),
+        tuple([decoded_signal(signal, codec) for signal in signals]),
+        tuple([decoded_value(value, codec) for value in values]),
+        children,
+        why,
+    )
 
 
 def _print_facts(facts: Mapping[str, object]) -> None:

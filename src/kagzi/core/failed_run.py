@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.run import RunStatus
-from kagzi.errors import InvalidRequest
+from kagzi.errors import CannotDecode, InvalidRequest
 
 HANDLER_ALONE: Final = "on_failure is the name of a workflow; the queue of that one belongs into on_failure_queue"
 FAILURE_HANDLER: Final = "__kagzi_failure_handler"  # the type of the handler that a whole namespace has
@@ -133,6 +134,8 @@ def with_input(value: object, data: bytes, read: Callable[[bytes], Any]) -> obje
     """A FailedRun with what the failed run was given; any other argument as it is."""
     if not isinstance(value, FailedRun):
         return value
+    with suppress(CannotDecode):  # it stays as it is stored, with its class
+        value = replace(value, failure=value.failure.unseal(read))
     try:
         return replace(value, stored_input=read(data))
     except Exception as error:

@@ -18,6 +18,7 @@ replay would take another branch. So the way out and the way back obey these rul
 from __future__ import annotations
 
 import linecache
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from enum import StrEnum
@@ -40,6 +41,7 @@ from kagzi.core.attributes import (
 )
 from kagzi.core.classes import dotted_name, find_class
 from kagzi.errors import (
+    CannotDecode,
     InvalidRequest,
     KagziError,
     NonDeterminismError,
@@ -90,6 +92,8 @@ _HOPELESS = frozenset({ErrorKind.NOT_FOUND, ErrorKind.UNAUTHORIZED, ErrorKind.BA
 _KINDS = {kind.value: kind for kind in ErrorKind}
 
 
+SEALED: Final = "(encoded by the codec of its app)"
+
 # Names for what the field `Failure.type` hides within its class.
 _class_of = type
 ExceptionClass: TypeAlias = type[BaseException]
@@ -111,6 +115,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     cause: Failure | None = None
     members: tuple[Failure, ...] = ()  # of an exception group
     lost: dict[str, str] | None = None  # attributes that could not be stored, and what they were
+    sealed: str = ""  # all of it, by the codec of the app that has stored it, in base64
 
     @classmethod
     def from_exception(cls, exc: BaseException, *, redact: Redact | None = None) -> Failure:
@@ -158,6 +163,24 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
     def encode(self) -> bytes:
         return _ENCODER.encode(self)
+
+    def seal(self, encode: Callable[[bytes], bytes]) -> Failure:
+        """The same error as its app stores it: only what policies and searches need can be read without its codec."""
+        if self.sealed:
+            return self
+        sealed = b64encode(encode(self.encode())).decode()
+        return Failure(self.type, SEALED, self.kind, self.non_retryable, self.bases, sealed=sealed)
+
+    def unseal(self, read: Callable[[bytes], Any]) -> Failure:
+        """The error as it was; `read` makes plain data of what the codec has made. CannotDecode if it cannot."""
+        if not self.sealed:
+            return self
+        try:
+            return msgspec.convert(read(b64decode(self.sealed)), Failure)
+        except CannotDecode:
+            raise
+        except Exception as error:
+            raise CannotDecode(f"an error was stored by an app with a codec, and cannot be read: {error}") from None
 
     @classmethod
     def decode(cls, data: bytes) -> Failure:

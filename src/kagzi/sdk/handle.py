@@ -298,7 +298,7 @@ class Handle(Generic[R]):
         if run.status is RunStatus.COMPLETED:
             return self._decode(run.output or b"null")
         found = _found(run) if self.already_exists else ""
-        raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found)
+        raise ended_otherwise(run.status, run.error, run.workflow_type, run.run_id, found, self._read)
 
     # For code that cannot await.
 

@@ -18,6 +18,7 @@ from kagzi.core.run import Run, RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.versions import WorkflowVersion
+from kagzi.errors import CannotDecode
 
 Read: TypeAlias = Callable[[bytes], Any]
 
@@ -157,7 +158,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         finished_at=_moment(run.finished_at),
         deadline_at=_moment(run.deadline_at),
         worker_id=run.worker_id,
-        failure=Failure.decode(run.error) if run.error else None,
+        failure=_failure(run.error, read),
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
         schedule_id=run.schedule_id,
@@ -187,12 +188,23 @@ def step_record(step: Step, read: Read) -> StepRecord:
         started_at=to_datetime(step.started_at),
         finished_at=_moment(step.finished_at),
         retry_at=_moment(step.retry_at),
-        failure=Failure.decode(step.error) if step.error else None,
+        failure=_failure(step.error, read),
         child_run_id=step.child_run_id,
         _input=step.input,
         _output=step.output,
         _read=read,
     )
+
+
+def _failure(error: bytes | None, read: Read) -> Failure | None:
+    """An error whose key is missing here is shown as it is stored: a list must not fail for one of its lines."""
+    if not error:
+        return None
+    failure = Failure.decode(error)
+    try:
+        return failure.unseal(read)
+    except CannotDecode:
+        return failure
 
 
 def _moment(instant: Instant | None) -> datetime | None:

@@ -17,6 +17,7 @@ from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.definitions.workflow import place_of
 from kagzi.sdk.histories import History, read_history, unpacked
 from kagzi.sdk.replay.comparing import ComparedExecution, Difference
+from kagzi.sdk.worker.sealed_errors import SealedErrors
 
 
 class Offers(Protocol):
@@ -56,11 +57,12 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     """
     recorded = read(history)
     workflow = _workflow_of(recorded, app)
+    codec = workflow.codec
     execution = ComparedExecution(
         run_id=recorded.run_id,
         workflow=recorded.workflow,
         started_at=recorded.started_at or 0,
-        history=recorded.rows(),
+        history=recorded.rows() if codec is None else SealedErrors(codec).unsealed(recorded.rows()),
         default_retry=Retry(),
         payload_limit=PAYLOAD_BYTES,
         seed=recorded.seed_run_id,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from kagzi.core.failure import Failure
 from kagzi.core.report import places
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
-from kagzi.errors import Conflict, KagziError, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
+from kagzi.errors import CannotDecode, Conflict, KagziError, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 
 _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
     RunStatus.FAILED: WorkflowFailed,
@@ -16,9 +19,22 @@ _ENDS: dict[RunStatus, type[WorkflowFailed]] = {
 
 
 def ended_otherwise(
-    status: RunStatus, error: bytes | None, workflow: str, run_id: str, more: str = ""
+    status: RunStatus,
+    error: bytes | None,
+    workflow: str,
+    run_id: str,
+    more: str = "",
+    read: Callable[[bytes], Any] | None = None,
 ) -> WorkflowFailed:
+    """`read` makes data of what the codec of the app has made."""
     failure = Failure.decode(error) if error else None
+    unreadable: CannotDecode | None = None
+    if failure is not None and read is not None:
+        try:
+            failure = failure.unseal(read)
+        except CannotDecode as problem:
+            unreadable = problem
+            more = f". It cannot be read here: {problem}{more}"
     what = status.value.lower().replace("_", " ")
     detail = f": {_told(failure)}" if failure is not None else ""
     raised = _ENDS[status](f"{workflow} {run_id} {what}{detail}{more}", run_id=run_id, failure=failure)
@@ -27,6 +43,8 @@ def ended_otherwise(
         # What is raised here has passed through frames of ours alone. Those of the user are with the stored error.
         if where := places(failure):
             raised.add_note(where)
+    if unreadable is not None:
+        raised.__cause__ = unreadable
     return raised
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kagzi.core.duration import Duration
 from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun
+from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
@@ -65,7 +66,10 @@ class Registrar:
 
     portal: Portal  # how blocking code comes to the app
 
-    def __init__(self, *, codec: Codec | None = None) -> None:
+    def __init__(self, *, codec: Codec | None = None, redact: Redact | None = None) -> None:
+        if redact is not None and not callable(redact):
+            raise InvalidRequest(f"redact must be a function of a Failure that returns one, not {redact!r:.100}")
+        self.redact = redact
         if codec is not None and not all(callable(getattr(codec, way, None)) for way in ("encode", "decode")):
             raise InvalidRequest(f"codec must be an object with encode and decode, not {codec!r:.100}")
         self._codec = codec

@@ -16,6 +16,7 @@ import msgspec
 
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun, with_input
+from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
@@ -337,6 +338,16 @@ class Workflow(Generic[P, R]):
         workflow.__dict__.update(self.__dict__)
         workflow._options = msgspec.structs.replace(self._options, **changes)
         return workflow
+
+    @property
+    def codec(self) -> Codec | None:
+        """The layer around every payload of the app, and around its errors."""
+        return self._codec
+
+    @property
+    def redact(self) -> Redact | None:
+        """What the app makes of each error before it is stored."""
+        return self._app.redact
 
     @property
     def run_options(self) -> WorkflowOptions:

@@ -55,6 +55,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from kagzi.api.operations import CompleteStep, TakeSignal
+from kagzi.core.failure import Redact
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.run_value import PROGRESS
@@ -104,6 +105,7 @@ class Execution:
         depth: int = 0,
         trace_context: str | None = None,
         incarnation: int = 0,
+        redact: Redact | None = None,
     ) -> None:
         self.run_id = run_id
         self.queue = queue
@@ -124,7 +126,8 @@ class Execution:
         self.loop = WorkflowLoop(self, salt=crc32(self.seed.encode()) << 24, now=started_at)  # type: ignore[abstract]
         self._recorded = recorded = Recorded(history)
         self._journal = Journal(effects, self.loop, recorded.ticks)
-        self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit)
+        self._redact = redact
+        self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit, redact)
         self._inbox: SignalInbox | None = None
         self._children: Children | None = None
         self._attempts = attempts  # of the run, that were set aside
@@ -367,7 +370,7 @@ class Execution:
                 f"about, with asyncio.Event for example, or sleep for a while"
             )
             self.steps.record_all_cancelled()
-            self.outcome = outcome.failed(error, self._journal.keep_seq())
+            self.outcome = outcome.failed(error, self._journal.keep_seq(), self._redact)
             self._let_go()
         return began
 
@@ -586,9 +589,11 @@ class Execution:
                 self.loop.refuse_mistakes()
                 self.outcome = outcome.begun_anew(main, asked.input, asked.version)
             except Exception as problem:
-                self.outcome = outcome.failed(problem, self._journal.keep_seq())
+                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self._redact)
         elif main.cancelled() or main.exception() is not None:
-            self.outcome = outcome.unsuccessful(main, self._journal.keep_seq(), told=self.cancelled)
+            self.outcome = outcome.unsuccessful(
+                main, self._journal.keep_seq(), told=self.cancelled, redact=self._redact
+            )
         else:
             try:
                 self.loop.refuse_mistakes()
@@ -602,7 +607,7 @@ class Execution:
                     )
                 self.outcome = Outcome(output)
             except Exception as problem:
-                self.outcome = outcome.failed(problem, self._journal.keep_seq())
+                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self._redact)
         self.loop.report_unseen_errors()
         self._let_go()
 

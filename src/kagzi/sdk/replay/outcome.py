@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kagzi.core.failure import Failure
+from kagzi.core.failure import Failure, Redact
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.loop import WorkflowTask
 
@@ -33,8 +33,8 @@ class Outcome(Struct, frozen=True):
         return self.output is None and self.failure is None and self.anew is None
 
 
-def failed(error: BaseException, keep_seq: int) -> Outcome:
-    return Outcome(None, Failure.from_exception(error), keep_seq)
+def failed(error: BaseException, keep_seq: int, redact: Redact | None = None) -> Outcome:
+    return Outcome(None, Failure.from_exception(error, redact=redact), keep_seq)
 
 
 def begun_anew(main: WorkflowTask, input: bytes, version: str) -> Outcome:
@@ -42,7 +42,7 @@ def begun_anew(main: WorkflowTask, input: bytes, version: str) -> Outcome:
     return Outcome(None, anew=Anew(input, version))
 
 
-def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome:
+def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool, redact: Redact | None = None) -> Outcome:
     """Returns the outcome of a function that was cancelled or has raised. `told`: somebody has asked for it to end."""
     if main.cancelled():
         if told:
@@ -50,7 +50,7 @@ def unsuccessful(main: WorkflowTask, keep_seq: int, *, told: bool) -> Outcome:
         return failed(asyncio.CancelledError("the workflow function was cancelled from within itself"), keep_seq)
     error = main.exception()
     assert error is not None
-    outcome = failed(_mistake_in(error), keep_seq)
+    outcome = failed(_mistake_in(error), keep_seq, redact)
     _forget_tracebacks(main, error)
     return outcome
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, StartStep
 from kagzi.core.duration import format_span
-from kagzi.core.failure import Failure
+from kagzi.core.failure import Failure, Redact
 from kagzi.core.instant import Instant
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import Step
@@ -31,6 +31,7 @@ class Steps:
         "_effects",
         "_loop",
         "_payload_limit",
+        "_redact",
         "_retries",
         "attempts",
         "ending",
@@ -50,7 +51,9 @@ class Steps:
         journal: Journal,
         attempts: dict[str, Step],
         payload_limit: int,
+        redact: Redact | None = None,
     ) -> None:
+        self._redact = redact
         self.live = False  # bodies may start
         self.running = 0
         self.ending = 0  # cancelled bodies that have not ended yet
@@ -177,7 +180,7 @@ class Steps:
             if isinstance(error, NotSerializable) and call.name not in str(error):
                 # An inline step is known to people by its own name, not by its function's.
                 error = NotSerializable(f"step {call.step_id}: {error}")
-            self.record_failure(call, Failure.from_exception(error))
+            self.record_failure(call, Failure.from_exception(error, redact=self._redact))
             return
         journal = self.journal
         now = journal.next_event()
@@ -198,7 +201,7 @@ class Steps:
 
     def record_error(self, call: StepCall, error: BaseException) -> bool:
         """A body has raised: try again later, or give the failure to the workflow. Whether the step has ended."""
-        failure = Failure.from_exception(error)
+        failure = Failure.from_exception(error, redact=self._redact)
         delay = next_attempt(call.policy, error, call.attempt, self._effects.jitter())
         if delay is None:
             self.record_failure(call, failure)

@@ -38,6 +38,7 @@ from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.news import News
+from kagzi.sdk.worker.sealed_errors import SealedErrors
 from kagzi.sdk.worker.values import Values, count_values
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Attempt:
     trace: RunSpan | None = None  # of a `TracedAttempt`
     _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
     _values: Values | None = None  # made when the run says something about itself
+    errors: SealedErrors | None = None  # of an app with a codec
 
     def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
         self.run_id = claim.run_id
@@ -273,7 +275,8 @@ class Attempt:
         if self.execution is None or self._last is not None:
             return
         try:
-            self.execution.receive(inbox.signals, inbox.outcomes)
+            outcomes = inbox.outcomes if self.errors is None else self.errors.unsealed(inbox.outcomes)
+            self.execution.receive(inbox.signals, outcomes)
             if inbox.cancel_requested and not self.cancelling and not self._worker.slots.is_lent(self):
                 self.cancel()
             else:
@@ -458,6 +461,8 @@ class Attempt:
             operations = self._values.join(operations)
         if not operations:
             return
+        if self.errors is not None:
+            operations = self.errors.sealed(operations)
         self._outbox.clear()
         self._unhurried = 0
         self._in_flight = len(operations)

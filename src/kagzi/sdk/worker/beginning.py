@@ -7,11 +7,14 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from kagzi.api.workers import Claim
-from kagzi.core.failure import Failure
+from kagzi.core.failure import Failure, Redact
 from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
+from kagzi.errors import CannotDecode
+from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.worker.attempt import Attempt
+from kagzi.sdk.worker.sealed_errors import SealedErrors
 
 logger = logging.getLogger("kagzi.worker")
 
@@ -23,6 +26,12 @@ class Definition(Protocol):
 
     @property
     def retry(self) -> Retry | None: ...
+
+    @property
+    def codec(self) -> Codec | None: ...
+
+    @property
+    def redact(self) -> Redact | None: ...
 
     def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, Any]:
         """The workflow function called with the decoded input; `failed_input` is what came with the claim."""
@@ -53,6 +62,15 @@ def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, stric
         )
         attempt.hand_back()
         return
+    codec = definition.codec
+    history = claim.history
+    if codec is not None:
+        attempt.errors = errors = SealedErrors(codec)
+        try:
+            history = errors.unsealed(history)
+        except CannotDecode as error:
+            attempt.fail(Failure.from_exception(error))
+            return
     execution = Execution(
         attempt,
         run_id=claim.run_id,
@@ -61,7 +79,7 @@ def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, stric
         # After a crash the code before the first event is said again: perhaps nobody got as far.
         resumed=claim.executions - claim.executions_before > 1 and not claim.crashes,
         visited=claim.executions - claim.executions_before > 1,
-        history=claim.history,
+        history=history,
         default_retry=_retry_of(claim, definition) or DEFAULT_STEP_RETRY,
         payload_limit=payload_limit,
         strict=strict,
@@ -73,13 +91,14 @@ def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, stric
         depth=claim.depth,
         trace_context=claim.trace_context,
         incarnation=claim.incarnation,
+        redact=definition.redact,
     )
     # A handler that has begun anew was given its input by itself, and not by the engine.
     failed_input = None if claim.incarnation else claim.failed_input
     try:
         coroutine = definition.begin(claim.input, execution, failed_input)
     except Exception as error:
-        attempt.fail(Failure.from_exception(error))
+        attempt.fail(Failure.from_exception(error, redact=definition.redact))
         return
     attempt.begin(execution, coroutine, definition.encode_result)
 
