@@ -6,16 +6,13 @@ runs them all.
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from kagzi.store.sqlite.statements import widened
-from kagzi.testing.simulation.world import World
 from tests.sdk.replay import test_mutants as kernel
 from tests.simulation import mutants
+from tests.simulation.hunting import first_seed_that_fails
 from tests.simulation.seeds import BATCHES, SEEDS_IN_A_BATCH
 
 Patch = pytest.MonkeyPatch
@@ -56,34 +53,15 @@ HINTS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def tidy() -> Iterator[None]:
-    widened.cache_clear()
-    previous, sys.unraisablehook = sys.unraisablehook, lambda _: None
-    yield
-    gc.collect()  # what a broken world leaves behind must not trouble other tests
-    sys.unraisablehook = previous
-    widened.cache_clear()
-
-
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("tidy")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant(monkeypatch)
+    seeds = [HINTS.get(mutant.__name__, 0), *range(MOST_SEEDS)]
 
-    seed = first_seed_that_fails([HINTS.get(mutant.__name__, 0), *range(MOST_SEEDS)])
+    seed = first_seed_that_fails(seeds)
 
     assert seed is not None, f"{mutant.__name__} was not noticed in {MOST_SEEDS} seeds"
     hint = HINTS.get(mutant.__name__, seed)
     assert seed == hint, f"{mutant.__name__} does not show in seed {hint} any more but in {seed}: write that into HINTS"
-
-
-def first_seed_that_fails(seeds: list[int]) -> int | None:
-    for seed in seeds:
-        try:
-            World(seed, keep_log=False).run()
-        except Exception:
-            return seed
-        if seed % 8 == 7:
-            gc.collect()
-    return None

@@ -36,6 +36,9 @@ def judge_endings(world: World) -> None:
         run = run_at_once(world.store.get_run(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
+        if run.parent_run_id is not None:
+            _judge_child(world, run, row)
+            continue
         if run.handles_run_id is not None:
             _judge_handler(world, run)
             continue
@@ -47,11 +50,40 @@ def _judge_handler(world: World, run: Run) -> None:
     """It was told of the run that has failed. One that is found dead too often fails as well, and calls nobody."""
     failed = world.checker.runs[run.handles_run_id or ""]
     if run.status is RunStatus.COMPLETED:
-        told = workload.handler.signature.decode_result(run.output or b"null")
+        told = getattr(workload, run.workflow_type).signature.decode_result(run.output or b"null")
         if told != [failed.run_id, failed.status.value]:
             raise Violation(f"handler {run.run_id} was told of {told}, not of {failed.run_id}")
     elif run.status is not RunStatus.FAILED:
         raise Violation(f"handler {run.run_id} is {run.status}")
+
+
+def _judge_child(world: World, run: Run, row: RunRow) -> None:
+    """It ended as its program says, or because its parent asked for that, or has ended."""
+    what = f"child {run.run_id} of {run.parent_run_id} is {run.status}"
+    if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
+        return
+    if run.status is RunStatus.CANCELLED:
+        if row.parent_policy == "abandon":
+            raise Violation(f"{what}, and its parent had let go of it")
+        if row.parent_policy == "terminate" or not row.cancel_requested:
+            return
+        _judge_cancelled(world, run, row)
+        return
+    if run.status is RunStatus.TIMED_OUT:
+        if row.deadline_at is None:
+            raise Violation(f"{what}, and had no deadline")
+        return
+    if (run.status is RunStatus.FAILED) is not (run.workflow_type == "failing") and CANCEL not in row.events:
+        raise Violation(f"{what}: {Failure.decode(run.error) if run.error else None}")
+    if run.status is RunStatus.COMPLETED and CANCEL not in row.events:
+        (program, *_), _ = workload.program.signature.decode_arguments(run.input)
+        answer = workload.program.signature.decode_result(run.output or b"null")
+        try:
+            judge(program, answer[0])
+        except Wrong as wrong:
+            raise Violation(f"{what}: {wrong}") from None
+    history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
+    _judge_values(run, row, _replay(run, history))
 
 
 def input_of(order: Order) -> tuple[str, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -19,18 +20,38 @@ from kagzi.core.failed_run import FailedRun
 from kagzi.core.instant import SECOND, from_datetime
 from kagzi.core.retry import Retry
 from kagzi.core.run import RunStatus
-from kagzi.errors import StepTimeout
+from kagzi.errors import Conflict, StepTimeout, WorkflowCancelled, WorkflowFailed, WorkflowTimedOut
 from kagzi.sdk import context as kagzi
 from kagzi.sdk.groups import race
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.sdk.values import set_value
 from kagzi.testing.simulation.process import Crash, ProcessLoop
-from kagzi.testing.simulation.programs import Node
+from kagzi.testing.simulation.programs import FAMILY_KINDS, Node
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.ledger import Visit
 
-app = Kagzi("memory://", namespace="default")
+
+class _App(Kagzi):
+    """Its steps are executed by many processes, each of which has an app of its own."""
+
+    async def cancel_child(self, run_id: str) -> bool:
+        return await _here().cancel_child(run_id)
+
+    async def signal_child(self, run_id: str, name: str, value: str) -> None:
+        await _here().signal_child(run_id, name, value)
+
+
+def _here() -> Kagzi:
+    """The app of the process in which this step is executed."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ProcessLoop)
+    app: Kagzi | None = loop.process.world.node_of(loop.process).app
+    assert app is not None
+    return app
+
+
+app = _App("memory://", namespace="default")
 
 RUN_ATTEMPTS = 3
 # The most attempts each step may have; the ledger holds recorded failures against it.
@@ -189,8 +210,19 @@ async def stubborn(node: Any, refusals: int) -> Any:
 async def handler(failed: FailedRun) -> list[str]:
     """Is told of runs that have failed, and fails for some of them, too: nobody is told of that."""
     await kagzi.sleep(0.05)
+    if failed.parent_run_id is not None:
+        with suppress(WorkflowFailed):
+            await failing.run(["step", 0, 0])  # it handles the same failure, so nobody is told of its own
     if failed.crashes % 2 and failed.status is RunStatus.FAILED:
         raise Broken("on purpose, in the handler")
+    return [failed.run_id, failed.status.value]
+
+
+@app.workflow
+async def watchman(failed: FailedRun) -> list[str]:
+    """Is told of all failures, and fails for some of them."""
+    if failed.attempts % 2:
+        raise Broken("on purpose, in the handler of the namespace")
     return [failed.run_id, failed.status.value]
 
 
@@ -370,6 +402,65 @@ class Interpreter:
         set_value(node[2], [node[1], len(self._trace)])
         return ["said", node[1]]
 
+    async def child(self, node: Node) -> Any:
+        match node[3]:
+            case "run":
+                return ["child", node[1], await _outcome(program.run(node[2]))]
+            case "late":
+                child = await program.spawn(node[2])
+                await step(node[1], 50, position())
+            case _:
+                child = await program.options(id=node[4], key=str(node[1])).spawn(node[2])
+        return ["child", node[1], await _outcome(child.result())]
+
+    async def fan(self, node: Node) -> Any:
+        return ["fan", node[1], list(await asyncio.gather(*(_outcome(program.run(inner)) for inner in node[2])))]
+
+    async def leave(self, node: Node) -> Any:
+        await program.options(on_parent_end=node[3]).spawn(node[2])
+        return ["leave", node[1], "left"]
+
+    async def hurry(self, node: Node) -> Any:
+        child = await program.spawn(node[2])
+        await child.cancel()
+        try:
+            return ["hurry", node[1], await _outcome(child.result())]
+        except WorkflowCancelled:
+            return ["hurry", node[1], "cancelled"]
+
+    async def brief(self, node: Node) -> Any:
+        child = await program.spawn(node[2])
+        return ["brief", node[1], await _outcome(child.result(timeout=node[3] / 1000, default=["late"]))]
+
+    async def greet(self, node: Node) -> Any:
+        child = await program.spawn(node[2])
+        with suppress(Conflict):  # it was found dead too often before that
+            await child.signal(node[3], f"{node[3]}-0")
+        return ["greet", node[1], await _outcome(child.result())]
+
+    async def clash(self, node: Node) -> Any:
+        first = program.options(id=node[2])
+        await first.spawn(["sleep", node[1], 2_000_000])
+        second = await first.spawn(["sleep", node[1], 0])
+        try:
+            await second.result()
+        except Conflict:
+            return ["clash", node[1], "refused"]
+
+    async def fail(self, node: Node) -> Any:
+        try:
+            await failing.options(on_failure="handler").run(node[2])
+        except WorkflowFailed:
+            return ["fail", node[1], "failed"]
+
+    async def expire(self, node: Node) -> Any:
+        try:
+            await program.options(timeout=node[3], on_failure="handler").run(node[2])
+        except WorkflowTimedOut:
+            return ["expire", node[1], "expired"]
+        except WorkflowFailed:
+            return ["expire", node[1], "lost"]
+
     async def saga(self, node: Node) -> Any:
         answer = None
         try:
@@ -387,8 +478,18 @@ _MEANINGS: dict[str, Callable[[Interpreter, Node], Awaitable[Any]]] = {
     for name in (
         *("step", "flaky", "patient", "broken", "stuck", "sleep", "chance", "spoil", "poison", "seq", "gather"),
         *("completed", "queue", "group", "timeout", "race", "saga", "told", "heed", "either", "stream", "say"),
+        *FAMILY_KINDS,
     )
 }
+
+
+async def _outcome(result: Awaitable[Any]) -> Any:
+    """What a child has answered, or that it was lost: found dead too often."""
+    try:
+        answer = await result
+    except WorkflowFailed:
+        return "lost"
+    return answer[0]
 
 
 def _seen(value: Any) -> Any:

@@ -24,8 +24,9 @@ from kagzi.testing.clock import VirtualClock
 from kagzi.testing.simulation.checks.checker import Checker
 from kagzi.testing.simulation.checks.rows import Violation
 from kagzi.testing.simulation.endings import input_of, judge_endings
+from kagzi.testing.simulation.families import draw_families
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
-from kagzi.testing.simulation.handlers import draw_handlers
+from kagzi.testing.simulation.handlers import NAMESPACE_HANDLER, draw_handlers, has_namespace_handler
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
@@ -47,6 +48,7 @@ class World:
         self.host = VirtualLoop(self.clock)
         self.coverage: Counter[str] = Counter()
         self.failure: BaseException | None = None
+        self.namespace_handler: str | None = None
         self._events: list[tuple[Any, ...]] = []
         self._keep_log = keep_log
         random = Random(f"kagzi {seed}")
@@ -72,6 +74,7 @@ class World:
         draw_endings(Random(f"kagzi endings {seed}"), self.orders)
         draw_signals(Random(f"kagzi signals {seed}"), self.orders)
         draw_values(seed, Random(f"kagzi values {seed}"), self.orders)
+        draw_families(seed, Random(f"kagzi families {seed}"), self.orders)
         draw_handlers(seed, self.orders)
         self._by_input = {input_of(order): order for order in self.orders}
         self._deal_orders(random)
@@ -137,6 +140,8 @@ class World:
             self.host.call_later(self.random.uniform(0.0, 0.5), self._start, node)
         self.host.set_exception_handler(self._on_error)
         self._nemesis.begin()
+        if has_namespace_handler(self.seed):
+            self.host.call_later(self.until * 0.3, self._handle_all_failures)
         self.host.call_later(self.until, self._heal)
         try:
             self.host.run_forever()
@@ -147,6 +152,12 @@ class World:
                 judge_endings(self)
             except Violation as violation:
                 self.failed(violation)
+
+    def _handle_all_failures(self) -> None:
+        """An administrator wants to be told of them."""
+        self.namespace_handler = NAMESPACE_HANDLER
+        run_at_once(self.store.update_namespace("default", None, None, None, (NAMESPACE_HANDLER, None)))
+        self.log("world", "has a handler")
 
     def _start(self, node: Node) -> None:
         if node.process.alive:
@@ -238,7 +249,7 @@ class World:
         if not isinstance(write, Chunk) or not isinstance(write.operations[-1], CompleteRun):
             return False
         row = self.checker.runs.get(write.run_id)
-        if row is None or row.cancel_requested or row.input is None:
+        if row is None or row.cancel_requested or row.input is None or row.parent_run_id is not None:
             return False
         order = self._by_input.get((row.workflow_type, row.input))
         return order is not None and order.cancel_at_end
@@ -287,7 +298,7 @@ class World:
         """There is a new run: from now on it can be told something."""
         run = run_at_once(self.store.get_run(namespace, run_id))
         assert run is not None
-        order = self._by_input.get((run.workflow_type, run.input))
+        order = None if run.parent_run_id is not None else self._by_input.get((run.workflow_type, run.input))
         for telling in () if order is None else order.tellings:
             for after in telling.after:
                 self.host.call_later(after, self._tell, run_id, run.external_id, telling, True)

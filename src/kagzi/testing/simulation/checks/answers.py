@@ -18,6 +18,7 @@ from kagzi.api.operations import (
     Started,
     StartRun,
     StepOperation,
+    TakeOutcome,
     TerminateRun,
     Write,
     lets_go_as,
@@ -87,6 +88,10 @@ class Answers:
             if not isinstance(operation, StepOperation) or any(step.generation for step in run.steps.values()):
                 continue  # it may have been set aside since
             step = run.steps.get((operation.step_id, operation.attempt))
+            if isinstance(operation, TakeOutcome):
+                if step is None or step.completed_seq != operation.completed_seq:
+                    raise wrong(run.run_id, f"does not have the outcome that was taken: {operation} is {step}")
+                continue
             if step is None or (
                 operation.completed_seq is not None
                 and (step.completed_seq, step.output, step.error)
@@ -147,3 +152,11 @@ class Answers:
                 raise wrong(claim.run_id, "was given to a worker that does not hear of its cancellation")  # (12)
             if len(seqs) != run.last_seq:
                 raise wrong(claim.run_id, f"was given away with the events {seqs} of {run.last_seq}")
+            children = {step.child_run_id: step.status for step in claim.history if step.child_run_id is not None}
+            for step in run.steps.values():
+                if (
+                    step.child_run_id is not None
+                    and not step.generation
+                    and children.get(step.child_run_id) != step.status
+                ):
+                    raise wrong(claim.run_id, f"was given away without {step}")

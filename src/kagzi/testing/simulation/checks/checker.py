@@ -6,12 +6,16 @@ import sqlite3
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kagzi.api.operations import RepeatRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.testing.simulation.checks.answers import Answers
+from kagzi.testing.simulation.checks.families import Families
+from kagzi.testing.simulation.checks.ids import Ids, superseded
 from kagzi.testing.simulation.checks.rows import (
     RunRow,
     StepRow,
@@ -31,7 +35,22 @@ if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
 
 
-_UNCHANGING = ("namespace", "external_id", "workflow_type", "task_queue", "input", "deadline_at")
+_UNCHANGING = (
+    *(
+        "namespace",
+        "external_id",
+        "workflow_type",
+        "task_queue",
+        "input",
+        "deadline_at",
+        "on_failure",
+        "handles_run_id",
+    ),
+    *("parent_run_id", "parent_step_id", "parent_policy", "depth"),
+)
+
+# Steps of the product itself, which tell a child something.
+_CALLS = (".cancel", ".signal")
 
 _TRIGGERS = """
 CREATE TEMP TABLE touched (run_id TEXT, steps INTEGER);
@@ -71,9 +90,10 @@ class Checker:
         self.runs: dict[str, RunRow] = {}
         self.live = 0
         self.transitions: Counter[str] = Counter()
-        self._external: dict[tuple[str, str], str] = {}
         self._transactions = Transactions(world)
         self._answers = Answers(world, self.runs)
+        self._families = Families(world, connection, self.runs)
+        self._ids = Ids(world, self.runs)
         connection.executescript(_TRIGGERS)
 
     @property
@@ -97,8 +117,11 @@ class Checker:
                     before[run_id] = old
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
-            if (problem := handlers_problem(before, [self.runs[run_id] for run_id, _ in touched])) is not None:
-                raise Violation(f"{method} has {problem}")
+        rows = [self.runs[run_id] for run_id, _ in touched]
+        if (problem := handlers_problem(before, rows, self._world.namespace_handler)) is not None:
+            raise Violation(f"{method} has {problem}")
+        self._ids.check(before, rows)
+        self._families.check(before, rows, now, method, args)
         self._answers.check(method, args, answer)
 
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
@@ -112,7 +135,7 @@ class Checker:
             return
         if old.status.finished:
             if (
-                difference(old, new)
+                (difference(old, new) and not superseded(old, new))
                 or old.signals != new.signals
                 or old.values != new.values
                 or not same_but_timeouts(old, new)
@@ -156,7 +179,7 @@ class Checker:
 
     def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         repeats = method == "apply" and any(isinstance(w, RepeatRun) and w.run_id == run.run_id for w in args[0])
-        if run.handles_run_id is not None:
+        if run.handles_run_id is not None and run.parent_run_id is None:
             self._world.operation(f"handler by {method}")
             if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):
                 raise wrong(run.run_id, f"handles a failure and came into the world as {run.status} by {method}")
@@ -170,10 +193,6 @@ class Checker:
         self._world.born(run.namespace, run.run_id)
         self.transitions[f"born {run.status}"] += 1
         self._world.log(method, f"born {run.status}", run.run_id)
-        if run.external_id is not None:
-            other = self._external.setdefault((run.namespace, run.external_id), run.run_id)
-            if other != run.run_id:
-                raise wrong(run.run_id, f"has the external id of {other}")  # (11)
         if run.status is RunStatus.RUNNING and run.available_at is not None and run.available_at > now:
             raise wrong(run.run_id, "was born RUNNING before its time")  # (7)
 
@@ -186,6 +205,9 @@ class Checker:
             if step is None:
                 if not aside:
                     raise wrong(new.run_id, f"lost the step {key}")
+            elif aside and was.child_run_id is not None and step == msgspec.structs.replace(was, completed_seq=None):
+                if was.completed_seq is not None:
+                    self._world.operation("outcome given back")
             elif was.completed_seq is not None and step != was:
                 raise wrong(new.run_id, f"has another end of {key} than before: {was} is now {step}")  # (3)
             elif (
@@ -208,6 +230,8 @@ class Checker:
         if step.kind is not StepKind.FUNCTION:
             return
         name = step_name(step.step_id)
+        if name.endswith(_CALLS):
+            return
         if step.attempt > ATTEMPTS[name]:
             raise wrong(run.run_id, f"has attempt {step.attempt} of {name}")  # (5)
         body = (run.run_id, step.step_id, step.attempt)

@@ -34,6 +34,7 @@ class StepRow(Struct, frozen=True):
     generation: int
     output: bytes | None
     error: bytes | None
+    child_run_id: str | None
 
 
 class RunRow(Struct):
@@ -68,6 +69,14 @@ class RunRow(Struct):
     waiting_for: str | None
     on_failure: str | None
     handles_run_id: str | None
+    parent_run_id: str | None
+    parent_step_id: str | None
+    parent_policy: str | None
+    has_children: int | None
+    depth: int | None
+    former_id: str | None
+    superseded_by: str | None
+    incarnation: int | None
     signals: dict[str, SignalRow] = {}
     values: dict[str, ValueRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}

@@ -24,6 +24,7 @@ from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import CLAIMABLE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.testing.simulation.checks.families import outcomes_told, waits_for_child
 from kagzi.testing.simulation.checks.rows import RunRow, difference, of_poll, wrong
 from kagzi.testing.simulation.signals import waits_for
 
@@ -58,6 +59,9 @@ class Transactions:
         judge = self._judges.get(method)
         if judge is None:
             raise wrong(new.run_id, f"was changed by {method}: {difference(old, new)}")
+        if method != "apply" and new.status is old.status and outcomes_told(old, new):
+            self._after_news(old, new, now)
+            return
         judge(old, new, now, args)
 
     def _after_apply(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
@@ -76,9 +80,10 @@ class Transactions:
         if requests:
             self._after_requests(old, new, now, requests, bool(chunks))
             return
-        told = any(isinstance(write, SendSignal) and write.run_id == new.run_id for write in args[0])
+        signals = any(isinstance(write, SendSignal) and write.run_id == new.run_id for write in args[0])
+        told = signals or bool(outcomes_told(old, new))
         if told and not chunks:
-            self._after_signals(old, new, now)
+            self._after_news(old, new, now)
             return
         if not chunks:
             raise wrong(new.run_id, f"was changed without its lease: {difference(old, new)}")  # (2)
@@ -92,6 +97,8 @@ class Transactions:
         last = next((chunk.operations[-1] for chunk in chunks if isinstance(chunk.operations[-1], RunOperation)), None)
         if new.status is not old.status and (last is None or last.status is not new.status):
             raise wrong(new.run_id, f"became {new.status} by {last}")
+        if getattr(last, "family", None) is False and (new.parent_run_id is not None or new.has_children):
+            raise wrong(new.run_id, f"ended as if it had no family: {new}")
         if new.attempts != old.attempts + isinstance(last, RetryRun):
             raise wrong(new.run_id, f"has {new.attempts} attempts after {old.attempts}")  # (5)
         match last:
@@ -118,17 +125,25 @@ class Transactions:
         if not sound and not (told and new.status is RunStatus.SLEEPING and new.available_at == now):
             raise wrong(new.run_id, f"was not left as {last} says: {difference(old, new)}")
 
-    def _after_signals(self, old: RunRow, new: RunRow, now: Instant) -> None:
+    def _after_news(self, old: RunRow, new: RunRow, now: Instant) -> None:
+        """Signals have come, or outcomes of children, and nothing else."""
         fresh = [row for key, row in new.signals.items() if key not in old.signals]
-        if new.inbox_seq != old.inbox_seq + len(fresh):
-            raise wrong(new.run_id, f"got {fresh}: {difference(old, new)}")
+        outcomes = outcomes_told(old, new)
+        if new.inbox_seq != old.inbox_seq + len(fresh) + len(outcomes):
+            raise wrong(new.run_id, f"got {fresh} and {outcomes}: {difference(old, new)}")
         expected = msgspec.structs.replace(old, inbox_seq=new.inbox_seq)
-        if any(waits_for(old, row.name) for row in fresh) and old.status is RunStatus.SLEEPING:
-            self._world.operation("signal that woke a run")
-            if (old.claim_key or 0) > now:
+        if old.status is RunStatus.SLEEPING:
+            woken = {
+                "signal": any(waits_for(old, row.name) for row in fresh),
+                "outcome": any(waits_for_child(old, step.child_run_id) for step in outcomes),
+            }
+            for what, is_so in woken.items():
+                if is_so:
+                    self._world.operation(f"{what} that woke a run")
+            if any(woken.values()) and (old.claim_key or 0) > now:
                 expected.available_at, expected.claim_key = now, new.claim_key
         if difference(expected, new):
-            raise wrong(new.run_id, f"was changed by {fresh}: {difference(expected, new)}")
+            raise wrong(new.run_id, f"was changed by {fresh} and {outcomes}: {difference(expected, new)}")
 
     def _after_requests(
         self,
@@ -147,7 +162,7 @@ class Transactions:
             return  # they came first, and the run may have been let go of by them
         if new.status is not (RunStatus.CANCELLED if old.started_at is None else old.status):
             raise wrong(new.run_id, f"became {new.status} when it was cancelled")
-        news = (not old.cancel_requested) + len(new.signals) - len(old.signals)
+        news = (not old.cancel_requested) + len(new.signals) - len(old.signals) + len(outcomes_told(old, new))
         if not new.cancel_requested or new.inbox_seq != old.inbox_seq + news:
             raise wrong(new.run_id, f"was not told that it is cancelled: {difference(old, new)}")  # (12)
         if new.status in CLAIMABLE and (new.available_at is None or new.available_at > now):

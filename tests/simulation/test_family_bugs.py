@@ -1,0 +1,170 @@
+"""Plant one bug about children or failure handlers at a time: the simulation must notice each."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kagzi.core.step import Step
+from kagzi.sdk.replay import children as spawning
+from kagzi.sdk.worker.attempt import Attempt
+from kagzi.store.sqlite import children, claims, duties, ends
+from tests.simulation.hunting import hunt
+from tests.simulation.mutants import say_instead
+
+SEEDS = range(1, 250, 4)  # the worlds in which runs have children
+FIRST = 1
+# A seed that has shown the bug, where the first does not.
+HINTS = {
+    "parents_are_not_woken": 13,
+    "a_spawn_that_comes_twice_is_refused": 5,
+    "a_retry_keeps_failed_children": 161,
+    "a_retry_sets_all_children_aside": 37,
+    "children_follow_whatever_was_said": 69,
+    "children_of_handlers_have_handlers": 5,
+    "poison_calls_no_handler": 21,
+    "deadlines_call_no_handler": 5,
+    "handlers_call_handlers": 5,
+}
+Patch = pytest.MonkeyPatch
+
+
+def parents_are_not_told(patch: Patch) -> None:
+    patch.setattr(ends, "tell_parent", lambda *_: None)
+
+
+def finished_parents_are_told(patch: Patch) -> None:
+    say_instead(patch, "find_outcome", "AND p.finished_at IS NULL", "")
+
+
+def parents_are_not_woken(patch: Patch) -> None:
+    patch.setattr(children, "awaits_child", lambda _: "nothing")
+    patch.setattr(children, "ANY_CHILD", "nothing")
+
+
+def every_end_looks_as_if_it_went_well(patch: Patch) -> None:
+    say_instead(patch, "tell_outcome", "status = ?5", "status = coalesce('COMPLETED', ?5)")
+
+
+def children_have_ids_by_chance(patch: Patch) -> None:
+    patch.setattr(spawning, "derived_run_id", lambda *_: str(uuid4()))
+
+
+def a_spawn_that_comes_twice_is_refused(patch: Patch) -> None:
+    say_instead(patch, "place_child", "ON CONFLICT DO NOTHING", "ON CONFLICT DO UPDATE SET status = 'RUNNING'")
+    say_instead(patch, "is_own_child", "SELECT EXISTS", "SELECT NOT EXISTS")
+
+
+def outcomes_keep_the_time_of_the_end(patch: Patch) -> None:
+    """Instead of that of the event: a replay sees another time than the workflow has."""
+    say_instead(patch, "take_outcome", "finished_at = ?6", "finished_at = coalesce(finished_at, ?6)")
+
+
+def claims_come_without_outcomes(patch: Patch) -> None:
+    read = claims.read_history
+
+    def silent(connection: sqlite3.Connection, namespace: str, run_ids: Any) -> dict[str, tuple[Step, ...]]:
+        return {
+            run_id: tuple(step for step in steps if step.child_run_id is None or step.completed_seq is not None)
+            for run_id, steps in read(connection, namespace, run_ids).items()
+        }
+
+    patch.setattr(claims, "read_history", silent)
+
+
+def a_retry_keeps_failed_children(patch: Patch) -> None:
+    say_instead(patch, "set_steps_aside", "status IN ('RUNNING', 'COMPLETED')", "status <> 'CANCELLED'")
+
+
+def a_retry_sets_all_children_aside(patch: Patch) -> None:
+    say_instead(patch, "set_steps_aside", "status IN ('RUNNING', 'COMPLETED')", "status = 'none'")
+
+
+def workers_say_that_no_run_has_a_family(patch: Patch) -> None:
+    patch.setattr(Attempt, "_has_family", lambda _: False)
+
+
+def cascades_are_forgotten_too_early(patch: Patch) -> None:
+    say_instead(patch, "forget_cascades", "WHERE NOT EXISTS", "WHERE true OR NOT EXISTS")
+
+
+def cascades_tell_nobody(patch: Patch) -> None:
+    say_instead(patch, "find_cascades", "LIMIT ?1", "LIMIT 0 * ?1")
+
+
+def children_follow_whatever_was_said(patch: Patch) -> None:
+    for statement in ("find_cascades", "forget_cascades"):
+        say_instead(patch, statement, "r.parent_policy = 'cancel'", "r.parent_policy IN ('cancel', 'abandon')")
+
+
+def children_of_handlers_have_handlers(patch: Patch) -> None:
+    say_instead(patch, "insert_child", "p.handles_run_id FROM", "NULL FROM")
+
+
+def poison_calls_no_handler(patch: Patch) -> None:
+    patch.setattr(duties, "ended", lambda *_: [])
+
+
+def deadlines_call_no_handler(patch: Patch) -> None:
+    patch.setattr(duties, "end_run", _without_handlers)
+
+
+def _without_handlers(connection: Any, run: Any, status: Any, error: bytes, now: int) -> Any:
+    ends.execute(connection, "end_run", (*run, status.value, error, now))
+    ends.execute(connection, "forget_step_timeouts", run)
+    return [told for told in [ends.tell_parent(connection, run, now)] if told is not None]
+
+
+def cancelled_runs_call_handlers(patch: Patch) -> None:
+    say_instead(patch, "read_failed_run", "('FAILED', 'TIMED_OUT')", "('FAILED', 'TIMED_OUT', 'CANCELLED')")
+
+
+def handlers_call_handlers(patch: Patch) -> None:
+    say_instead(patch, "read_failed_run", "AND r.handles_run_id IS NULL", "")
+
+
+def handlers_start_in_a_second_transaction(patch: Patch) -> None:
+    start, late = ends.start_handlers, []
+
+    def later(connection: Any, runs: Any, now: int) -> Any:
+        told = [each for before in late for each in start(connection, before, now)]
+        late[:] = [list(runs)]
+        return told
+
+    patch.setattr(ends, "start_handlers", later)
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    parents_are_not_told,
+    finished_parents_are_told,
+    parents_are_not_woken,
+    every_end_looks_as_if_it_went_well,
+    children_have_ids_by_chance,
+    a_spawn_that_comes_twice_is_refused,
+    outcomes_keep_the_time_of_the_end,
+    claims_come_without_outcomes,
+    a_retry_keeps_failed_children,
+    a_retry_sets_all_children_aside,
+    workers_say_that_no_run_has_a_family,
+    cascades_are_forgotten_too_early,
+    cascades_tell_nobody,
+    children_follow_whatever_was_said,
+    children_of_handlers_have_handlers,
+    poison_calls_no_handler,
+    deadlines_call_no_handler,
+    cancelled_runs_call_handlers,
+    handlers_call_handlers,
+    handlers_start_in_a_second_transaction,
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    hunt(bug.__name__, HINTS.get(bug.__name__, FIRST), SEEDS)
