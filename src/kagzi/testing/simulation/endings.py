@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kagzi.api.operations import Operation
 from kagzi.core.cancel import cancelled
 from kagzi.core.failure import Failure
-from kagzi.core.instant import Instant
+from kagzi.core.instant import SECOND, Instant
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind
@@ -36,6 +36,9 @@ def judge_endings(world: World) -> None:
         run = run_at_once(world.store.get_run(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
+        if row.schedule_group_id is not None:
+            _judge_firing(world, run, row)
+            continue
         if run.parent_run_id is not None:
             _judge_child(world, run, row)
             continue
@@ -55,6 +58,19 @@ def _judge_handler(world: World, run: Run) -> None:
             raise Violation(f"handler {run.run_id} was told of {told}, not of {failed.run_id}")
     elif run.status is not RunStatus.FAILED:
         raise Violation(f"handler {run.run_id} is {run.status}")
+
+
+def _judge_firing(world: World, run: Run, row: RunRow) -> None:
+    """It ended as the clock says, or was cancelled by the firing after it."""
+    if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
+        return
+    if run.status is RunStatus.CANCELLED:
+        _judge_cancelled(world, run, row)
+        return
+    seconds = (row.scheduled_for or 0) // SECOND
+    if run.status is not (RunStatus.COMPLETED if seconds % 11 else RunStatus.FAILED) and CANCEL not in row.events:
+        raise Violation(f"run {run.run_id}, which was fired for {row.scheduled_for}, is {run.status}")
+    _judge_replay(world, run, row)
 
 
 def _judge_child(world: World, run: Run, row: RunRow) -> None:
@@ -82,8 +98,7 @@ def _judge_child(world: World, run: Run, row: RunRow) -> None:
             judge(program, answer[0])
         except Wrong as wrong:
             raise Violation(f"{what}: {wrong}") from None
-    history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
-    _judge_values(run, row, _replay(run, history))
+    _judge_replay(world, run, row)
 
 
 def input_of(order: Order) -> tuple[str, bytes]:
@@ -113,6 +128,10 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
             judge(order.program, answer[0])
         except Wrong as wrong:
             raise Violation(f"run {run.run_id} (order {order.number}): {wrong}") from None
+    _judge_replay(world, run, row)
+
+
+def _judge_replay(world: World, run: Run, row: RunRow) -> None:
     history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
     _judge_values(run, row, _replay(run, history))
 
@@ -136,8 +155,7 @@ def _judge_cancelled(world: World, run: Run, row: RunRow) -> None:
     world.operation("run that cleaned up")
     if CANCEL not in row.events:
         raise Violation(f"run {run.run_id} says that it was cancelled, and was never told")
-    history = stored_steps.read_history(world.connection, run.namespace, [run.run_id]).get(run.run_id, ())
-    _judge_values(run, row, _replay(run, history))
+    _judge_replay(world, run, row)
 
 
 def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
@@ -156,6 +174,7 @@ def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
         default_retry=DEFAULT_STEP_RETRY,
         payload_limit=PAYLOAD_BYTES,
         strict=True,
+        scheduled_for=run.scheduled_for,
     )
     coroutine: Coroutine[Any, Any, Any] = workflow.begin(run.input, execution)
     execution.begin(coroutine, workflow.encode_result)

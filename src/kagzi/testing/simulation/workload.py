@@ -219,6 +219,20 @@ async def handler(failed: FailedRun) -> list[str]:
 
 
 @app.workflow
+async def tick(length: int) -> Any:
+    """Is started by the clock, and fails now and then."""
+    interpreter = Interpreter()
+    due = kagzi.scheduled_for()
+    if length:
+        await interpreter.run(["sleep", 1, length])
+    await interpreter.run(["step", 2, 0])
+    seconds = 0 if due is None else from_datetime(due) // SECOND
+    if seconds % 11 == 0:
+        raise Broken("on purpose, by the clock")
+    return [seconds, interpreter.checksum()]
+
+
+@app.workflow
 async def watchman(failed: FailedRun) -> list[str]:
     """Is told of all failures, and fails for some of them."""
     if failed.attempts % 2:

@@ -30,6 +30,7 @@ from kagzi.testing.simulation.handlers import NAMESPACE_HANDLER, draw_handlers, 
 from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
+from kagzi.testing.simulation.operators import Operators
 from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.signals import Telling, draw_signals
@@ -64,7 +65,9 @@ class World:
         self.connection = connection
         self.checker = Checker(self, connection)
         self.ledger = Ledger(self)
-        self.network = Network(self, WatchedStore(self, store), Random(random.random()))
+        self.watched = WatchedStore(self, store)
+        self.network = Network(self, self.watched, Random(random.random()))
+        self.operators = Operators(self, Random(f"kagzi operators {seed}"))
         self._senders = Random(f"kagzi senders {seed}")
         self._told: set[tuple[str, str]] = set()  # runs and keys of signals that were acknowledged
         self.nodes = self._draw_nodes(random)
@@ -140,6 +143,7 @@ class World:
             self.host.call_later(self.random.uniform(0.0, 0.5), self._start, node)
         self.host.set_exception_handler(self._on_error)
         self._nemesis.begin()
+        self.operators.begin()
         if has_namespace_handler(self.seed):
             self.host.call_later(self.until * 0.3, self._handle_all_failures)
         self.host.call_later(self.until, self._heal)
@@ -180,6 +184,7 @@ class World:
     def _heal(self) -> None:
         self._calm = True
         self._nemesis.end()
+        self.operators.heal()
         self.weather = CALM if self.weather.notifications else self.weather.__class__(notifications=False)
         engine = self.random.choice(self.engines)
         core = [engine]
@@ -224,7 +229,7 @@ class World:
         self.failed(Violation(f"{PATIENCE:g} s after healing: {'; '.join(stuck + waiting)}"))
 
     def look_whether_over(self) -> None:
-        if self.checker.live or (not self._calm and any(node.orders for node in self.nodes)):
+        if self.checker.live or self.operators.at_work or (not self._calm and any(node.orders for node in self.nodes)):
             return
         if not any(node.orders or node.waiting for node in self._living):
             self.host.stop()

@@ -25,6 +25,7 @@ from kagzi.testing.simulation.checks.rows import (
     same_but_timeouts,
     wrong,
 )
+from kagzi.testing.simulation.checks.schedules import Schedules
 from kagzi.testing.simulation.checks.transactions import LONGEST_CALL, Transactions
 from kagzi.testing.simulation.handlers import handlers_problem
 from kagzi.testing.simulation.signals import inbox_problem
@@ -46,7 +47,7 @@ _UNCHANGING = (
         "on_failure",
         "handles_run_id",
     ),
-    *("parent_run_id", "parent_step_id", "parent_policy", "depth"),
+    *("parent_run_id", "parent_step_id", "parent_policy", "depth", "schedule_group_id", "scheduled_for"),
 )
 
 # Steps of the product itself, which tell a child something.
@@ -54,11 +55,11 @@ _CALLS = (".cancel", ".signal")
 
 _TRIGGERS = """
 CREATE TEMP TABLE touched (run_id TEXT, steps INTEGER);
-CREATE TEMP TRIGGER run_made AFTER INSERT ON main.workflow_runs
+CREATE TEMP TRIGGER run_made AFTER INSERT ON main.workflow_runs WHEN NEW.cron_expr IS NULL
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
-CREATE TEMP TRIGGER run_changed AFTER UPDATE ON main.workflow_runs
+CREATE TEMP TRIGGER run_changed AFTER UPDATE ON main.workflow_runs WHEN NEW.cron_expr IS NULL
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
-CREATE TEMP TRIGGER run_deleted AFTER DELETE ON main.workflow_runs
+CREATE TEMP TRIGGER run_deleted AFTER DELETE ON main.workflow_runs WHEN OLD.cron_expr IS NULL
     BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
 CREATE TEMP TRIGGER signal_made AFTER INSERT ON main.signals
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 0); END;
@@ -94,6 +95,7 @@ class Checker:
         self._answers = Answers(world, self.runs)
         self._families = Families(world, connection, self.runs)
         self._ids = Ids(world, self.runs)
+        self.schedules = Schedules(world, connection, self.runs)
         connection.executescript(_TRIGGERS)
 
     @property
@@ -122,6 +124,7 @@ class Checker:
             raise Violation(f"{method} has {problem}")
         self._ids.check(before, rows)
         self._families.check(before, rows, now, method, args)
+        self.schedules.check(before, rows, now, method, args)
         self._answers.check(method, args, answer)
 
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
@@ -183,6 +186,9 @@ class Checker:
             self._world.operation(f"handler by {method}")
             if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):
                 raise wrong(run.run_id, f"handles a failure and came into the world as {run.status} by {method}")
+        elif run.schedule_group_id is not None:
+            if run.status is not RunStatus.PENDING:
+                raise wrong(run.run_id, f"was fired, and came into the world as {run.status}")
         elif (
             method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats)
         ):
@@ -225,7 +231,9 @@ class Checker:
         # A worker stamps the latest time that it can be, as far as it knows: it errs by what its calls take.
         if step.finished_at is not None and step.finished_at > now + LONGEST_CALL:
             raise wrong(run.run_id, f"has {step.step_id} ending in the future")  # (7)
-        if step.finished_at is not None and step.finished_at < step.started_at:
+        # That of an outcome which nobody has taken is the time of the database, and the spawn has a worker's.
+        errs = LONGEST_CALL if step.child_run_id is not None and step.completed_seq is None else 0
+        if step.finished_at is not None and step.finished_at < step.started_at - errs:
             raise wrong(run.run_id, f"has {step.step_id} ending before it began")
         if step.kind is not StepKind.FUNCTION:
             return

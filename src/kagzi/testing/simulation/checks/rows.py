@@ -77,6 +77,8 @@ class RunRow(Struct):
     former_id: str | None
     superseded_by: str | None
     incarnation: int | None
+    schedule_group_id: str | None
+    scheduled_for: Instant | None
     signals: dict[str, SignalRow] = {}
     values: dict[str, ValueRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}

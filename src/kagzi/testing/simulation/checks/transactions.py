@@ -53,6 +53,7 @@ class Transactions:
             "time_out_steps": self._after_step_timeouts,
             "time_out_runs": self._after_deadlines,
             "end_cancelled_runs": self._after_cancel_grace,
+            "fire_schedules": self._after_firing,
         }
 
     def judge(self, method: str, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
@@ -169,6 +170,12 @@ class Transactions:
             raise wrong(new.run_id, "sleeps on although it was cancelled")  # (12)
         if (new.token, new.lease_expires_at, new.executions) != (old.token, old.lease_expires_at, old.executions):
             raise wrong(new.run_id, f"lost its holder when it was cancelled: {difference(old, new)}")
+
+    def _after_firing(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        if old.schedule_group_id is None:
+            raise wrong(new.run_id, f"was changed by a schedule that is not its own: {difference(old, new)}")
+        request = CancelRun(namespace=new.namespace, run_id=new.run_id)
+        self._after_requests(old, new, now, [request], beside_chunks=False)
 
     def _after_cancel_grace(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if new.status is not RunStatus.CANCELLED or old.cancel_deadline is None or old.cancel_deadline > now:
