@@ -240,7 +240,19 @@ class PostgresStore:
                 return Applied([error], [])
         middle = len(writes) // 2
         applied = await self._apply(lane, apply, writes[:middle])
-        applied.add(await self._apply(lane, apply, writes[middle:]))
+        # Nothing of a run is applied after a refused operation: its chunks stay in order.
+        refused = {
+            (write.namespace, write.run_id): answer
+            for write, answer in zip(writes[:middle], applied.answers, strict=True)
+            if isinstance(answer, InvalidRequest)
+        }
+        rest = [write for write in writes[middle:] if (write.namespace, write.run_id) not in refused]
+        later = await self._apply(lane, apply, rest) if rest else Applied([], [])
+        answers = iter(later.answers)
+        applied.answers.extend(
+            refused.get((write.namespace, write.run_id)) or next(answers) for write in writes[middle:]
+        )
+        applied.woken.extend(later.woken)
         return applied
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:

@@ -233,6 +233,23 @@ class TestChunks:
         assert await bench.state(bad.run_id) == before
         assert [step.step_id for step in await bench.steps(good.run_id)] == ["a"]
 
+    async def test_nothing_of_a_run_is_applied_after_a_chunk_that_cannot_be_stored(self, bench: Bench) -> None:
+        bad, good = await bench.started_claim(), await bench.started_claim()
+        before = await bench.state(bad.run_id)
+        never = ParkRun(available_at=2**70, inbox_seq=0)
+        batch = [
+            bench.chunk(bad, bench.completed("a", 1), never),
+            bench.chunk(good, bench.completed("a", 1)),
+            bench.chunk(bad, bench.completed("b", 2)),
+        ]
+
+        refused, done, behind = await bench.apply(batch)
+
+        assert isinstance(refused, InvalidRequest)
+        assert done is DONE
+        assert isinstance(behind, InvalidRequest)
+        assert await bench.state(bad.run_id) == before
+
     async def test_a_large_batch_of_many_runs(self, bench: Bench) -> None:
         await bench.apply([bench.start_run() for _ in range(130)])
         claims = await bench.claims(limit=130)
