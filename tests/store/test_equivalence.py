@@ -1,19 +1,22 @@
 """The same operations through SQLite and PostgreSQL give the same answers and the same visible state.
 
 A seed makes a history of random operations against a handful of runs: starts with and without external ids, claims,
-chunks of every shape under good, old and made-up tokens, repeats of anything sent before, heartbeats, duties, and time
-passing. After every operation the answers are compared, and now and then everything that can be seen.
+chunks of every shape under good, old and made-up tokens, children, signals, forks, takeovers of ids, pauses, moves to
+other versions, jobs, a schedule, repeats of anything sent before, heartbeats, duties, and time passing. After every
+operation the answers are compared, and now and then everything that can be seen.
 
 Where the contract leaves something open (which of two equally old runs is claimed first) the test does not ask.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -21,6 +24,7 @@ from kagzi.api.operations import (
     BirthLease,
     CancelRun,
     CancelStep,
+    ChildStart,
     Chunk,
     CompleteRun,
     CompleteStep,
@@ -28,25 +32,35 @@ from kagzi.api.operations import (
     EndCancelledRun,
     FailRun,
     FailStep,
+    Fork,
     HandBackRun,
     Operation,
     ParkRun,
     RepeatRun,
     RetryRun,
+    SendSignal,
     SetValue,
+    SpawnChild,
     StartRun,
     StartStep,
+    TakeOutcome,
     TerminateRun,
     Write,
 )
+from kagzi.api.schedules import CreateSchedule
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.conflict import OnConflict
+from kagzi.core.family import ParentPolicy
+from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
+from kagzi.core.job import Job, JobAction, JobStatus
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
+from kagzi.core.schedule import Overlap
 from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Applied, Changed, Store
+from kagzi.store.protocol import Applied, Changed, Store, Told
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from tests.campaigns import length
@@ -58,6 +72,7 @@ NAMESPACES = ("default", "tenant")
 QUEUES = ("a", "b")
 TYPES = ("x", "y")
 STEPS = ("s", "t", "s#2")
+CHILDREN = ("c", "c#2", "c#3")
 OPERATIONS = 700
 SEEDS = length(2, 12)
 
@@ -99,6 +114,9 @@ def plain(answer: Any) -> Any:
     if isinstance(answer, Exception):
         return type(answer).__name__
     if isinstance(answer, list):
+        if answer and isinstance(answer[0], Told):
+            # Whoever is told several times may be named each time, or once: the last one counts.
+            answer = list({told.run_id: told for told in sorted(answer, key=lambda told: told.inbox_seq)}.values())
         answers = [plain(item) for item in answer]
         return (
             sorted(answers, key=repr)
@@ -132,6 +150,8 @@ class World:
         self._sent_polls: list[Poll] = []
         self._seq = 0
         self._cursor: Cursor | None = None
+        self._cascade: list[Write] = []  # what the last look at cascades has said
+        self._schedule = self._new_id()
 
     def next_call(self) -> tuple[str, Any]:
         names, weights = zip(*CALLS.items(), strict=True)
@@ -143,6 +163,9 @@ class World:
             for claim in answer.claims:
                 self._leases.append((claim.namespace, claim.run_id, claim.token))
                 self._holders[claim.token] = self._polled_by
+
+        if name == "cascade_ends" and isinstance(answer, list):
+            self._cascade = list(answer)
 
     async def visible(self, store: Store) -> dict[str, Any]:
         state: dict[str, Any] = {}
@@ -156,6 +179,7 @@ class World:
                 state[f"run {run.run_id}"] = run
                 state[f"order of {run.run_id}"] = [(step.step_id, step.attempt) for step in steps]
                 state[f"values of {run.run_id}"] = await store.read_values(namespace, run.run_id, (), "")
+                state[f"signals of {run.run_id}"] = await store.list_signals(namespace, run.run_id, 0, 100)
                 state |= {f"step {run.run_id}/{step.step_id}/{step.attempt}": step for step in steps}
         horizon = await store.horizon([(namespace, queue) for namespace in NAMESPACES for queue in QUEUES])
         # When a leftover of a finished run is swept away is each store's own business.
@@ -273,10 +297,10 @@ class World:
         return lambda store: store.time_out_steps(100, SECOND)
 
     def _time_out_runs(self) -> Any:
-        return lambda store: store.time_out_runs(100)
+        return lambda store: _one_at_a_time(store.time_out_runs)
 
     def _end_cancelled_runs(self) -> Any:
-        return lambda store: store.end_cancelled_runs(100)
+        return lambda store: _one_at_a_time(store.end_cancelled_runs)
 
     def _request(self) -> Any:
         """Cancel, terminate or repeat, alone or beside chunks."""
@@ -299,6 +323,120 @@ class World:
                     CancelRun(namespace=namespace, run_id=run_id, grace=self.random.choice((0, 20, 60)) * SECOND)
                 )
         return self._apply(writes)
+
+    def _fork(self) -> Any:
+        if not self._runs:
+            return self._start()
+        namespace, run_id = self.random.choice(self._runs[-25:])
+        made = self._new_id()
+        step, version = self.random.choice((None, *STEPS)), self.random.choice((None, "2"))
+        fork = Fork(from_step=step, input=self.random.choice((None, b"3")), version=version)
+        self._runs.append((namespace, made))
+        return self._apply(
+            [RepeatRun(namespace=namespace, run_id=made, of_run_id=run_id, keep_steps=True, keep_id=False, fork=fork)]
+        )
+
+    def _signal(self) -> Any:
+        if not self._runs:
+            return self._start()
+        namespace, run_id = self.random.choice(self._runs[-25:])
+        signal = SendSignal(
+            namespace=namespace,
+            run_id=run_id,
+            name=self.random.choice("ab"),
+            value=self._payload(),
+            key=f"key {self.random.randint(1, 6)}",
+        )
+        return self._apply([signal])
+
+    def _cascade_ends(self) -> Any:
+        """Looks who is to follow the end of its parent, or tells them."""
+        if self._cascade:
+            told, self._cascade = self._cascade, []
+            return self._apply(told)
+
+        async def call(store: Store) -> Any:
+            return sorted(await store.cascade_ends(100), key=repr)
+
+        return call
+
+    def _flow(self) -> Any:
+        scope = self.random.choice((Scope.QUEUE, Scope.QUEUE, Scope.WORKFLOW, Scope.NAMESPACE))
+        name = {Scope.QUEUE: "a", Scope.WORKFLOW: "x", Scope.NAMESPACE: ""}[scope]
+        namespace = self.random.choice(NAMESPACES)
+        if self.random.random() < 0.3:
+            return lambda store: store.pause(namespace, scope, name, "operations", "why not")
+        return lambda store: store.resume(namespace, scope, name)
+
+    def _move(self) -> Any:
+        namespace, kind, dry = self.random.choice(NAMESPACES), self.random.choice(TYPES), self.random.random() < 0.3
+
+        async def call(store: Store) -> Any:
+            page = await store.move_runs(namespace, kind, "1", "2", ("", 0, _id(0)), 1000, dry)
+            return page.moved, sorted(page.queues), page.last is None
+
+        return call
+
+    def _job(self) -> Any:
+        """Starts a job, or lets one go on. It makes the same ids on both."""
+        if self.random.random() < 0.3:
+            action = self.random.choice((JobAction.CANCEL, JobAction.TERMINATE, JobAction.RETRY, JobAction.RERUN))
+            wanted = RunFilter(namespace=self.random.choice(NAMESPACES), task_queue="b", workflow_type="y")
+            job = Job(
+                namespace=wanted.namespace,
+                job_id=self._new_id(),
+                action=action,
+                filter=msgspec.json.encode(wanted),
+                rate=self.random.choice((None, 3)),
+                children=self.random.random() < 0.5,
+                status=JobStatus.RUNNING,
+                **dict.fromkeys(("matched", "done", "skipped", "failed"), 0),
+                created_by="operations",
+                created_at=self.clock.now(),
+            )
+            return lambda store: store.start_job(job, 3)
+        first = self._ids + 1
+        self._ids += 300
+
+        async def call(store: Store) -> Any:
+            numbers = itertools.count(first)
+            turn = await store.run_job(lambda: _id(next(numbers)))
+            return turn.job, plain(turn.started), sorted(map(repr, turn.told)), plain(turn.woken)
+
+        return call
+
+    def _fire(self) -> Any:
+        """Makes the schedule, fires it, or counts what it has fired."""
+        create = CreateSchedule(
+            namespace="default",
+            schedule_id=self._schedule,
+            workflow_type="x",
+            task_queue="a",
+            version="1",
+            cron_expr="every 30s",
+            input=b"[1]",
+            max_catchup=3,
+            overlap=self.random.choice(tuple(Overlap)),
+        )
+        first = self._ids + 1
+        self._ids += 30
+
+        async def call(store: Store) -> Any:
+            await store.create_schedule(create)
+            numbers = itertools.count(first)
+            fired = await store.fire_schedules(100, lambda: _id(next(numbers)))
+            folded = await store.fold_schedule_ends(100)
+            return plain(fired.runs), sorted(map(repr, fired.told)), plain(fired.woken), folded
+
+        return call
+
+    def _look_at_schedule(self) -> Any:
+        async def call(store: Store) -> Any:
+            return await store.get_schedule("default", self._schedule), await store.list_skips(
+                "default", self._schedule, 100
+            )
+
+        return call
 
     def _expire_workers(self) -> Any:
         return lambda store: store.expire_workers(100, 60 * SECOND)
@@ -337,7 +475,7 @@ class World:
 
     def _new_id(self) -> str:
         self._ids += 1
-        return f"00000000-0000-7000-8000-{self._ids:012x}"
+        return _id(self._ids)
 
     def _external_id(self) -> str:
         return f"order-{self.random.randint(1, 12)}"
@@ -371,6 +509,7 @@ class World:
             retry_policy=choice((None, b"policy")),
             lease_length=choice((None, None, 5 * SECOND)),
             lease=lease,
+            on_conflict=choice((OnConflict.RETURN, OnConflict.RETURN, *OnConflict)) if external else OnConflict.RETURN,
         )
 
     def _new_chunk(self) -> Chunk:
@@ -380,6 +519,10 @@ class World:
         operations: list[Operation] = [self._new_step() for _ in range(self.random.randint(0, 4))]
         if self.random.random() < 0.25:
             operations += [self._new_value() for _ in range(self.random.randint(1, 3))]
+        if self.random.random() < 0.25:
+            operations.append(self._new_spawn(namespace))
+        if self.random.random() < 0.1:
+            operations.append(self._new_take())
         if self.random.random() < 0.35:
             operations.append(self._new_ending())
         return Chunk(namespace=namespace, run_id=run_id, token=token, operations=tuple(operations))
@@ -407,6 +550,38 @@ class World:
                 return FailStep(**common, finished_at=now, completed_seq=self._seq, error=self._payload())
             case _:
                 return CompleteStep(**common, finished_at=now, completed_seq=self._seq, output=self._payload())
+
+    def _new_spawn(self, namespace: str) -> SpawnChild:
+        choice, run_id = self.random.choice, self._new_id()
+        self._runs.append((namespace, run_id))
+        child = ChildStart(
+            run_id=run_id,
+            workflow_type=choice(TYPES),
+            task_queue=choice(QUEUES),
+            version="1",
+            external_id=self._external_id() if self.random.random() < 0.3 else None,
+            timeout=choice((None, 60 * SECOND)),
+            policy=choice((ParentPolicy.CANCEL, ParentPolicy.ABANDON, ParentPolicy.TERMINATE)),
+            on_conflict=choice((OnConflict.FAIL, OnConflict.RESTART_FINISHED, OnConflict.RESTART_FAILED)),
+        )
+        return SpawnChild(
+            step_id=choice(CHILDREN),
+            kind=StepKind.CHILD_WORKFLOW,
+            started_at=self.clock.now(),
+            input=self._payload(),
+            child=child,
+        )
+
+    def _new_take(self) -> TakeOutcome:
+        self._seq += 1
+        now = self.clock.now()
+        return TakeOutcome(
+            step_id=self.random.choice(CHILDREN),
+            kind=StepKind.CHILD_WORKFLOW,
+            started_at=now,
+            finished_at=now,
+            completed_seq=self._seq,
+        )
 
     def _new_value(self) -> SetValue:
         self._seq += 1
@@ -452,7 +627,28 @@ CALLS = {
     "prune": 1,
     "list_runs": 5,
     "get_by_external_id": 3,
+    "fork": 3,
+    "signal": 6,
+    "cascade_ends": 6,
+    "flow": 2,
+    "move": 2,
+    "job": 4,
+    "fire": 4,
+    "look_at_schedule": 1,
 }
+
+
+async def _one_at_a_time(end: Callable[[int], Awaitable[Changed]]) -> Changed:
+    """Ends what is due. A parent and its child that end together may or may not tell each other: that is open."""
+    done = Changed([], [])
+    while (changed := await end(1)).runs:
+        done.runs.extend(changed.runs)
+        done.woken.extend(changed.woken)
+    return done
+
+
+def _id(number: int) -> str:
+    return f"00000000-0000-7000-8000-{number:012x}"
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["one batch", "one by one"])
