@@ -214,6 +214,15 @@ class Settings(Struct, frozen=True, kw_only=True):
             "`grpc://` the server's setting decides."
         ),
     ] = 30.0
+    worker_blocking_calls: Annotated[
+        Literal["warn", "error", "off"],
+        Meta(
+            description="What becomes of connections, processes, `time.sleep()` and threads in workflow code: a "
+            "warning for each place, an error that fails the run, or nothing. With `--strict`, in the test kit and in "
+            "`kagzi dev` a warning is an error. Where they are errors, `open()` is one, too, and steps cost some "
+            "percent more."
+        ),
+    ] = "warn"
 
     payload_warn_threshold_bytes: Annotated[
         _Bytes, Meta(description="Inputs and results above this size are logged as a warning.")

@@ -52,3 +52,17 @@ def test_a_worker_follows_the_files_of_its_app(shell: Shell) -> None:
     assert "Workers" in get(f"{page}/workers")
     dev.send_signal(signal.SIGTERM)
     assert dev.wait(timeout=60) == 0
+
+
+def test_a_workflow_that_blocks_is_an_error_while_developing(shell: Shell) -> None:
+    blocking = SHOP.replace("async def checkout", "async def other")
+    (shell.directory / "shop.py").write_text(
+        f"{blocking}\n\n@app.workflow\nasync def reads() -> str:\n    return open('shop.py').read()\n"
+    )
+    dev = shell.spawn("dev", "shop.py", "--http-port", "0")
+    read_until(dev, "is up")
+    done = shell("start", "reads", "--wait")
+    assert done.code != 0
+    assert "open('shop.py')" in done.out + done.err
+    dev.send_signal(signal.SIGTERM)
+    assert dev.wait(timeout=60) == 0

@@ -279,6 +279,7 @@ class Kagzi(Client):
             grace=parse_duration(grace, "grace"),
             adopt=adopt,
             strict=strict,
+            blocking_calls=self.settings.worker_blocking_calls,
             poll_wait=round(self.settings.worker_poll_timeout_secs * SECOND),
             payload_limit=self.settings.payload_max_size_bytes,
             schedules=self.declared_schedules(),

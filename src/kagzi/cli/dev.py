@@ -146,7 +146,7 @@ async def _keep_working(command: list[str], watched: Path | None) -> None:
     seen: Mapping[str, int] = _times(watched)
     while True:
         # In a session of its own: Ctrl-C is for us, and we end the worker in order.
-        process = await asyncio.create_subprocess_exec(*command, start_new_session=True)
+        process = await asyncio.create_subprocess_exec(*command, start_new_session=True, env=_environment())
         ended = asyncio.create_task(process.wait())
         try:
             while True:
@@ -164,6 +164,12 @@ async def _keep_working(command: list[str], watched: Path | None) -> None:
                     break
         finally:
             await _end(process, ended)
+
+
+def _environment() -> dict[str, str]:
+    """What developers are told at once, and users perhaps never: a workflow that blocks is an error here."""
+    told = {} if settings_of().settings.worker_blocking_calls == "off" else {"KAGZI_WORKER_BLOCKING_CALLS": "error"}
+    return {**os.environ, **told}
 
 
 async def _changed(watched: Path | None, seen: Mapping[str, int]) -> Mapping[str, int]:

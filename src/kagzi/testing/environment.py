@@ -91,5 +91,12 @@ def virtual_worker(
     strict: bool = False,
 ) -> Worker:
     """Returns a worker without threads, which keeps its leases for virtual days."""
-    settings = WorkerSettings(queues=queues, concurrency=concurrency, threads=0, poll_wait=_DAY, strict=strict)
+    settings = WorkerSettings(
+        queues=queues,
+        concurrency=concurrency,
+        threads=0,
+        poll_wait=_DAY,
+        strict=strict,
+        blocking_calls=app.settings.worker_blocking_calls,
+    )
     return Worker(engine, app, namespace=app.namespace, clock=clock, ids=ids, settings=settings, heart=HeartbeatTask)

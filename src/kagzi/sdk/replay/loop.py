@@ -35,7 +35,7 @@ from heapq import heapify, heappop, heappush
 from operator import methodcaller
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -62,6 +62,10 @@ _MOST_ROUNDS = 8
 _is_done = methodcaller("done")
 # TaskGroup of these versions forgets to call uncancel() in one case.
 _FORGETFUL_GROUPS = sys.version_info < (3, 13)
+
+
+# What becomes of a call of workflow code that blocks.
+BlockingCalls: TypeAlias = Literal["warn", "error", "off"]
 
 
 class Evicted(BaseException):
@@ -156,6 +160,8 @@ class WorkflowTask(asyncio.Task[Any]):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
+    blocking_calls: BlockingCalls = "off"
+
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
         self.execution = execution
         self.now = now

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from weakref import ref
 
 from kagzi.errors import NonDeterminismError
+from kagzi.sdk.replay.blocking_calls import notice
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 
 
@@ -76,6 +77,8 @@ def _watched_start(start: Callable[[threading.Thread], None]) -> Callable[[threa
             # Its result would come by call_soon_threadsafe, which is refused on that thread, where nobody hears of it:
             # the run would wait for ever.
             raise NonDeterminismError(f"a thread belongs in a step (anyio was to start one at {place_of_call()})")
+        if not isinstance(thread, EngineThread):
+            _notice_thread()
         # A thread of a pool serves others, too: each piece of its work says for itself where it comes from.
         if origin is not None and not isinstance(thread, EngineThread) and _target(thread) is not _POOL_WORK:
             thread.run = partial(_run, origin, thread.run)  # type: ignore[method-assign]
@@ -88,6 +91,7 @@ def _watched_raw_start(start: Callable[..., int]) -> Callable[..., int]:
     @wraps(start)
     def watched(function: Callable[..., object], *args: Any) -> int:
         origin = _origin()
+        _notice_thread()
         return start(function if origin is None else partial(_run, origin, function), *args)
 
     return watched
@@ -105,6 +109,12 @@ def _watched_submit(submit: Callable[..., Future[Any]]) -> Callable[..., Future[
 def _origin() -> _Origin | None:
     loop = _get_running_loop()
     return _Origin(loop) if isinstance(loop, WorkflowLoop) else _here.origin
+
+
+def _notice_thread() -> None:
+    loop = _get_running_loop()
+    if isinstance(loop, WorkflowLoop):
+        notice("a thread of its own", loop)
 
 
 def _belongs_to_anyio(thread: threading.Thread) -> bool:

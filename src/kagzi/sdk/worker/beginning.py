@@ -13,6 +13,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.errors import CannotDecode
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.loop import BlockingCalls
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.sealed_errors import SealedErrors
 
@@ -48,7 +49,9 @@ class Registry(Protocol):
     def workflow_types(self) -> tuple[WorkflowType, ...]: ...
 
 
-def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, strict: bool) -> None:
+def begin_run(
+    attempt: Attempt, registry: Registry, *, payload_limit: int, strict: bool, blocking_calls: BlockingCalls
+) -> None:
     claim = attempt.claim
     definition = registry.find_workflow(claim.workflow_type, claim.version)
     if definition is None:
@@ -93,6 +96,7 @@ def begin_run(attempt: Attempt, registry: Registry, *, payload_limit: int, stric
         incarnation=claim.incarnation,
         redact=definition.redact,
     )
+    execution.loop.blocking_calls = "error" if strict and blocking_calls == "warn" else blocking_calls
     # A handler that has begun anew was given its input by itself, and not by the engine.
     failed_input = None if claim.incarnation else claim.failed_input
     try:

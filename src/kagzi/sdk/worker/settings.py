@@ -8,6 +8,7 @@ from kagzi.api.workers import DeclaredLimit
 from kagzi.core.declaration import Declaration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.sdk.replay.loop import BlockingCalls
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -18,6 +19,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     grace: Span = 25 * SECOND  # under the 30 s that Kubernetes gives a container to stop
     adopt: bool = True
     strict: bool = False
+    blocking_calls: BlockingCalls = "warn"  # of workflow code; in strict mode a warning is an error
     payload_limit: int = PAYLOAD_BYTES
     labels: dict[str, str] = {}  # what its row tells people
     schedules: tuple[Declaration, ...] = ()  # what the app's code declares

@@ -25,6 +25,7 @@ from kagzi.core.limits import CLAIMS
 from kagzi.core.retry import Retry
 from kagzi.errors import KagziError, SchemaMismatch, VersionMismatch
 from kagzi.ids import IdSource
+from kagzi.sdk.replay.blocking_calls import watch_blocking_calls
 from kagzi.sdk.replay.side_threads import watch_threads
 from kagzi.sdk.standalone import STANDALONE
 from kagzi.sdk.worker import forks
@@ -130,6 +131,8 @@ class Worker:
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         watch_threads()
+        if self.settings.blocking_calls != "off":
+            watch_blocking_calls(all_of_them=self.settings.strict or self.settings.blocking_calls == "error")
         forks.watch()
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
@@ -396,6 +399,7 @@ class Worker:
                 self._registry,
                 payload_limit=self._registering.payload_limit,
                 strict=self.settings.strict,
+                blocking_calls=self.settings.blocking_calls,
             )
         except Exception as error:
             attempt.broke(error)
