@@ -147,7 +147,10 @@ def test_human_approval_waits_for_days_of_virtual_time() -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("script", "library"), [("agent_pydantic_ai.py", "pydantic_ai")])
+@pytest.mark.parametrize(
+    ("script", "library"),
+    [("agent_pydantic_ai.py", "pydantic_ai"), ("agent_openai.py", "agents"), ("agent_langchain.py", "langchain")],
+)
 def test_an_agent_that_is_killed_asks_its_model_nothing_again(script: str, library: str, tmp_path: Path) -> None:
     pytest.importorskip(library)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")} | {"LEASE": "5s"}
@@ -173,18 +176,16 @@ def test_an_agent_that_is_killed_asks_its_model_nothing_again(script: str, libra
     )
     assert done.returncode == 0, done.stderr
     said += done.stdout.splitlines()
-    assert said == [
-        "the model is asked with 1 messages",
+    asked = [line for line in said if line.startswith("the model is asked")]
+    assert len(asked) == len(set(asked)) == 3
+    assert [line for line in said if line.startswith("searching")] == [
         "searching for flights to Lisbon",
         "searching for flights to Porto",
-        "the model is asked with 3 messages",
-        'allowed: book {"flight":"flight to Lisbon"}',
-        "booking the flight to Lisbon",
-        # Here it was killed: a body that was cut off runs again.
-        "booking the flight to Lisbon",
-        "the model is asked with 5 messages",
-        "the agent says: Done: booked the flight to Lisbon",
     ]
+    # It was killed in the first, and a body that was cut off runs again.
+    assert said.count("booking the flight to Lisbon") == 2
+    assert sum(line.startswith("allowed: ") for line in said) == 1
+    assert said[-1] == "the agent says: Done: booked the flight to Lisbon"
 
 
 async def test_agent() -> None:

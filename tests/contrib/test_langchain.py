@@ -1,0 +1,172 @@
+"""Agents of LangChain, and graphs of LangGraph, in workflows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("langchain", reason="langchain is not installed (pip install 'kagzi[langchain]')")
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+import kagzi
+from kagzi import InvalidRequest, Kagzi, Retry, WorkflowFailed
+from kagzi.contrib.langchain import KagziMiddleware, durable
+from kagzi.testing import crash_everywhere, run_virtually
+
+tried: list[str] = []
+
+
+class Pretended(BaseChatModel):
+    answer: Callable[[list[str]], AIMessage]
+
+    async def _agenerate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        tried.append("asked")
+        results = [str(message.content) for message in messages if isinstance(message, ToolMessage)]
+        return ChatResult(generations=[ChatGeneration(message=self.answer(results))])
+
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        raise NotImplementedError
+
+    def bind_tools(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+    @property
+    def _llm_type(self) -> str:
+        return "pretended"
+
+
+def calls(*made: tuple[str, dict[str, Any], str]) -> AIMessage:
+    return AIMessage("", tool_calls=[ToolCall(name=name, args=args, id=id) for name, args, id in made])
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    tried.append(word)
+    if word == "b" and kagzi.attempt() < 3:
+        raise ConnectionError("try again")
+    return f"{word} is a letter"
+
+
+@tool
+async def rest(hours: int) -> str:
+    """Wait."""
+    await asyncio.sleep(3600 * hours)
+    return "rested"
+
+
+@tool
+async def jump() -> Command[Any]:
+    """Go elsewhere."""
+    return Command(goto=END)
+
+
+def desk(answer: Callable[[list[str]], AIMessage], **options: Any) -> tuple[Kagzi, Any]:
+    tried.clear()
+    app = Kagzi("memory://")
+    middleware = KagziMiddleware("desk", **options)
+    agent: Any = create_agent(Pretended(answer=answer), tools=[look_up, rest, jump], middleware=[middleware])
+
+    @app.workflow
+    async def ask() -> str:
+        state = await agent.ainvoke({"messages": [("user", "?")]})
+        return str(state["messages"][-1].content)
+
+    return app, ask
+
+
+def story(results: list[str]) -> AIMessage:
+    match len(results):
+        case 0:
+            return calls(("look_up", {"word": "a"}, "1"), ("look_up", {"word": "b"}, "2"))
+        case 2:
+            return calls(("rest", {"hours": 5}, "3"))
+    return AIMessage("; ".join(results))
+
+
+OPTIONS: dict[str, Any] = {"tools": {"look_up": {"retry": Retry(attempts=3, first="1s")}, "rest": False}}
+
+
+def test_requests_and_tools_are_steps() -> None:
+    app, ask = desk(story, **OPTIONS)
+
+    async def main() -> tuple[str, set[str], int]:
+        run = await ask.start()
+        said = await run.result()
+        return said, {step.step_id for step in await run.steps()}, (await run.get()).executions
+
+    said, steps, executions = run_virtually(app, main)
+    assert said == "a is a letter; b is a letter; rested"
+    assert executions > 1, "it was parked while a tool was waiting"
+    assert sorted(tried) == ["a", "asked", "asked", "asked", "b", "b", "b"]
+    assert {"desk.model", "desk.model#3", "desk.tool.look_up[1]", "desk.tool.look_up[2]"} <= steps
+
+
+def test_a_crash_anywhere_repeats_nothing_that_was_recorded() -> None:
+    _, ask = desk(story, **OPTIONS)
+    assert crash_everywhere(ask).crashes > 5
+
+
+def test_a_tool_is_tried_once_if_nothing_else_is_said() -> None:
+    app, ask = desk(lambda _: calls(("look_up", {"word": "b"}, "1")))
+    with pytest.raises(WorkflowFailed, match="try again"):
+        run_virtually(app, lambda: ask.run())
+    assert tried == ["asked", "b"]
+
+
+def test_a_command_cannot_be_recorded() -> None:
+    app, ask = desk(lambda _: calls(("jump", {}, "1")))
+    with pytest.raises(WorkflowFailed, match="returned a Command, which cannot be recorded"):
+        run_virtually(app, lambda: ask.run())
+
+
+def test_wrong_options_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="has no option 'retries'"):
+        KagziMiddleware(model={"retries": 3})  # type: ignore[typeddict-unknown-key]
+
+
+class State(TypedDict):
+    total: int
+
+
+def test_nodes_of_a_graph_are_steps() -> None:
+    app = Kagzi("memory://")
+    added: list[int] = []
+
+    async def add(state: State) -> dict[str, int]:
+        added.append(state["total"])
+        return {"total": state["total"] + 1}
+
+    graph: Any = StateGraph(State)
+    graph.add_node("add", durable(add))
+    graph.add_edge(START, "add")
+    graph.add_edge("add", END)
+    compiled = graph.compile()
+
+    @app.workflow
+    async def count() -> int:
+        state = await compiled.ainvoke({"total": 1})
+        await kagzi.sleep("1 day")
+        return int(state["total"])
+
+    assert run_virtually(app, lambda: count.run()) == 2
+    assert added == [1]
+
+
+async def test_outside_of_workflows_it_is_an_ordinary_agent() -> None:
+    agent: Any = create_agent(
+        Pretended(answer=lambda _: AIMessage("hello")), tools=[look_up], middleware=[KagziMiddleware()]
+    )
+    state = await agent.ainvoke({"messages": [("user", "?")]})
+    assert state["messages"][-1].content == "hello"
