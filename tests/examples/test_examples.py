@@ -22,6 +22,7 @@ from examples import (
     retries_and_errors,
     saga,
     subscription,
+    tenants,
 )
 from kagzi.testing import run_virtually
 
@@ -110,6 +111,13 @@ def test_nightly_report_as_a_program(tmp_path: Path) -> None:
 
 async def test_fan_out() -> None:
     assert await fan_out.main() == (5760, 5760, "near")
+
+
+async def test_tenants() -> None:
+    acme, small, cities = await tenants.main()
+    assert acme <= 2
+    assert small == 1
+    assert cities == ["LISBON", "OSLO", "PUNE", "QUITO", "RIGA"]
 
 
 async def test_idempotent_start() -> None:
