@@ -17,6 +17,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.engine.settings import EngineSettings
+from kagzi.engine.unserved import UnservedLooks
 from kagzi.errors import Unavailable
 from kagzi.store.protocol import Recovered
 from kagzi.store.sqlite import keys as audit_rows
@@ -282,6 +283,7 @@ def test_each_duty_is_a_bounded_tick() -> None:
                 lambda _: None,
                 submit,
                 limits,
+                UnservedLooks(engine.store, engine._opened.wakeups, engine._opened.polls, settings.worker_stale),
             )
             tick = {duty.name: duty.tick for duty in table}
             await engine.workers.register(new_registration())

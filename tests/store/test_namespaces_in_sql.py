@@ -27,10 +27,12 @@ _FOUND = "takes ids that another statement of the same transaction has found, no
 
 EXCEPTIONS = {
     "postgres": {
+        "aside_lines": _ALL,
         "expire_workers": _ALL,
         "find_dead_leases": _ALL,
         "find_overdue_cancels": _ALL,
         "find_overdue_runs": _ALL,
+        "live_offers": _ALL,
         "lock_due_schedules": _ALL,
         "running_loads": _ALL,
         "survey": _ALL,
@@ -44,6 +46,8 @@ EXCEPTIONS = {
         "find_silent_workers": _ALL,
         "first_queue_after": _ALL,
         "horizon": _ALL,
+        "live_offers": _ALL,
+        "next_aside": _ALL,
         "renew_leases": _FOUND,
         "running_loads": _ALL,
         "survey": _ALL,

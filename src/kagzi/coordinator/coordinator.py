@@ -16,7 +16,7 @@ from typing import Any, Final
 from kagzi.api.operations import Write
 from kagzi.coordinator.duties import Duty, duties
 from kagzi.core.instant import SECOND, Instant
-from kagzi.engine.local import HeldRuns
+from kagzi.engine.local import HeldRuns, UnservedRuns
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.sleeper import Sleeper
 from kagzi.errors import KagziError
@@ -53,12 +53,13 @@ class Coordinator:
         fired: Callable[[Fired], None],
         submit: Callable[[Write], Awaitable[Any]],
         limits: HeldRuns,
+        unserved: UnservedRuns,
     ) -> None:
         self._batches = max(1, settings.duty_limit // settings.duty_batch)
         self._jitter = jitter
         self._loop = asyncio.get_running_loop()
         self._sleeper = Sleeper()
-        table = duties(store, settings, changed, jitter, new_run_id, fired, submit, limits)
+        table = duties(store, settings, changed, jitter, new_run_id, fired, submit, limits, unserved)
         self._turns = [self._first_turn(duty) for duty in table]
 
     def read(self, horizon: Horizon) -> None:

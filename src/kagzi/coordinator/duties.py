@@ -17,9 +17,10 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.job import JOB_RETENTION_DAYS
 from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
-from kagzi.engine.local import HeldRuns
+from kagzi.engine.local import HeldRuns, UnservedRuns
 from kagzi.engine.settings import EngineSettings
 from kagzi.store.protocol import Changed, Fired, Horizon, Store
+from kagzi.store.unserved import OVERDUE
 
 log = logging.getLogger("kagzi.coordinator")
 
@@ -48,6 +49,7 @@ def duties(
     fired: Callable[[Fired], None],
     submit: Callable[[Write], Awaitable[Any]],
     limits: HeldRuns,
+    unserved: UnservedRuns,
 ) -> tuple[Duty, ...]:
     """Returns all duties. `changed` hears which runs they have changed, `fired` what schedules have started;
     `submit` has a write made durable, as those of callers are."""
@@ -118,6 +120,10 @@ def duties(
         # The net under what engines do at once when a run is let go of.
         return await limits.repair()
 
+    def unserved_due(horizon: Horizon) -> Instant | None:
+        overdue = any(at <= horizon.now - OVERDUE for at in horizon.due.values())
+        return horizon.now if overdue or unserved.wanted else None
+
     every = settings.duty_interval
     return (
         Duty("fire schedules", fire_schedules, every, lambda horizon: horizon.schedule),
@@ -155,6 +161,7 @@ def duties(
         ),
         Duty("run jobs", run_jobs, every, lambda horizon: horizon.job),
         Duty("repair lines", repair_lines, every, lambda horizon: horizon.now if horizon.limited else None),
+        Duty("set unserved runs aside", unserved.look, every, unserved_due),
         Duty("cascade ends", cascade_ends, every, lambda horizon: horizon.cascade),
         Duty("expire workers", expire_workers, every, lambda horizon: _later(horizon.heartbeat, settings.worker_stale)),
         Duty("fold schedule ends", fold_schedule_ends, every, lambda horizon: horizon.schedule_end),

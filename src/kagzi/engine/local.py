@@ -42,6 +42,7 @@ from kagzi.engine.schedules import Schedules
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.timed import timed
+from kagzi.engine.unserved import UnservedLooks
 from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.engine.workers import Workers
@@ -68,6 +69,15 @@ class HeldRuns(Protocol):
     async def declare(self, namespace: str) -> None: ...
 
 
+class UnservedRuns(Protocol):
+    """What duties ask about runs that no worker executes (see `kagzi.engine.unserved`)."""
+
+    @property
+    def wanted(self) -> bool: ...
+
+    async def look(self) -> bool: ...
+
+
 class MakeDuties(Protocol):
     def __call__(
         self,
@@ -80,6 +90,7 @@ class MakeDuties(Protocol):
         fired: Callable[[Fired], None],
         submit: Callable[[Write], Awaitable[Any]],
         limits: HeldRuns,
+        unserved: UnservedRuns,
     ) -> Duties: ...
 
 
@@ -335,6 +346,7 @@ class _Parts:
                     fired=self._fired,
                     submit=self._lanes.submit,
                     limits=self.limits,
+                    unserved=UnservedLooks(store, self.wakeups, self.polls, self._stale),
                 )
             self._pulse = Pulse(
                 store,

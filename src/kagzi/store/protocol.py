@@ -60,6 +60,25 @@ class MovedPage(Struct, frozen=True, kw_only=True):
     last: tuple[str, int, str] | None
 
 
+class Offer(Struct, frozen=True):
+    """A workflow and a version of it, or every one, that a worker of a queue executes."""
+
+    namespace: str
+    task_queue: str
+    workflow_type: str
+    version: str | None
+
+
+class SetAside(Struct, frozen=True, kw_only=True):
+    """How many runs were set aside, and in which queues some were brought back (`store/unserved.py`). `left`: some are
+    set aside now; `more`: another look will find more to do."""
+
+    aside: int = 0
+    back: tuple[Queue, ...] = ()
+    left: bool = False
+    more: bool = False
+
+
 class Horizon(Struct, frozen=True, kw_only=True):
     """When something will next be due, read in one query once a second. None means nothing in sight."""
 
@@ -590,6 +609,13 @@ class Store(Protocol):
     async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
         """What is to be asked for because runs with children have ended: at most so many of their live children, by
         their policies, that were not told yet. An end that nobody is left to be told of is forgotten."""
+        ...
+
+    async def set_runs_aside(self, offered: Sequence[Offer], stale: Span, limit: int) -> SetAside:
+        """Sets aside what has been due for long and no worker of its queue executes, and brings back what one executes
+        now (`store/unserved.py`). Looks at
+        `limit` runs of each queue, and brings back as many. `offered` counts beside what workers have registered that
+        were heard of within `stale`."""
         ...
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:

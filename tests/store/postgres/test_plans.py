@@ -95,6 +95,28 @@ async def test_a_claim_is_flat_with_100_000_finished_and_10_000_sleeping_runs(pl
         assert pages_read(plan) < 600, plan
 
 
+async def test_a_claim_passes_over_nothing_that_was_set_aside(planner: asyncpg.Connection) -> None:
+    await planner.execute(FILL, 20_000)
+    await planner.execute(
+        """INSERT INTO kagzi.workflow_runs (run_id, namespace, task_queue, workflow_type, version, status, created_at,
+               available_at, claim_key)
+           SELECT gen_random_uuid(), 'default', 'orders', 'rare', '1', 'PENDING', 1, n, 253402300799000002
+           FROM generate_series(1, 20000) AS n"""
+    )
+    await planner.execute("ANALYZE kagzi.workflow_runs")
+
+    assert pages_read(await explain(planner, "claim_runs", CLAIM)) < 600
+    lines = await explain(planner, "aside_lines", "1000")
+    assert "workflow_runs_aside" in lines
+    assert pages_read(lines) < 50, lines
+    back = await explain(planner, "bring_back", "NULL, 'default', 'orders', 'rare', '1', 10")
+    assert "workflow_runs_aside" in back
+    assert pages_read(back) < 300, back
+    overdue = await explain(planner, "find_overdue", "'{default}', '{orders}', 9000000, 500")
+    assert "workflow_runs_claim" in overdue
+    assert pages_read(overdue) < 600, overdue
+
+
 FILL_STEPS = """
 INSERT INTO kagzi.step_runs (namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, input_hash)
 SELECT 'default', ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'pay', 1, 'FUNCTION', 'COMPLETED',

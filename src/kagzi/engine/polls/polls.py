@@ -11,7 +11,7 @@ from kagzi.engine.adopters import WorkerKey
 from kagzi.engine.polls.worker_polls import Surroundings, WorkerPolls
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Unavailable
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol import Offer, Queue
 
 
 class Polls:
@@ -25,6 +25,7 @@ class Polls:
         self._loop = asyncio.get_running_loop()
         self._by_worker: dict[str, dict[tuple[Queue, ...], WorkerPolls]] = {}
         self._closed = False
+        self.newcomers = 0  # workers that have asked for a queue for the first time
 
     async def poll(self, poll: Poll) -> Polled:
         if self._closed:
@@ -52,6 +53,10 @@ class Polls:
             if polls.unused_since(oldest):
                 self._forget(polls)
 
+    def offers(self) -> list[Offer]:
+        """What polls have asked for that come here."""
+        return [offer for polls in self._all() for offer in polls.offers()]
+
     async def stop_offering(self) -> None:
         """Offers no slots between polls any more, and hands back what no worker has come for."""
         self._around.hand_backs.closing = True
@@ -70,6 +75,7 @@ class Polls:
         of_worker = self._by_worker.setdefault(poll.worker_id, {})
         polls = of_worker.get(queues)
         if polls is None:
+            self.newcomers += 1
             polls = of_worker[queues] = WorkerPolls(poll.worker_id, queues, self._around)
             # Before it looks: what becomes due in between leaves it dirty.
             self._wakeups.add(polls, queues)

@@ -35,13 +35,15 @@ from msgspec.structs import replace
 
 from kagzi.api.workers import Poll, Polled
 from kagzi.core.instant import SECOND, Instant
+from kagzi.core.worker import WorkflowType
 from kagzi.engine.adopters import Adopters
 from kagzi.engine.polls.births import Births, Born, NextBirths
 from kagzi.engine.polls.hand_backs import HandBacks
 from kagzi.engine.seen_through import seen_through
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol import Offer, Queue
 
+_MOST_TYPES: Final = 10_000  # that polls of one worker are remembered to ask for
 _KEPT_SECONDS: Final = 0.25  # a poll follows the answer to the one before within milliseconds
 
 
@@ -68,6 +70,8 @@ class WorkerPolls:
         self._loop = asyncio.get_running_loop()
         self._dirty = True  # something may be due
         self._latest: Poll | None = None
+        self._types: tuple[WorkflowType, ...] = ()  # what the latest poll has asked for
+        self._offers: set[WorkflowType] = set()  # what any of them has
         self._ending = 0  # slots of runs whose end is being stored, and which the latest poll has counted
         self._under_way = 0
         self._polled_at = self._loop.time()
@@ -84,8 +88,21 @@ class WorkerPolls:
     def unused_since(self, moment: float) -> bool:
         return not self._under_way and self._polled_at < moment
 
+    def offers(self) -> list[Offer]:
+        """What these polls have asked for. A worker of another make asks for other workflows in turn."""
+        return [Offer(*queue, offered.name, offered.version) for queue in self.queues for offered in self._offers]
+
+    def _note_types(self, types: tuple[WorkflowType, ...]) -> None:
+        if types != self._types:
+            if len(self._offers) > _MOST_TYPES:
+                self._offers.clear()
+            self._offers.update(types)
+        self._types = types
+
     async def answer(self, poll: Poll) -> Polled:
         came = self._polled_at = self._loop.time()
+        if poll.types is not self._types:
+            self._note_types(poll.types)
         number = 0 if self._latest is None else self._latest.number
         if poll.number < number:
             return self._nothing()  # a straggler; the worker has long gone on

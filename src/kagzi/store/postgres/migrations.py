@@ -54,7 +54,8 @@ async def _apply_missing(connection: Connection, known: tuple[Migration, ...], r
         if any(migration.online for migration in missing):
             await connection.execute(STATEMENTS["extend_migrations"])
         for migration in missing:
-            await connection.execute(migration.sql)
+            if _says_something(migration.sql):
+                await connection.execute(migration.sql)
             await connection.execute(
                 STATEMENTS["record_migration"], migration.number, migration.name, migration.checksum
             )
@@ -100,3 +101,8 @@ def known_migrations() -> tuple[Migration, ...]:
 async def _missing(connection: Connection, known: tuple[Migration, ...]) -> tuple[Migration, ...]:
     rows = await connection.fetch(STATEMENTS["list_migrations"])
     return plan_migrations(known, [Applied(row["number"], row["name"], row["checksum"]) for row in rows])
+
+
+def _says_something(sql: str) -> bool:
+    """Whether it is more than a comment, which asyncpg cannot execute."""
+    return any(line and not line.startswith("--") for line in map(str.strip, sql.splitlines()))

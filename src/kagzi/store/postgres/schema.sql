@@ -647,6 +647,7 @@ END),
     CONSTRAINT workflow_runs_parent_policy CHECK (parent_policy = ANY (ARRAY['cancel'::text, 'abandon'::text, 'terminate'::text, 'none'::text])) NOT VALID,
     CONSTRAINT workflow_runs_status CHECK (status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'SLEEPING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text, 'SCHEDULED'::text, 'PAUSED'::text]))
 ) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
+CREATE INDEX workflow_runs_aside ON kagzi.workflow_runs USING btree (namespace, task_queue, workflow_type, version, available_at) WHERE (claim_key = '253402300799000002'::bigint);
 CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_deadline) WHERE ((cancel_deadline IS NOT NULL) AND (finished_at IS NULL));
 CREATE INDEX workflow_runs_children ON kagzi.workflow_runs USING btree (namespace, parent_run_id, run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));

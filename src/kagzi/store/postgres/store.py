@@ -57,6 +57,7 @@ from kagzi.store.postgres import (
     search,
     signals,
     steps,
+    unserved,
     values,
     versions,
     workers,
@@ -83,9 +84,11 @@ from kagzi.store.protocol import (
     JobTurn,
     LimitChange,
     MovedPage,
+    Offer,
     Queue,
     Recovered,
     RunFacts,
+    SetAside,
     Survey,
     Unheld,
 )
@@ -628,6 +631,12 @@ class PostgresStore:
 
     async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
         return await self._pool.run(lambda connection: family.cascade_ends(connection, limit))
+
+    async def set_runs_aside(self, offered: Sequence[Offer], stale: Span, limit: int) -> SetAside:
+        if "workflow_runs_aside" in self._indexes.missing:
+            return SetAside()
+        now = self._now()
+        return await self._pool.run(lambda connection: unserved.set_runs_aside(connection, offered, limit, stale, now))
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now()

@@ -301,6 +301,8 @@ CREATE TABLE workflow_runs (
               WHEN status = 'RUNNING' THEN token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
               ELSE 1 END)
 ) STRICT;
+CREATE INDEX workflow_runs_aside ON workflow_runs (namespace, task_queue, workflow_type, version, available_at)
+    WHERE claim_key = 253402300799000002;
 CREATE INDEX workflow_runs_cancel ON workflow_runs (cancel_deadline)
     WHERE cancel_deadline IS NOT NULL AND finished_at IS NULL;
 CREATE INDEX workflow_runs_children ON workflow_runs (namespace, parent_run_id, run_id)

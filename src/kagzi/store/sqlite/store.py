@@ -41,9 +41,11 @@ from kagzi.store.protocol import (
     JobTurn,
     LimitChange,
     MovedPage,
+    Offer,
     Queue,
     Recovered,
     RunFacts,
+    SetAside,
     Survey,
     Unheld,
 )
@@ -62,6 +64,7 @@ from kagzi.store.sqlite import (
     search,
     signals,
     steps,
+    unserved,
     values,
     versions,
     workers,
@@ -518,6 +521,12 @@ class SqliteStore:
 
     async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
         return await self._database.write(lambda connection: family.cascade_ends(connection, limit))
+
+    async def set_runs_aside(self, offered: Sequence[Offer], stale: Span, limit: int) -> SetAside:
+        now = self._now
+        return await self._database.write(
+            lambda connection: unserved.set_runs_aside(connection, offered, limit, (at := now()) - stale, at)
+        )
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         now = self._now

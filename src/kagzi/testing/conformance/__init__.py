@@ -39,6 +39,7 @@ _NOUNS = (
     "signals",
     "steps",
     "survey",
+    "unserved",
     "values",
     "versions",
     "wakeups",
@@ -91,6 +92,7 @@ from kagzi.testing.conformance.schedules import (  # noqa: E402
 from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
 from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
+from kagzi.testing.conformance.unserved import TestUnservedRuns  # noqa: E402
 from kagzi.testing.conformance.values import TestValues  # noqa: E402
 from kagzi.testing.conformance.versions import (  # noqa: E402
     TestDefaultVersions,
@@ -161,6 +163,7 @@ __all__ = [
     "TestTermination",
     "TestTriggersAndBackfills",
     "TestTurns",
+    "TestUnservedRuns",
     "TestValues",
     "TestWakeups",
     "TestWhy",

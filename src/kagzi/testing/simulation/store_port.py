@@ -39,9 +39,11 @@ from kagzi.store.protocol import (
     JobTurn,
     LimitChange,
     MovedPage,
+    Offer,
     Queue,
     Recovered,
     RunFacts,
+    SetAside,
     Store,
     Survey,
     Unheld,
@@ -353,6 +355,10 @@ class StorePort:
     async def cascade_ends(self, limit: int) -> list[CancelRun | TerminateRun]:
         requests: list[CancelRun | TerminateRun] = await self._ask("cascade_ends", limit)
         return requests
+
+    async def set_runs_aside(self, offered: Sequence[Offer], stale: Span, limit: int) -> SetAside:
+        done: SetAside = await self._ask("set_runs_aside", offered, stale, limit)
+        return done
 
     async def expire_workers(self, limit: int, after: Span) -> list[str]:
         lost: list[str] = await self._ask("expire_workers", limit, after)

@@ -22,7 +22,7 @@ SELECT i.now, c.pending, c.sleeping, c.oldest_due_at, k.workers_online, k.worker
 FROM instant AS i CROSS JOIN counted AS c CROSS JOIN crew AS k;
 
 -- name: queue_loads
--- What could be claimed now, queue by queue. The names of the queues are found by hopping over the index of claims from
+-- What is due, queue by queue, with what is set aside because no worker executes it. The names of the queues are found by hopping over the index of claims from
 -- one to the next, so that what sleeps is not looked at, however much it is.
 WITH RECURSIVE queues AS (
     (SELECT r.namespace, r.task_queue FROM kagzi.workflow_runs AS r
@@ -43,10 +43,15 @@ FROM (SELECT namespace, task_queue FROM queues LIMIT $2::integer) AS q
 CROSS JOIN LATERAL (
     SELECT count(*) AS ready, min(d.available_at) AS oldest_due_at
     FROM (
+        (SELECT r.available_at FROM kagzi.workflow_runs AS r
+         WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+           AND r.claim_key <= (SELECT i.now FROM instant AS i)
+         ORDER BY r.claim_key
+         LIMIT $3::integer)
+        UNION ALL
         SELECT r.available_at FROM kagzi.workflow_runs AS r
         WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
-          AND r.claim_key <= (SELECT i.now FROM instant AS i)
-        ORDER BY r.claim_key
+          AND r.claim_key = 253402300799000002
         LIMIT $3::integer
     ) AS d
 ) AS c;

@@ -24,6 +24,7 @@ from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import CLAIMABLE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.store.unserved import ASIDE
 from kagzi.testing.simulation.checks.families import outcomes_told, waits_for_child
 from kagzi.testing.simulation.checks.rows import RunRow, difference, of_poll, wrong
 from kagzi.testing.simulation.signals import waits_for
@@ -52,6 +53,7 @@ class Transactions:
             "recover_runs": self._after_recovery,
             "time_out_steps": self._after_step_timeouts,
             "time_out_runs": self._after_deadlines,
+            "set_runs_aside": self._after_setting_aside,
             "end_cancelled_runs": self._after_cancel_grace,
             "fire_schedules": self._after_firing,
         }
@@ -249,6 +251,14 @@ class Transactions:
             ):
                 raise wrong(new.run_id, "was taken from its holder although no step is late")
             self._check_burnt_nothing(old, new)
+
+    def _after_setting_aside(self, old: RunRow, new: RunRow, now: Instant, _args: tuple[Any, ...]) -> None:
+        # Only its place changes, and only between what is due and what is set aside.
+        place = new.claim_key or 0
+        if msgspec.structs.replace(old, claim_key=new.claim_key) != new or ASIDE not in (old.claim_key, new.claim_key):
+            raise wrong(new.run_id, f"was set aside or brought back otherwise: {difference(old, new)}")
+        if place != ASIDE and place > now:
+            raise wrong(new.run_id, f"was brought back and is not due: {difference(old, new)}")
 
     def _after_deadlines(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if new.status is not RunStatus.TIMED_OUT or old.deadline_at is None or old.deadline_at > now:

@@ -1,0 +1,2 @@
+-- Due runs that no worker of their queue executes are set aside: their claim_key is 253402300799000002, so that claims do
+-- not meet them. Their index is built beside the work that goes on.

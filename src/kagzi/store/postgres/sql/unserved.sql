@@ -1,0 +1,68 @@
+-- name: live_offers
+-- What workers that are not lost execute, and what time it is.
+SELECT i.now, w.namespace, w.queues, w.types, w.versions
+FROM (SELECT coalesce($1::bigint, kagzi.clock()) AS now) AS i
+LEFT JOIN kagzi.workers AS w ON w.status <> 'OFFLINE' AND w.last_heartbeat_at > i.now - $2::bigint;
+
+-- name: aside_lines
+-- Queues, workflows and versions of which runs are set aside, by hopping over their index.
+WITH RECURSIVE lines AS (
+    (SELECT r.namespace, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
+     WHERE r.claim_key = 253402300799000002
+     ORDER BY r.namespace, r.task_queue, r.workflow_type, r.version LIMIT 1)
+    UNION ALL
+    SELECT n.namespace, n.task_queue, n.workflow_type, n.version
+    FROM lines AS l
+    CROSS JOIN LATERAL (
+        SELECT r.namespace, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
+        WHERE r.claim_key = 253402300799000002
+          AND (r.namespace, r.task_queue, r.workflow_type, r.version)
+              > (l.namespace, l.task_queue, l.workflow_type, l.version)
+        ORDER BY r.namespace, r.task_queue, r.workflow_type, r.version LIMIT 1
+    ) AS n
+)
+SELECT namespace, task_queue, workflow_type, version FROM lines LIMIT $1::integer;
+
+-- name: bring_back
+-- A worker executes these again. The first come first, at the place they had. Those that somebody changes meanwhile wait
+-- for the next look.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), back AS MATERIALIZED (
+    SELECT r.namespace, r.run_id FROM kagzi.workflow_runs AS r
+    WHERE r.claim_key = 253402300799000002 AND r.namespace = $2::text AND r.task_queue = $3::text
+      AND r.workflow_type = $4::text AND r.version = $5::text
+    ORDER BY r.available_at
+    LIMIT $6::integer
+    FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET claim_key = {{claim_key(r.available_at, r.priority, i.now)}}
+FROM back AS b CROSS JOIN instant AS i
+WHERE r.namespace = b.namespace AND r.run_id = b.run_id
+RETURNING r.run_id;
+
+-- name: find_overdue
+-- What has been due for long, queue by queue, in the order of claiming.
+SELECT d.namespace, d.run_id, d.task_queue, d.workflow_type, d.version
+FROM unnest($1::text[], $2::text[]) AS q (namespace, task_queue)
+CROSS JOIN LATERAL (
+    SELECT r.namespace, r.run_id, r.task_queue, r.workflow_type, r.version FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = q.namespace AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
+      AND r.claim_key <= $3::bigint
+    ORDER BY r.namespace, r.task_queue, r.claim_key
+    LIMIT $4::integer
+) AS d;
+
+-- name: set_aside
+-- No worker of their queue executes these. What is claimed or changed meanwhile stays as it is.
+WITH due AS MATERIALIZED (
+    SELECT r.run_id FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id = ANY ($2::uuid[]) AND r.status IN ('PENDING', 'SLEEPING')
+      AND r.claim_key <= $3::bigint
+    ORDER BY r.run_id
+    FOR NO KEY UPDATE OF r SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET claim_key = 253402300799000002
+FROM due AS d
+WHERE r.namespace = $1::text AND r.run_id = d.run_id
+RETURNING r.run_id;

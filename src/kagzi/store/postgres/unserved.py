@@ -1,0 +1,58 @@
+"""Due runs that no worker of their queue executes. See `kagzi.store.unserved`.
+
+Every statement is a transaction of its own and skips what others have locked, so it waits for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.core.instant import Instant, Span
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Offer, Queue, SetAside
+from kagzi.store.unserved import LINES, OVERDUE, Line, Served, offers_of
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+_LIVE_OFFERS = STATEMENTS["live_offers"]
+_ASIDE_LINES = STATEMENTS["aside_lines"]
+_BRING_BACK = STATEMENTS["bring_back"]
+_FIND_OVERDUE = STATEMENTS["find_overdue"]
+_SET_ASIDE = STATEMENTS["set_aside"]
+
+
+async def set_runs_aside(
+    connection: Connection, offered: Sequence[Offer], limit: int, stale: Span, now: Instant | None
+) -> SetAside:
+    workers = await connection.fetch(_LIVE_OFFERS, now, stale)
+    time: Instant = workers[0]["now"]
+    live = [offer for _, *row in workers if row[0] is not None for offer in offers_of(*row)]
+    served = Served([*offered, *live])
+    back: set[Queue] = set()
+    left, room = 0, limit
+    for row in await connection.fetch(_ASIDE_LINES, LINES):
+        if served.executes(Line(*row)) and room:
+            room -= len(await connection.fetch(_BRING_BACK, now, *row, room))
+            back.add((row["namespace"], row["task_queue"]))
+        else:
+            left += 1
+    aside = await _set_aside(connection, served, limit, time)
+    more = aside > 0 or not room
+    return SetAside(aside=aside, back=tuple(sorted(back)), left=bool(left or aside or more), more=more)
+
+
+async def _set_aside(connection: Connection, served: Served, limit: int, now: Instant) -> int:
+    queues = served.queues
+    if not queues:
+        return 0
+    namespaces, names = zip(*queues, strict=True)
+    unserved: dict[str, list[str]] = {}
+    for row in await connection.fetch(_FIND_OVERDUE, namespaces, names, now - OVERDUE, limit):
+        if not served.executes(Line(row["namespace"], row["task_queue"], row["workflow_type"], row["version"])):
+            unserved.setdefault(row["namespace"], []).append(row["run_id"])
+    aside = 0
+    for namespace, run_ids in unserved.items():
+        aside += len(await connection.fetch(_SET_ASIDE, namespace, run_ids, now))
+    return aside
