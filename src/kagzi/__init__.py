@@ -78,6 +78,7 @@ from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.sdk.start_signal import Signal
 from kagzi.sdk.values import progress, set_value
+from kagzi.sdk.worker.transactions import connection
 from kagzi.version import __version__
 
 __all__ = [
@@ -146,6 +147,7 @@ __all__ = [
     "__version__",
     "attempt",
     "cancelled",
+    "connection",
     "current",
     "events",
     "logger",

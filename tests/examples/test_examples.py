@@ -13,6 +13,7 @@ import pytest
 
 from examples import (
     agent,
+    exactly_once,
     fan_out,
     human_approval,
     idempotent_start,
@@ -118,6 +119,16 @@ async def test_tenants() -> None:
     assert acme <= 2
     assert small == 1
     assert cities == ["LISBON", "OSLO", "PUNE", "QUITO", "RIGA"]
+
+
+async def test_exactly_once() -> None:
+    assert await exactly_once.main() == ["paid in attempt 3", "ada has 10000", "max has 90000"]
+
+
+def test_primes() -> None:
+    command = [sys.executable, "-W", "error", "-m", "examples.primes"]
+    done = subprocess.run(command, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "2262 primes below 20,000\n", done.stderr
 
 
 async def test_idempotent_start() -> None:

@@ -197,3 +197,33 @@ async def test_the_timeout_of_a_def_step_begins_when_a_thread_has_taken_it() -> 
         for door in doors:
             door.set()
         bodies.close()
+
+
+async def test_a_body_that_waits_for_its_place_is_not_on_the_clock() -> None:
+    now = [0]
+    bodies = Bodies(monotonic=lambda: now[0], threads=0)
+    told = cast("Attempt", Told())
+    has_place = asyncio.Event()
+
+    async def waits() -> None:
+        with bodies.waiting(told, call) as begins:
+            await has_place.wait()
+            begins()
+            await asyncio.Event().wait()
+
+    call = call_of(waits, timeout=SECOND)
+    bodies.start(told, call, 0)
+    await turns()
+    now[0] = 60 * SECOND
+    bodies._sweep()
+    assert not call.body_timed_out
+    has_place.set()
+    await turns()
+    now[0] += SECOND // 2
+    bodies._sweep()
+    assert call.shown
+    assert not call.body_timed_out
+    now[0] += SECOND
+    bodies._sweep()
+    assert call.body_timed_out
+    bodies.close()

@@ -13,6 +13,7 @@ from kagzi.app.connected import Connected
 from kagzi.app.place import Place
 from kagzi.app.starts import find_same, joinable, start_of, start_traced
 from kagzi.clock import Clock
+from kagzi.core.driving import drive
 from kagzi.core.failure import Redact
 from kagzi.core.health import Health
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
@@ -24,7 +25,6 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, derived_run_id
 from kagzi.owners import user_name
-from kagzi.sdk.blocking import drive
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.jobs import Jobs, JobsHome

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
+from kagzi.api.transactions import check_engine
 from kagzi.api.workers import DeclaredLimit, smaller
 from kagzi.app.client import Client
 from kagzi.app.hosting import HostedWorker, check_count, checked_queues, executing
@@ -23,6 +24,7 @@ from kagzi.core.failure import Redact
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.options import names_its_options
+from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource
 from kagzi.sdk.blocking import blocking, blocking_block, blocking_iteration, refuse_blocking
@@ -35,6 +37,7 @@ from kagzi.sdk.resources import Opens, Resource, Resources
 from kagzi.sdk.schedules import schedule_options
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
 from kagzi.sdk.worker.member import Member, member
+from kagzi.sdk.worker.process_references import check_importable
 from kagzi.sdk.worker.processes import check_shared, process_count, run_processes
 from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.worker import Worker
@@ -53,8 +56,9 @@ class Kagzi(Client):
     an SQLite file in `./.kagzi/`. `codec` is a layer around payloads and errors, `redact` is called with each error
     before it is stored (see docs/payloads.md). `key` is the API key for a server; it is better kept in KAGZI_AUTH_KEY.
     What is not given here, `namespace` and `lease` too, comes from the settings (see docs/settings.md), which are read
-    when the app is opened. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to
-    make this process a worker.
+    when the app is opened. `engine` is one of SQLAlchemy, to the same database: steps with a transaction get its
+    sessions. Use it as `async with app:` to start runs and to host workers, or call `app.run_worker()` to make this
+    process a worker.
     """
 
     @names_its_options
@@ -70,9 +74,11 @@ class Kagzi(Client):
         max_crashes: int | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
+        engine: Any = None,
     ) -> None:
         place = checked_place(url, namespace, key, lease, max_crashes)
         super().__init__(place, codec=codec, redact=redact, clock=clock, ids=ids)
+        self.sqlalchemy = None if engine is None else check_engine(engine)
         self._stops: dict[threading.Thread, Callable[[], object]] = {}  # of each `run_worker`
         self._resources = Resources()
         self._workers_here = 0
@@ -88,13 +94,20 @@ class Kagzi(Client):
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         concurrency: int = 100,
         threads: int = 32,
+        step_processes: int | None = None,
         grace: Duration = "25s",
         adopt: bool = True,
         strict: bool = False,
     ) -> AsyncIterator[Worker]:
         """A worker inside this process, for as long as the block lasts: `async with app, app.worker(): ...`."""
         settings = self._worker_settings(
-            queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=adopt, strict=strict
+            queues=queues,
+            concurrency=concurrency,
+            threads=threads,
+            step_processes=step_processes,
+            grace=grace,
+            adopt=adopt,
+            strict=strict,
         )
         async with self._hosted(self._make_worker(settings)) as worker:
             yield worker
@@ -108,6 +121,7 @@ class Kagzi(Client):
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         concurrency: int = 100,
         threads: int = 32,
+        step_processes: int | None = None,
         grace: Duration = "25s",
         strict: bool = False,
         processes: int | Literal["auto"] = 1,
@@ -127,7 +141,13 @@ class Kagzi(Client):
         ours = member()
         with contextlib.nullcontext() if ours is None else ours.telling():
             settings = self._worker_settings(
-                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+                queues=queues,
+                concurrency=concurrency,
+                threads=threads,
+                step_processes=step_processes,
+                grace=grace,
+                adopt=True,
+                strict=strict,
             )
             count = process_count(processes)
             if (loop_here := _get_running_loop()) is not None:
@@ -198,6 +218,7 @@ class Kagzi(Client):
         queues: Sequence[str] = (DEFAULT_QUEUE,),
         concurrency: int = 100,
         threads: int = 32,
+        step_processes: int | None = None,
         grace: Duration = "25s",
         strict: bool = False,
     ) -> Callable[[Any], contextlib.AbstractAsyncContextManager[Any]]:
@@ -211,7 +232,13 @@ class Kagzi(Client):
         settings = None
         if worker:
             settings = self._worker_settings(
-                queues=queues, concurrency=concurrency, threads=threads, grace=grace, adopt=True, strict=strict
+                queues=queues,
+                concurrency=concurrency,
+                threads=threads,
+                step_processes=step_processes,
+                grace=grace,
+                adopt=True,
+                strict=strict,
             )
 
         @contextlib.asynccontextmanager
@@ -262,6 +289,7 @@ class Kagzi(Client):
         queues: Sequence[str],
         concurrency: int,
         threads: int,
+        step_processes: int | None,
         grace: Duration,
         adopt: bool,
         strict: bool,
@@ -270,12 +298,16 @@ class Kagzi(Client):
         names = checked_queues(queues)
         check_count(concurrency, "concurrency")
         check_count(threads, "threads")
+        if step_processes is not None:
+            check_count(step_processes, "step_processes")
+        check_importable(step.reference for step in self._steps.values() if step.reference is not None)
         if not self.workflow_types():
             raise InvalidRequest("this app has no workflows; decorate a function with @app.workflow first")
         return WorkerSettings(
             queues=names,
             concurrency=concurrency,
             threads=threads,
+            step_processes=step_processes,
             grace=parse_duration(grace, "grace"),
             adopt=adopt,
             strict=strict,
@@ -287,8 +319,16 @@ class Kagzi(Client):
         )
 
     def _make_worker(self, settings: WorkerSettings) -> Worker:
+        engine = self.engine
+        transactions = engine.transactions if isinstance(engine, LocalEngine) else None
+        if transactions is None and (names := [step.name for step in self._steps.values() if step.transaction]):
+            raise InvalidRequest(
+                f"steps with a transaction need the database itself, and this app uses a server: {', '.join(names)}. "
+                "Run this worker with the URL of the database, or leave transaction=True out and give what these steps "
+                "write a key, so that a repeated write is recognised"
+            )
         return Worker(
-            self.engine,
+            engine,
             self,
             namespace=self.namespace,
             clock=self._clock,
@@ -296,6 +336,7 @@ class Kagzi(Client):
             settings=settings,
             heart=HeartbeatThread,
             around_def=self._around_def,
+            transactions=transactions,
         )
 
     def around_def_steps(self, around: Callable[[], contextlib.AbstractContextManager[object]]) -> None:

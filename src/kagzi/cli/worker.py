@@ -35,6 +35,12 @@ def _processes(value: str | int) -> int:
 @click.option("-c", "--concurrency", type=int, default=100, show_default=True, help="How many runs to drive at once.")
 @click.option("--threads", type=int, default=32, show_default=True, help="How many `def` steps to run at once.")
 @click.option(
+    "--step-processes",
+    type=int,
+    metavar="NUMBER",
+    help='How many processes to run steps with executor="process" in. [one for each core]',
+)
+@click.option(
     "--grace",
     type=length,
     default="25s",
@@ -58,6 +64,7 @@ def worker(
     queues: tuple[str, ...],
     concurrency: int,
     threads: int,
+    step_processes: int | None,
     grace: Span,
     processes: int,
     strict: bool,
@@ -86,6 +93,7 @@ def worker(
             queues=queues or ("default",),
             concurrency=concurrency,
             threads=threads,
+            step_processes=step_processes,
             grace=seconds(grace),
             processes=1 if ours is not None else processes,
             strict=strict,
@@ -103,6 +111,7 @@ def _work(
     queues: tuple[str, ...],
     concurrency: int,
     threads: int,
+    step_processes: int | None,
     grace: float,
     processes: int,
     strict: bool,
@@ -130,7 +139,14 @@ def _work(
     found.override(loaded, url=url, namespace=namespace)
     place = default_url(settings) if found.url is None else found.url
     log.info("runs live in namespace %s of %s", found.namespace, mask_url(place))
-    found.run_worker(queues=queues, concurrency=concurrency, threads=threads, grace=grace, strict=strict)
+    found.run_worker(
+        queues=queues,
+        concurrency=concurrency,
+        threads=threads,
+        step_processes=step_processes,
+        grace=grace,
+        strict=strict,
+    )
     return 0
 
 

@@ -38,10 +38,8 @@ _SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
 _NOT_YET: Final = frozenset(
     {
         "debounce",
-        "executor",
         "on_failure",
         "on_success",
-        "transaction",
     }
 )
 # What another function does, and this one cannot.

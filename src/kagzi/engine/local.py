@@ -42,6 +42,7 @@ from kagzi.engine.schedules import Schedules
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.supervisor import Supervisor
 from kagzi.engine.timed import timed
+from kagzi.engine.transactions import Transactions
 from kagzi.engine.unserved import UnservedLooks
 from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
@@ -129,6 +130,11 @@ class LocalEngine:
     @property
     def workers(self) -> Workers:
         return self._opened.workers
+
+    @property
+    def transactions(self) -> Transactions:
+        """For steps of workers in this process; no part of the contract."""
+        return self._opened.transactions
 
     @property
     def leases(self) -> Leases:
@@ -328,6 +334,7 @@ class _Parts:
             settings,
             self.schedules,
         )
+        self.transactions = Transactions(store, self._settled, settings)
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings.worker_stale)
         self.jobs = Jobs(store, namespaces, changed=agenda.look_soon)

@@ -231,17 +231,6 @@ class Reaching(Protocol):
     def portal(self) -> Portal: ...
 
 
-def drive(coroutine: Coroutine[Any, Any, V]) -> V:
-    """Returns what a coroutine returns that waits for nothing, without an event loop."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        answer: V = end.value
-        return answer
-    coroutine.close()
-    raise RuntimeError("it has to wait, which only an event loop can do")
-
-
 class blocking(Generic[S, A, V]):
     """The blocking form of a method: `start_sync = blocking(start)`."""
 

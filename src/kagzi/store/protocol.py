@@ -15,15 +15,16 @@ rows instead of waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Started, StartRun, TerminateRun, Write
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Chunk, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
@@ -699,11 +700,34 @@ class Store(Protocol):
         ...
 
 
+class StoreTransaction(Protocol):
+    """See `api.transactions.StepTransaction`."""
+
+    connection: Any
+
+    async def prepare(self) -> None: ...
+
+    async def commit(self, chunk: Chunk) -> Applied: ...
+
+    async def interrupt(self) -> None: ...
+
+    async def roll_back(self) -> None: ...
+
+
 class Joinable(Protocol):
-    """A store that can take part in a transaction of the caller's."""
+    """A store that can take part in a transaction of the caller's, and lend one to a step."""
+
+    exclusive: bool  # while a step has a transaction nobody else can write
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
         """Start a run, without a birth, in the transaction of this connection: it is there when the caller commits.
         Suspends only if the connection is an async one, so that blocking code can drive it. InvalidRequest if the
         connection is of no use, and then nothing was written."""
+        ...
+
+    async def begin(
+        self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span
+    ) -> StoreTransaction:
+        """Begin the transaction of a step; see `api.transactions`. It may do nothing, or on SQLite be open, for so
+        long."""
         ...

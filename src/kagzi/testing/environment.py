@@ -99,4 +99,13 @@ def virtual_worker(
         strict=strict,
         blocking_calls=app.settings.worker_blocking_calls,
     )
-    return Worker(engine, app, namespace=app.namespace, clock=clock, ids=ids, settings=settings, heart=HeartbeatTask)
+    return Worker(
+        engine,
+        app,
+        namespace=app.namespace,
+        clock=clock,
+        ids=ids,
+        settings=settings,
+        heart=HeartbeatTask,
+        transactions=engine.transactions,
+    )

@@ -65,6 +65,26 @@ def check_retry(retry: object) -> Retry | None:
     raise InvalidRequest(f"retry must be a Retry, for example Retry(attempts=3), not {retry!r:.100}")
 
 
+def check_flag(given: object, field: str) -> None:
+    if not isinstance(given, bool):
+        raise InvalidRequest(f"{field} must be True or False, not {given!r:.100}")
+
+
+def check_executor(executor: object, *, transaction: bool) -> None:
+    if executor is None:
+        return
+    if executor != "process":
+        raise InvalidRequest(
+            f'executor must be "process", not {executor!r:.100}; without it `def` steps run on threads and `async def` '
+            "steps on the worker's event loop"
+        )
+    if transaction:
+        raise InvalidRequest(
+            "transaction=True and executor='process' do not go together: a connection cannot be in two processes. "
+            "Compute in one step, and write in another"
+        )
+
+
 def check_timeout(timeout: Duration, field: str) -> Span:
     span = parse_duration(timeout, field)
     if span == 0:

@@ -11,8 +11,9 @@ import sys
 import types
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
+from kagzi.api.transactions import check_body
 from kagzi.core.duration import Duration
 from kagzi.core.failed_run import FAILURE_HANDLER, FailedRun
 from kagzi.core.failure import Redact
@@ -24,12 +25,15 @@ from kagzi.errors import InvalidRequest
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.blocking import Portal
 from kagzi.sdk.cron import Cron
-from kagzi.sdk.definitions.options import WorkflowOptions
+from kagzi.sdk.definitions.options import WorkflowOptions, check_executor, check_flag
 from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
 from kagzi.sdk.limits import Key, Limit, Rate
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.standalone import STANDALONE, one_step
+from kagzi.sdk.worker.process_pool import in_process
+from kagzi.sdk.worker.process_references import reference_of, register
+from kagzi.sdk.worker.transactions import in_transaction
 
 if TYPE_CHECKING:
     from kagzi.sdk.context import Context
@@ -65,6 +69,7 @@ class Registrar:
     """The half of an app that collects definitions; the other half starts runs of them."""
 
     portal: Portal  # how blocking code comes to the app
+    sqlalchemy: Any = None  # an engine, whose sessions are what steps with a transaction get
 
     def __init__(self, *, codec: Codec | None = None, redact: Redact | None = None) -> None:
         if redact is not None and not callable(redact):
@@ -153,6 +158,8 @@ class Registrar:
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        transaction: bool = False,
+        executor: Literal["process"] | None = None,
     ) -> StepDecorator: ...
     @names_its_options
     def step(
@@ -163,16 +170,28 @@ class Registrar:
         name: str | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        transaction: bool = False,
+        executor: Literal["process"] | None = None,
     ) -> Any:
         """Make a function a step. `def` functions run in a thread, `async def` on the worker's loop.
 
         `retry` is the policy of this step, else the run's (default: 5 attempts); `timeout` bounds each
         attempt (default: 10 minutes); `name` is what people see and what its results are kept under (default:
         the function's name).
+
+        With `transaction=True` it has a transaction of the app's database, whose connection `kagzi.connection()` gives:
+        what it writes there and its result are committed together, once.
+
+        With `executor="process"` it runs in one of a pool of processes, for what computes: its function is imported
+        there by name, and when it is cancelled or its time is over, the process is ended.
         """
+        check_flag(transaction, "transaction")
+        check_executor(executor, transaction=transaction)
 
         def decorate(fn: Callable[..., Any], depth: int = 2) -> Step[Any, Any]:
             given = _check_function(fn, "step", name)
+            if transaction and self.sqlalchemy is not None:
+                check_body(self.sqlalchemy, blocking=not inspect.iscoroutinefunction(fn), step=given)
             step: Step[Any, Any] = Step(
                 fn,
                 name=given,
@@ -181,6 +200,13 @@ class Registrar:
                 codec=self._codec,
                 localns=_local_types(depth),
             )
+            if transaction:
+                step.transaction = True
+                step.body = in_transaction(fn, given, lambda: self.sqlalchemy)
+            elif executor is not None:
+                step.reference = reference_of(fn, given)
+                step.body = in_process(fn, step.reference)
+                register(step.reference, step)
             self._register(self._steps, given, step, f"step {given!r}")
             step._app = self
             return step

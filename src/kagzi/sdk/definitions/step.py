@@ -30,6 +30,7 @@ from kagzi.sdk.replay.loop import place_of_call
 from kagzi.sdk.replay.threaded import current_bridge, in_turn
 from kagzi.sdk.signature import Signature, signature_of
 from kagzi.sdk.standalone import TAG, plain_arguments
+from kagzi.sdk.worker.process_references import Reference
 
 if TYPE_CHECKING:
     from kagzi.sdk.definitions.registrar import Registrar
@@ -59,6 +60,9 @@ class Step(Generic[P, R]):
     retry: Retry | None
     timeout: Span
     signature: Signature
+    body: Callable[..., Any] | None = None  # what a worker calls, if that is not the function
+    transaction = False
+    reference: Reference | None = None  # where a process finds it, if it runs in one
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class Step(Generic[P, R]):
             call_step(
                 execution,
                 name=self._id,
-                fn=self.fn,
+                fn=self.fn if self.body is None else self.body,
                 codec=self.signature,
                 policy=self.retry,
                 timeout=self.timeout,

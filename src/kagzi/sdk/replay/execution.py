@@ -126,7 +126,7 @@ class Execution:
         self.loop = WorkflowLoop(self, salt=crc32(self.seed.encode()) << 24, now=started_at)  # type: ignore[abstract]
         self._recorded = recorded = Recorded(history)
         self._journal = Journal(effects, self.loop, recorded.ticks)
-        self._redact = redact
+        self.redact = redact
         self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit, redact)
         self._inbox: SignalInbox | None = None
         self._children: Children | None = None
@@ -370,7 +370,7 @@ class Execution:
                 f"about, with asyncio.Event for example, or sleep for a while"
             )
             self.steps.record_all_cancelled()
-            self.outcome = outcome.failed(error, self._journal.keep_seq(), self._redact)
+            self.outcome = outcome.failed(error, self._journal.keep_seq(), self.redact)
             self._let_go()
         return began
 
@@ -589,11 +589,9 @@ class Execution:
                 self.loop.refuse_mistakes()
                 self.outcome = outcome.begun_anew(main, asked.input, asked.version)
             except Exception as problem:
-                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self._redact)
+                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self.redact)
         elif main.cancelled() or main.exception() is not None:
-            self.outcome = outcome.unsuccessful(
-                main, self._journal.keep_seq(), told=self.cancelled, redact=self._redact
-            )
+            self.outcome = outcome.unsuccessful(main, self._journal.keep_seq(), told=self.cancelled, redact=self.redact)
         else:
             try:
                 self.loop.refuse_mistakes()
@@ -607,7 +605,7 @@ class Execution:
                     )
                 self.outcome = Outcome(output)
             except Exception as problem:
-                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self._redact)
+                self.outcome = outcome.failed(problem, self._journal.keep_seq(), self.redact)
         self.loop.report_unseen_errors()
         self._let_go()
 

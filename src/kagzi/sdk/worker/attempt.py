@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    CompleteStep,
     ContinueRun,
     EndCancelledRun,
     FailRun,
@@ -39,9 +41,12 @@ from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
 from kagzi.sdk.worker.news import News
 from kagzi.sdk.worker.sealed_errors import SealedErrors
+from kagzi.sdk.worker.transactions import Transactions
 from kagzi.sdk.worker.values import Values, count_values
 
 if TYPE_CHECKING:
+    from kagzi.sdk.worker.bodies import StepInfo
+    from kagzi.sdk.worker.process_pool import ProcessPool
     from kagzi.sdk.worker.worker import Worker
     from kagzi.tracing import RunSpan
 
@@ -66,6 +71,7 @@ class Attempt:
     _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
     _values: Values | None = None  # made when the run says something about itself
     errors: SealedErrors | None = None  # of an app with a codec
+    _transactions: Transactions | None = None  # made for the first step that has one
 
     def __init__(self, worker: Worker, claim: Claim, bounds: Bounds, leased_at: Span) -> None:
         self.run_id = claim.run_id
@@ -183,6 +189,54 @@ class Attempt:
             "workflow": self.workflow,
             "worker_id": self._worker.worker_id,
         }
+
+    # Steps with a transaction: what their bodies need, and what became of a chunk that was not sent as others are.
+
+    def transactions(self) -> Transactions:
+        if self._transactions is None:
+            self._transactions = Transactions(self, self._worker.transactions)
+        return self._transactions
+
+    def process_pool(self) -> ProcessPool | None:
+        return self._worker.process_pool()
+
+    def waiting(self, call: StepCall) -> AbstractContextManager[Callable[[], None]]:
+        return self._worker.bodies.waiting(self, call)
+
+    @property
+    def around_def(self) -> Callable[[], AbstractContextManager[object]]:
+        """What each `def` body runs inside of."""
+        return self._worker.bodies.around or nullcontext
+
+    def call_of(self, info: StepInfo) -> StepCall | None:
+        """The call whose body this is, if its end is still waited for."""
+        calls = (call for call in self._bodies if call.step_id == info.step_id and call.attempt == info.attempt)
+        return None if self.gone else next(calls, None)
+
+    def is_submitted(self, step_id: str, attempt: int) -> bool:
+        """Whether the result of a step waits to be sent."""
+        return any(
+            type(each) is CompleteStep and each.step_id == step_id and each.attempt == attempt for each in self._outbox
+        )
+
+    def committed(self, answer: ChunkAnswer) -> None:
+        self._committed(answer)
+
+    def not_committed(self, instead: list[Operation]) -> None:
+        """The workflow has gone on with a result that is none. What is true is recorded, and the run replayed."""
+        self._in_flight = 0
+        if self.gone:
+            return
+        self._stop_execution()
+        if self._values is not None:
+            self._values.forget()
+        self._outbox[:] = instead
+        self.transactions().abandon()
+        self._end(HandBackRun())
+
+    def flush_held_back(self) -> None:
+        if self._outbox or self.execution is not None:
+            self._flush()
 
     # The life of the attempt.
 
@@ -456,6 +510,9 @@ class Attempt:
     def _flush(self) -> None:
         if self._in_flight or self.gone:
             return
+        if self._transactions is not None:
+            self._flush_with(self._transactions)
+            return
         operations: tuple[Operation, ...] = tuple(self._outbox)
         if self._values is not None:
             operations = self._values.join(operations)
@@ -469,8 +526,31 @@ class Attempt:
         self._chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=operations)
         self._worker.commit(self._chunk).then(self._committed)
 
+    def _flush_with(self, transactions: Transactions) -> None:
+        """The same for a run with steps that have transactions: a chunk with the result of one is sent in it."""
+        chunk = transactions.next_chunk(self._outbox)
+        if chunk is None:
+            return
+        count, within = chunk
+        operations: tuple[Operation, ...] = tuple(self._outbox[:count])
+        if self._values is not None and count == len(self._outbox):
+            operations = self._values.join(operations)
+        if not operations:
+            return
+        del self._outbox[:count]  # `submit` is a method of this list
+        self._unhurried = max(0, self._unhurried - count)
+        self._in_flight = len(operations)
+        stored = operations if self.errors is None else self.errors.sealed(operations)
+        self._chunk = Chunk(namespace=self.claim.namespace, run_id=self.run_id, token=self.token, operations=stored)
+        if within is None:
+            self._worker.commit(self._chunk).then(self._committed)
+        else:
+            transactions.commit(within, self._chunk, operations)
+
     def _committed(self, answer: ChunkAnswer | Exception) -> None:
         operations, self._in_flight = self._in_flight, 0
+        if self._transactions is not None:
+            self._transactions.acknowledged()
         if self.gone:
             return
         if answer is not _DONE:
@@ -534,6 +614,8 @@ class Attempt:
         if self._values is not None:
             self._values.forget()
             self._values = None
+        if self._transactions is not None:
+            self._transactions.abandon()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

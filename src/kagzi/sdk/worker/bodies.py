@@ -11,9 +11,9 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future as ThreadFuture
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,10 +64,11 @@ class Bodies:
         around: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None:
         self._monotonic = monotonic
-        self._around = around
+        self.around = around
         self._threads = threads
         self._pool: Threads | None = None
         self._alive: dict[StepCall, tuple[Attempt, Span]] = {}  # in order of start
+        self._waiting: set[StepCall] = set()  # for a process: their time has not begun
         self._ending: dict[StepCall, Span] = {}  # cancelled or timed out: until when it may take
         self._ended: list[tuple[Attempt, StepCall, Any, Any, BaseException | None]] = []  # in this turn of the loop
         self._sweeper: asyncio.TimerHandle | None = None
@@ -110,6 +111,24 @@ class Bodies:
             body.cancelled.set()
             body.future.cancel()  # if no thread has taken it yet, it never runs
 
+    @contextmanager
+    def waiting(self, attempt: Attempt, call: StepCall) -> Iterator[Callable[[], None]]:
+        """A body waits for its place, until it calls what this gives: its time begins then."""
+
+        def begins() -> None:
+            self._waiting.discard(call)
+            if self._alive.pop(call, None) is not None:
+                now = self._monotonic()
+                call.started_at += now - submitted
+                self._alive[call] = (attempt, now)  # among the youngest
+
+        _, submitted = self._alive.get(call, (attempt, self._monotonic()))
+        self._waiting.add(call)
+        try:
+            yield begins
+        finally:
+            self._waiting.discard(call)
+
     @property
     def running(self) -> int:
         """How many there are, those that were cancelled and have not ended among them."""
@@ -130,10 +149,10 @@ class Bodies:
         def run() -> Any:
             body.started = self._monotonic()
             try:
-                if self._around is None:
+                if self.around is None:
                     result = call.fn(*call.args, **call.kwargs)
                 else:
-                    with self._around():
+                    with self.around():
                         result = call.fn(*call.args, **call.kwargs)
             except BaseException as problem:
                 if forks.in_child:
@@ -241,7 +260,7 @@ class Bodies:
         for call, (attempt, submitted) in list(self._alive.items()):
             if now - submitted < SHOW_AFTER:
                 break  # the rest is younger
-            if attempt.gone:
+            if attempt.gone or call in self._waiting:
                 continue  # its bodies have been told to stop
             if not attempt.lease_holds():
                 # This process was suspended, or cut off from the engine. Whoever has the run now runs this body, too.

@@ -15,6 +15,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     concurrency: int = 100
     threads: int = 32
+    step_processes: int | None = None  # None: as many as there are cores
     poll_wait: Span = 60 * SECOND
     grace: Span = 25 * SECOND  # under the 30 s that Kubernetes gives a container to stop
     adopt: bool = True

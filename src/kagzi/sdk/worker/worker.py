@@ -17,6 +17,7 @@ from typing import Protocol
 from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import BirthLease, StartRun
+from kagzi.api.transactions import Transactions
 from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.clock import Clock
 from kagzi.core.duration import format_span
@@ -35,6 +36,7 @@ from kagzi.sdk.worker.bodies import Bodies
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
 from kagzi.sdk.worker.headstart import Headstart
 from kagzi.sdk.worker.heartbeat import HeartbeatThread
+from kagzi.sdk.worker.process_pool import ProcessPool
 from kagzi.sdk.worker.refusals import Refusals
 from kagzi.sdk.worker.registering import Registering
 from kagzi.sdk.worker.settings import WorkerSettings
@@ -75,8 +77,10 @@ class Worker:
         settings: WorkerSettings,
         heart: Callable[[Engine, Worker], Heart] = HeartbeatThread,
         around_def: Callable[[], contextlib.AbstractContextManager[object]] | None = None,
+        transactions: Transactions | None = None,
     ) -> None:
         self.worker_id = ids.token()
+        self.transactions = transactions  # for steps, if the engine has the database itself
         self._log = logging.LoggerAdapter(logger, {"worker_id": self.worker_id})
         self._registering = Registering(
             engine,
@@ -92,6 +96,7 @@ class Worker:
         self.draining = False
         self.shortcut = ""  # what to press to have `hurry` called, for people
         self.slots = Slots(settings.concurrency, self._slot_freed)
+        self._process_pool: ProcessPool | None = None  # made for the first step that needs one
         self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads, around=around_def)
         self.loop: asyncio.AbstractEventLoop
         self._engine = engine
@@ -156,6 +161,12 @@ class Worker:
             self.slots.concurrency,
         )
 
+    def process_pool(self) -> ProcessPool | None:
+        """Where steps with executor="process" run; None on virtual time."""
+        if self._process_pool is None and self.settings.threads:
+            self._process_pool = ProcessPool(self.settings.step_processes)
+        return self._process_pool
+
     async def stop(self, grace: Span | None = None) -> None:
         """Drain: claim nothing more, let running bodies finish within the grace time, hand everything back."""
         is_news = not self.draining  # to the engine: an operator who asks for it asks there
@@ -176,6 +187,8 @@ class Worker:
                 self.loop.call_soon(self._each_held, lambda attempt: attempt.abandon("the worker stops"))
                 await asyncio.sleep(0)
         self.bodies.close()
+        if self._process_pool is not None:
+            await self._process_pool.close()
         for task in (self._hearing, self._looking):
             if task is not None:
                 task.cancel()

@@ -52,7 +52,7 @@ class Borrowed(Protocol):
 async def start_in(connection: object, start: StartRun, *, secret: bytes, now: Instant | None) -> Started:
     """Starts a run in the transaction of this connection. Suspends only if the connection is an async one."""
     borrowed = await borrow(connection)
-    await _check_database(borrowed, secret)
+    await check_database(borrowed, secret)
     (answer,) = (await apply_starts(cast("Any", borrowed), [start], now)).answers
     if isinstance(answer, Exception):
         raise answer
@@ -85,7 +85,7 @@ async def borrow(connection: Any) -> Borrowed:
             raise unsupported(connection)
 
 
-async def _check_database(borrowed: Borrowed, secret: bytes) -> None:
+async def check_database(borrowed: Borrowed, secret: bytes) -> None:
     try:
         rows = await borrowed.fetch(_IS_OURS, PAGE_SECRET, secret)
     except KagziError:

@@ -23,6 +23,7 @@ from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import CancelRun, Chunk, SendSignal, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.audit import AuditEntry
@@ -73,6 +74,7 @@ from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
 from kagzi.store.postgres.survey import facts_of, load, survey
+from kagzi.store.postgres.transactions import StepTransactions
 from kagzi.store.postgres.wakeups import Announcer, Listener
 from kagzi.store.protocol import (
     Applied,
@@ -89,6 +91,7 @@ from kagzi.store.protocol import (
     Recovered,
     RunFacts,
     SetAside,
+    StoreTransaction,
     Survey,
     Unheld,
 )
@@ -119,6 +122,8 @@ class PostgresStore:
     way to the same database: behind a PgBouncer in transaction mode they cannot.
     """
 
+    exclusive = False  # see `Joinable`
+
     def __init__(
         self,
         url: str,
@@ -148,6 +153,7 @@ class PostgresStore:
         # On the way we listen on, too: there our own notifications can be told from others'.
         self._announcer = Announcer(self._hearing, self._chance)
         self._listeners: set[asyncio.Task[None]] = set()
+        self._steps: StepTransactions | None = None  # made for the first step that has a transaction
 
     def lane_of(self, write: Write) -> int:
         if type(write) is StartRun:
@@ -197,6 +203,8 @@ class PostgresStore:
             task.cancel()
         await asyncio.gather(*self._listeners, return_exceptions=True)
         await asyncio.gather(*(line.close() for line in self._lanes), self._pool.close(), self._announcer.close())
+        if self._steps is not None:
+            await self._steps.close()
 
     def sibling(self) -> PostgresStore:
         return PostgresStore(
@@ -232,6 +240,13 @@ class PostgresStore:
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
         return await borrowed.start_in(connection, start, secret=self.page_secret, now=self._now())
+
+    async def begin(
+        self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span
+    ) -> StoreTransaction:
+        if self._steps is None:
+            self._steps = StepTransactions(self._url, lambda: self.page_secret, self._now)
+        return await self._steps.begin(wanted, ready, longest)
 
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
         now = self._now()

@@ -21,7 +21,7 @@ def start_in(connection: object, start: StartRun, *, path: str | None, now: Inst
     factory, raw.row_factory = raw.row_factory, None  # our statements read tuples
     answers: list[Answer] = [Started(run_id=start.run_id)]
     try:
-        _check_file(raw, path)
+        check_file(raw, path)
         start_runs(raw, [(0, start)], answers, now)
     finally:
         raw.row_factory = factory
@@ -63,7 +63,7 @@ def _borrow(connection: Any) -> sqlite3.Connection:
     return connection
 
 
-def _check_file(connection: sqlite3.Connection, path: str | None) -> None:
+def check_file(connection: sqlite3.Connection, path: str | None) -> None:
     try:
         files = connection.execute("PRAGMA database_list").fetchall()
     except sqlite3.ProgrammingError as error:

@@ -53,7 +53,7 @@ class Database:
 
     def __init__(self, path: str | None, *, inline: bool = False, retention_days: int = RETENTION_DAYS) -> None:
         self.path = path
-        self._inline = inline
+        self.inline = inline
         self._retention_days = retention_days
         self._users = 0
         self._guard = threading.Lock()
@@ -67,7 +67,7 @@ class Database:
             if self._users > 1:
                 return
             writer = self._new_lane("writer")
-            reader = writer if self.path is None or self._inline else self._new_lane("reader")
+            reader = writer if self.path is None or self.inline else self._new_lane("reader")
         try:
             await writer.connect(self._open_writer)
             if reader is not writer:
@@ -106,9 +106,19 @@ class Database:
 
     def _transact(self, connection: sqlite3.Connection, job: Job[T]) -> T:
         result = transact(connection, job)
-        if self._file is not None:
-            self._file.check()  # before anybody is told that it is stored
+        self.check_file()  # before anybody is told that it is stored
         return result
+
+    async def stand_aside(self, work: Callable[[], T]) -> T:
+        """Have the writer's thread do something else, on another connection: nothing is written here meanwhile."""
+        if self._writer is None:
+            raise Unavailable("the store is closed")
+        return await self._writer.run(lambda _: work())
+
+    def check_file(self) -> None:
+        """Raises if the file is not there any more, so that what was written to it is lost."""
+        if self._file is not None:
+            self._file.check()
 
     async def read(self, job: Job[T]) -> T:
         if self._reader is None:
@@ -122,7 +132,7 @@ class Database:
         return self._writer.watch(changed)
 
     def _new_lane(self, name: str) -> _Lane:
-        return _InlineLane(self.path) if self._inline else _ThreadLane(f"kagzi-sqlite-{name}", self.path)
+        return _InlineLane(self.path) if self.inline else _ThreadLane(f"kagzi-sqlite-{name}", self.path)
 
     def _open_writer(self) -> sqlite3.Connection:
         if self.path is not None:

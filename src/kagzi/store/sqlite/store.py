@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
 from kagzi.api.operations import CancelRun, Started, StartRun, TerminateRun, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
+from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
@@ -46,6 +47,7 @@ from kagzi.store.protocol import (
     Recovered,
     RunFacts,
     SetAside,
+    StoreTransaction,
     Survey,
     Unheld,
 )
@@ -74,6 +76,7 @@ from kagzi.store.sqlite import runs as read_runs
 from kagzi.store.sqlite import survey as read_survey
 from kagzi.store.sqlite.connection import Database
 from kagzi.store.sqlite.schema import known_migrations, missing_migrations
+from kagzi.store.sqlite.transactions import StepTransactions
 
 
 class SqliteStore:
@@ -84,6 +87,8 @@ class SqliteStore:
     """
 
     lanes = 1
+    exclusive = True  # see `Joinable`
+    _steps: StepTransactions | None = None  # made for the first step that has a transaction
 
     def __init__(
         self,
@@ -154,6 +159,13 @@ class SqliteStore:
     async def start_in(self, connection: object, start: StartRun) -> Started:
         """In the thread of the caller, whose connection it is."""
         return borrowed.start_in(connection, start, path=self._database.path, now=self._now())
+
+    async def begin(
+        self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span
+    ) -> StoreTransaction:
+        if self._steps is None:
+            self._steps = StepTransactions(self._database, self._now)
+        return await self._steps.begin(wanted, ready, longest)
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
         now = self._now

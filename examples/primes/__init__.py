@@ -1,0 +1,1 @@
+"""Steps that compute, in processes. See `__main__.py`."""

@@ -1,0 +1,426 @@
+"""Transactions of steps: a connection for the body, on which its writes and its recorded result commit together.
+
+They have connections of their own, apart from those of the store: a body may take its time. An `async def` body gets
+one of asyncpg, a `def` body one of psycopg 3, and if the app was given an engine of SQLAlchemy, either gets a session.
+
+The end is three statements on the body's connection: `end_step`, the chunk as every chunk is written (under the fence,
+which locks the run), and COMMIT. The run is locked only then, so that the body, however long it takes, holds up neither
+heartbeats nor those who take the run over: a body whose lease was lost finds that out in the second, and rolls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+
+import asyncpg
+
+from kagzi.api.operations import Chunk, ChunkAnswer
+from kagzi.api.transactions import BeginTransaction, is_async_engine
+from kagzi.core.driving import drive
+from kagzi.core.instant import Instant, Span
+from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
+from kagzi.store.postgres.borrowed import Borrowed, borrow, check_database
+from kagzi.store.postgres.chunks import apply_chunks
+from kagzi.store.postgres.connection import Connector, is_outage
+from kagzi.store.postgres.pool import hang_up
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol import Applied
+from kagzi.store.sessions import make_session
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+T = TypeVar("T")
+
+MOST_OPEN: Final = 10  # transactions of steps at once in a process; more wait for their turn
+_BEGIN: Final = STATEMENTS["begin_step"]
+_END: Final = STATEMENTS["end_step"]
+_CHECK_CONSTRAINTS: Final = STATEMENTS["check_constraints"]
+
+
+class _Link(Protocol):
+    """A connection to the database, of one driver. If it is a blocking one nothing here suspends."""
+
+    blocking: bool
+    body: Any  # what the body gets
+
+    async def open(self) -> Borrowed:
+        """Begin a transaction."""
+        ...
+
+    async def flush(self) -> None:
+        """Send what the driver has kept back."""
+        ...
+
+    async def commit(self) -> None: ...
+
+    async def roll_back(self) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+
+class StepTransactions:
+    def __init__(self, url: str, secret: Callable[[], bytes], now: Callable[[], Instant | None]) -> None:
+        self._secret = secret
+        self._now = now
+        self._connector = _BodyConnector(url, settings={})
+        self._slots = asyncio.Semaphore(MOST_OPEN)
+        self._idle: list[tuple[int, Connection]] = []
+        self._idle_psycopg: list[Any] = []
+        self._known: Any = None  # the engine of SQLAlchemy that leads to our database
+
+    async def begin(
+        self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span
+    ) -> PostgresTransaction:
+        await ready()
+        await self._slots.acquire()
+        try:
+            link = self._link(wanted)
+            secret = None if wanted.engine is None or wanted.engine is self._known else self._secret()
+            transaction = PostgresTransaction(link, wanted, self._now, self._slots.release)
+            await transaction.begin(longest, secret)
+            if wanted.engine is not None:
+                self._known = wanted.engine
+            return transaction
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        for _, connection in idle:
+            await hang_up(connection)
+        for connection in self._idle_psycopg:
+            connection.close()
+        self._idle_psycopg.clear()
+
+    def _link(self, wanted: BeginTransaction) -> _Link:
+        if wanted.engine is not None:
+            return _Session(wanted.engine)
+        if wanted.blocking:
+            return _Psycopg(self._connector, self._idle_psycopg, _psycopg_for(wanted.step))
+        return _Asyncpg(self._connector, self._idle)
+
+
+class PostgresTransaction:
+    """See `kagzi.api.transactions.StepTransaction`."""
+
+    def __init__(
+        self, link: _Link, wanted: BeginTransaction, now: Callable[[], Instant | None], ended: Callable[[], None]
+    ) -> None:
+        self._link = link
+        self._step = wanted.step
+        self._mark = wanted.mark
+        self._now = now
+        self._ended: Callable[[], None] | None = ended
+        self._borrowed: Borrowed
+        self.connection: Any = None
+
+    async def begin(self, longest: Span, secret: bytes | None) -> None:
+        async def begin() -> None:
+            self._borrowed = borrowed = await self._link.open()
+            try:
+                if secret is not None:
+                    await check_database(borrowed, secret)
+                await borrowed.fetch(_BEGIN, self._mark, f"{longest // 1000}ms")
+            except BaseException:
+                await self._link.roll_back()
+                raise
+
+        try:
+            await self._do(begin())
+        except asyncio.CancelledError:
+            await self._do(self._link.roll_back())
+            raise
+        self.connection = self._link.body
+
+    async def prepare(self) -> None:
+        async def prepare() -> None:
+            await self._link.flush()
+            rows = await self._borrowed.fetch(_END, self._mark)
+            if not rows[0]["same"]:
+                raise InvalidRequest(
+                    f"the step {self._step} has ended the transaction of its connection itself; Kagzi commits it "
+                    "together with the step's result, so leave COMMIT and ROLLBACK to it"
+                )
+            await self._borrowed.execute(_CHECK_CONSTRAINTS)
+
+        await self._do(prepare())
+
+    async def commit(self, chunk: Chunk) -> Applied:
+        sent = False
+
+        async def commit() -> Applied:
+            nonlocal sent
+            applied = await apply_chunks(cast("Any", self._borrowed), [chunk], self._now())
+            (answer,) = applied.answers
+            if isinstance(answer, Exception):
+                raise answer
+            if answer is ChunkAnswer.LEASE_LOST:
+                await self._link.roll_back()
+                return applied
+            sent = True
+            await self._link.commit()
+            return applied
+
+        try:
+            applied = await self._do(commit())
+        except BaseException as error:
+            await self.roll_back()
+            if sent and not _was_refused(error):
+                raise Unavailable("the connection was lost while a step's transaction was being committed") from error
+            raise
+        self._over()
+        return applied
+
+    async def interrupt(self) -> None:
+        if self._ended is not None:
+            self._link.interrupt()
+
+    async def roll_back(self) -> None:
+        if self._ended is not None:
+            self._over()
+            await self._do(self._link.roll_back())
+
+    def _over(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended()
+
+    async def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        """A thread that was sent off is waited for by those who are cancelled, too: two must not use the connection."""
+        if not self._link.blocking:
+            return await work
+        thread = asyncio.ensure_future(asyncio.to_thread(drive, work))
+        cancelled = False
+        while not thread.done():
+            try:
+                await asyncio.wait((thread,))
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            thread.exception()  # counts as retrieved
+            raise asyncio.CancelledError
+        return thread.result()
+
+
+class _Asyncpg:
+    blocking = False
+
+    def __init__(self, connector: Connector, idle: list[tuple[int, Connection]]) -> None:
+        self._connector = connector
+        self._idle = idle
+        self._era = 0
+        self.body: Any = None
+        self._transaction: Any = None
+
+    async def open(self) -> Borrowed:
+        while self._idle:
+            self._era, connection = self._idle.pop()
+            if connection.is_closed() or self._era != self._connector.era:
+                connection.terminate()
+                continue
+            try:
+                await connection.reset(timeout=5)  # whatever the last body has set
+                return await self._begin(connection)
+            except Exception as error:
+                connection.terminate()
+                if not is_outage(error):
+                    raise
+                self._connector.doubt(self._era)  # the server was restarted while nobody looked
+        self._era = self._connector.era
+        return await self._begin(await self._connector.connect())
+
+    async def _begin(self, connection: Connection) -> Borrowed:
+        # A heartbeat writes to the run's row while the body runs: a stricter isolation would refuse the fence then.
+        self._transaction = connection.transaction(isolation="read_committed")
+        try:
+            await self._transaction.start()
+        except BaseException:
+            connection.terminate()
+            raise
+        self.body = connection
+        return await borrow(connection)
+
+    async def flush(self) -> None: ...
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+        self._give_back()
+
+    async def roll_back(self) -> None:
+        if self.body is None:
+            return
+        try:
+            async with asyncio.timeout(5):
+                await self._transaction.rollback()
+                self._give_back()
+        except BaseException as error:
+            # A task of the body may still use it, or it is broken: the server rolls back what it hears no more of.
+            self.body.terminate()
+            if not isinstance(error, Exception):
+                raise
+
+    def _give_back(self) -> None:
+        connection, self.body = self.body, None
+        self._idle.append((self._era, connection))
+
+    def interrupt(self) -> None:
+        """Its task is cancelled, and asyncpg tells the server."""
+
+
+class _Psycopg:
+    blocking = True
+
+    def __init__(self, connector: _BodyConnector, idle: list[Any], driver: Any) -> None:
+        self._connector = connector
+        self._idle = idle
+        self._driver = driver
+        self.body: Any = None
+
+    async def open(self) -> Borrowed:
+        connection = None
+        while self._idle and connection is None:
+            connection = self._idle.pop()
+            try:
+                connection.autocommit = False  # whatever the last body has set
+                connection.row_factory = self._driver.rows.tuple_row
+                connection.execute("RESET ALL")
+            except self._driver.Error:
+                connection.close()
+                connection = None
+        if connection is None:
+            connection = self._connector.connect_blocking(self._driver)
+        self.body = connection
+        return await borrow(connection)
+
+    async def flush(self) -> None: ...
+
+    async def commit(self) -> None:
+        self.body.commit()
+        self._idle.append(self.body)
+        self.body = None
+
+    async def roll_back(self) -> None:
+        connection, self.body = self.body, None
+        if connection is None:
+            return
+        try:
+            connection.rollback()
+        except self._driver.Error:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def interrupt(self) -> None:
+        if self.body is not None:
+            self.body.cancel()  # of any thread
+
+
+class _Session:
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._awaited = is_async_engine(engine)
+        self.blocking = not self._awaited
+        self.body: Any = None
+        self.raw: Any = None
+        self._transaction: Any = None
+
+    async def open(self) -> Borrowed:
+        connecting = self._engine.connect()
+        self.raw = await connecting if self._awaited else connecting
+        try:
+            beginning = self.raw.begin()
+            self._transaction = await beginning if self._awaited else beginning
+            borrowed = await borrow(self.raw)
+        except BaseException:
+            await self._close(self.raw)
+            raise
+        self.body = make_session(self.raw, awaited=self._awaited)
+        return borrowed
+
+    async def flush(self) -> None:
+        committed = self.body.commit()  # of its savepoint
+        if self._awaited:
+            await committed
+
+    async def commit(self) -> None:
+        committed = self._transaction.commit()
+        if self._awaited:
+            await committed
+        await self._end()
+
+    async def roll_back(self) -> None:
+        if self.body is None:
+            return
+        try:
+            back = self._transaction.rollback()
+            if self._awaited:
+                await back
+        except Exception:
+            gone = self.raw.invalidate()
+            if self._awaited:
+                await gone
+        await self._end()
+
+    async def _end(self) -> None:
+        body, self.body = self.body, None
+        await self._close(body)
+        await self._close(self.raw)
+
+    async def _close(self, what: Any) -> None:
+        closed = what.close()
+        if self._awaited:
+            await closed
+
+    def interrupt(self) -> None:
+        raw: Any = None if self.raw is None or self._awaited else self.raw.connection.dbapi_connection
+        if hasattr(raw, "cancel"):
+            raw.cancel()
+
+
+class _BodyConnector(Connector):
+    """Makes connections as their driver does, without the settings of the store's own."""
+
+    async def _open_pooled(self, server: str, settings: Mapping[str, str]) -> Connection:
+        del settings
+        connection: Connection = await asyncpg.connect(server, timeout=self._connect_seconds, statement_cache_size=0)
+        return connection
+
+    def connect_blocking(self, driver: Any) -> Any:
+        """A connection of psycopg's. It prepares no statements, which a PgBouncer could not keep."""
+        problem: Exception | None = None
+        for server in self._servers:
+            try:
+                return driver.connect(
+                    server,
+                    prepare_threshold=None,
+                    application_name="kagzi",
+                    target_session_attrs="read-write",
+                    connect_timeout=max(2, round(self._connect_seconds)),
+                )
+            except driver.OperationalError as error:
+                problem = error
+        raise Unavailable(f"cannot reach PostgreSQL at {self.where}: {problem}") from problem
+
+
+def _psycopg_for(step: str) -> Any:
+    try:
+        return import_module("psycopg")
+    except ImportError as error:
+        raise MissingDependency(
+            f"the step {step} is a `def` function with a transaction, which on PostgreSQL needs psycopg: "
+            'pip install "psycopg[binary]", or make it `async def`, or give the app an engine of SQLAlchemy'
+        ) from error
+
+
+def _was_refused(error: BaseException) -> bool:
+    """Whether the server itself said that it did not commit."""
+    for one in (error, getattr(error, "orig", None), error.__cause__):
+        state = getattr(one, "sqlstate", None)
+        if state is not None:
+            return not state.startswith(("08", "57"))
+    return False
