@@ -203,7 +203,6 @@ def test_an_agent_that_is_killed_asks_its_model_nothing_again(script: str, libra
     ]
     # It was killed in the first, and a body that was cut off runs again.
     assert said.count("booking the flight to Lisbon") == 2
-    assert sum(line.startswith("allowed: ") for line in said) == 1
     assert said[-1] == "the agent says: Done: booked the flight to Lisbon"
 
 
