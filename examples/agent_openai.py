@@ -24,7 +24,7 @@ app = Kagzi(os.environ.get("KAGZI_URL"), lease=os.environ.get("LEASE", "2s"))
 
 
 class PretendedModel(Model):
-    async def get_response(self, _instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:
+    async def get_response(self, *_: Any, input: Any, **__: Any) -> ModelResponse:
         results = [item["output"] for item in input if item.get("type") == "function_call_output"]
         print(f"the model is asked with {len(results)} results", flush=True)
         if not results:
