@@ -442,3 +442,28 @@ def test_a_retried_parent_keeps_the_children_that_succeeded(press: Press, stage:
         assert sorted(press.printed) == [1, 2, 3]
 
     stage.run(press.app, main)
+
+
+def test_a_retried_parent_tells_its_new_child_what_it_has_told_the_old_one() -> None:
+    """The old one has failed since, so another one is spawned; nobody else would ever tell it."""
+    app, failures = Kagzi("memory://"), list[str]()
+
+    @app.workflow
+    async def listener() -> str:
+        word = await kagzi.wait_signal("go", str)
+        if not failures:
+            failures.append(word)
+            raise ValueError("not the first time")
+        return word
+
+    @app.workflow(retry=kagzi.Retry(attempts=2, first="1s"))
+    async def speaker() -> str:
+        child = await listener.spawn()
+        await child.signal("go", "now")
+        return await child.result(timeout="1h", default="nobody has told me")
+
+    async def main() -> None:
+        assert await speaker.run() == "now"
+        assert failures == ["now"]
+
+    run_virtually(app, main)

@@ -179,6 +179,7 @@ def _call(
     execution: Execution, app: Registrar, wait: ChildWait, what: str, args: tuple[Any, ...]
 ) -> Coroutine[Any, Any, Any]:
     """A step that tells a child something. Its repeats are harmless, so it happens once."""
+    execution.children.tell(wait)
     fn = app.cancel_child if what == "cancel" else app.signal_child
     known = _signatures.setdefault(app, {})
     if what not in known:

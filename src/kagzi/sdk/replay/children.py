@@ -146,10 +146,20 @@ class Children:
         )
         return event
 
-    def seen(self, wait: ChildWait) -> None:
+    def seen(self, wait: ChildWait, status: StepStatus) -> None:
         """The workflow gets the outcome of this child."""
         self._unseen -= 1
         self.remove_wait(wait)
+        if status is StepStatus.COMPLETED and self._journal.told:
+            self._journal.told.pop(wait.step_id, None)  # it stays whatever is tried again
+
+    def tell(self, wait: ChildWait) -> None:
+        """The workflow tells this child something."""
+        journal = self._journal
+        if journal.told is None:
+            journal.told = {}
+        if wait.outcome is None or wait.outcome.status is not StepStatus.COMPLETED:
+            journal.told.setdefault(wait.step_id, journal.seq)
 
     @property
     def outstanding(self) -> bool:

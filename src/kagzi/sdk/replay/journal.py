@@ -13,13 +13,16 @@ from kagzi.sdk.replay.loop import WorkflowLoop
 
 
 class Journal:
-    __slots__ = ("_effects", "_loop", "_ticks", "durable", "first_failure", "seq", "submitted")
+    __slots__ = ("_effects", "_loop", "_ticks", "durable", "first_failure", "seq", "submitted", "told")
 
     def __init__(self, effects: Effects, loop: WorkflowLoop, ticks: dict[str, int]) -> None:
         self.seq = 0  # of the last event
         self.submitted = 0
         self.durable = 0
         self.first_failure: int | None = None  # the first event that is a final failure
+        # Children that the workflow has told something, by step, and the last event before that; not those of which it
+        # has heard that they have succeeded.
+        self.told: dict[str, int] | None = None
         self._effects = effects
         self._loop = loop
         self._ticks = ticks
@@ -67,5 +70,7 @@ class Journal:
             self.first_failure = seq
 
     def keep_seq(self) -> int:
-        """Up to which event a run that is tried again keeps its history."""
-        return self.seq if self.first_failure is None else self.first_failure - 1
+        """Up to which event a run that is tried again keeps its history. What a child was told is not kept: it may be
+        another child then, which nobody would tell."""
+        kept = self.seq if self.first_failure is None else self.first_failure - 1
+        return min(kept, *self.told.values()) if self.told else kept

@@ -160,7 +160,7 @@ class ChildWait(Wait, eq=False, kw_only=True):
         execution.children.add_wait(self)
 
     def deliver(self, event: Event, execution: Execution) -> None:
-        execution.children.seen(self)
+        execution.children.seen(self, event.status)
         self.outcome = event
         for future in self._take_waiters():
             try:
