@@ -13,6 +13,7 @@ import pytest
 import kagzi
 from kagzi import FailedRun, InvalidRequest, Kagzi, NonRetryable, Retry, RunStatus
 from kagzi.core.failed_run import FAILURE_HANDLER
+from kagzi.core.failure import SEALED
 
 
 @dataclass
@@ -90,13 +91,13 @@ async def test_a_handler_with_a_codec_reads_what_the_run_was_given(home: str) ->
         assert failed.input == [{"id": "1"}]
 
 
-async def test_a_handler_with_another_codec_gets_everything_but_the_input(home: str) -> None:
+async def test_a_handler_with_another_codec_gets_everything_but_what_is_encoded(home: str) -> None:
     program, other = Program(home, codec=Backwards()), Program(home)
     async with program.app as app, other.app as beside:
         await program.checkout.options(on_failure="notify_ops", on_failure_queue="ops").start(Order("1"))
         async with app.worker(), beside.worker(queues=["ops"]):
             (failed,) = await other.until_told(1)
-            assert failed.failure.message == "no 1"
+            assert (failed.failure.message, failed.failure.is_a(NonRetryable)) == (SEALED, True)
             with pytest.raises(InvalidRequest, match=f"the input of run {failed.run_id} cannot be read here"):
                 _ = failed.input
 
