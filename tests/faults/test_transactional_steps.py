@@ -53,6 +53,7 @@ def _check_once(url: str) -> None:
     assert len(entries) == max(3, KILLS // 3)
 
 
+@pytest.mark.timeout(length(300, 3600))
 def test_each_effect_is_there_once_however_often_workers_are_killed(url: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.transactional", url, str(KILLS), "7"],
