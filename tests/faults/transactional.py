@@ -126,7 +126,7 @@ def work(url: str, ids: list[str], point: str | None, countdown: int) -> None:
 
 def kill_many(url: str, kills: int, seed: int) -> None:
     chance = random.Random(seed)
-    ids = [f"order-{number}" for number in range(max(3, kills // 3))]
+    ids = [f"order-{number}" for number in range(max(3, kills))]
 
     async def begin() -> None:
         app, order = make(url)
