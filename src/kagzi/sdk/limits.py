@@ -160,11 +160,11 @@ def limits_of(
         raise InvalidRequest(f"the limits of {workflow} must have one name, not {sorted(map(str, names))}")
     whole, keyed = _apart(limits)
     rate_of_all, rate_of_keys = _apart(rates)
-    if max(map(len, (whole, keyed, rate_of_all, rate_of_keys))) > 1:
+    if any(len(said) > 1 for said in (whole, keyed, rate_of_all, rate_of_keys)):
         raise InvalidRequest(
             f"{workflow} has one limit for all its runs and one for each key at most; a run has one key"
         )
-    keys = [each.key for each in (*keyed, *rate_of_keys) if each.key is not None]
+    keys = [key for key in (*(each.key for each in keyed), *(each.key for each in rate_of_keys)) if key is not None]
     if fair is not None:
         keys.append(_check_key(fair))
     if any(key != keys[0] for key in keys):

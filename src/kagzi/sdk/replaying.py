@@ -62,7 +62,7 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
         run_id=recorded.run_id,
         workflow=recorded.workflow,
         started_at=recorded.started_at or 0,
-        history=recorded.rows() if codec is None else SealedErrors(codec).unsealed(recorded.rows()),
+        history=recorded.rows() if codec is None else SealedErrors(codec).unsealed(tuple(recorded.rows())),
         default_retry=Retry(),
         payload_limit=PAYLOAD_BYTES,
         seed=recorded.seed_run_id,

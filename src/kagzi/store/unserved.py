@@ -23,7 +23,7 @@ from kagzi.store.protocol import Offer, Queue
 ASIDE: Final[Instant] = NEVER + 2
 OVERDUE: Final[Span] = 10 * SECOND  # what is due for so long is looked at
 LOOKED_AT: Final = 500  # runs of each queue in a look that finds nothing
-MOST_LOOKED_AT: Final = 8_000  # in one that follows others which have found some
+MOST_LOOKED_AT: Final = 1_000  # in one that follows others which have found some; PostgreSQL may plan larger ones badly
 LINES: Final = 1000  # workflows and versions of queues that are looked at
 
 

@@ -27,6 +27,8 @@ class SealedErrors:
         return tuple([step if step.error is None else replace(step, error=self._unseal(step.error)) for step in steps])
 
     def _seal(self, operation: FailStep | FailRun | EndCancelledRun) -> Operation:
+        if operation.error is None:
+            return operation
         failure = Failure.decode(operation.error)
         try:
             sealed = failure.seal(self._codec.encode).encode()

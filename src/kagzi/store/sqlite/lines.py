@@ -35,7 +35,7 @@ def choose(
         if (Scope.QUEUE, queue) in paused or room.full(queue):
             continue
         values = (poll.namespace, queue, now, poll.token, every_version, one_version, LOOKED_AT)
-        found = [Due(*row[:6], bool(row[6])) for row in execute(connection, "find_due_limited", values)]
+        found = [Due(*(*row[:6], bool(row[6]))) for row in execute(connection, "find_due_limited", values)]
         whole = whole or len(found) >= LOOKED_AT
         due += found
     due.sort(key=lambda run: (run.claim_key, run.run_id))
@@ -71,7 +71,7 @@ def read_wait(connection: sqlite3.Connection, namespace: str, run_id: str, now: 
     row = execute(connection, "read_waiting", (namespace, run_id)).fetchone()
     if row is None or row[5] is None:
         return None
-    run, version = Due(*row[:6], bool(row[6])), row[7]
+    run, version = Due(*(*row[:6], bool(row[6]))), row[7]
     limits = [limit_of(each) for each in execute(connection, "list_limits", (namespace,))]
     room = _room(connection, namespace, limits, now)
     _read_turns(connection, namespace, room, [run])
@@ -97,7 +97,7 @@ def _lines(
             return lines, ()
         at = row
         counts = execute(connection, "count_line", (namespace, *row, now, FREED)).fetchone()
-        lines.append(Line(*row, *counts[:3], bool(counts[3])))
+        lines.append(Line(*(*row, *counts[:3], bool(counts[3]))))
     return lines, at
 
 
