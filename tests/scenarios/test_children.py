@@ -103,6 +103,29 @@ def test_children_are_runs_of_their_own(press: Press, stage: Stage) -> None:
     stage.run(press.app, main)
 
 
+def test_a_child_and_a_step_begin_at_once_beside_a_timeout(press: Press) -> None:
+    """The timeout makes the run record when it began, which waits for something that goes along: not the spawn for it."""
+
+    @press.app.step
+    async def beside() -> str:
+        return "beside"
+
+    @press.app.workflow
+    async def hurried(with_step: bool) -> tuple[list[Any], float]:
+        began = kagzi.now()
+        async with asyncio.timeout(3600):
+            results = await asyncio.gather(press.render.run(1), *([beside()] if with_step else []))
+        return results, (kagzi.now() - began).total_seconds()
+
+    async def main() -> None:
+        for with_step, expected in ((False, [10]), (True, [10, "beside"])):
+            results, seconds = await hurried.run(with_step)
+            assert results == expected
+            assert seconds < 0.1
+
+    run_virtually(press.app, main)
+
+
 def test_a_parked_parent_is_woken_by_its_child(press: Press, stage: Stage) -> None:
     async def main() -> None:
         run = await press.awaiting.start("a")

@@ -110,8 +110,9 @@ class Attempt:
     # Effects, called by the execution, beside `submit`.
 
     def submit_unhurried(self, operation: Operation) -> None:
+        if self._unhurried == len(self._outbox):  # else it goes along with one that does not wait, such as a SpawnChild
+            self._unhurried += 1
         self._outbox.append(operation)
-        self._unhurried = len(self._outbox)
 
     def start_body(self, call: StepCall) -> None:
         worker = self._worker
