@@ -1,0 +1,1 @@
+-- Nothing to do here: the trigger that holds finished runs compares whole rows. SQLite names the columns that it compares.
