@@ -622,10 +622,10 @@ def explain(connection: sqlite3.Connection) -> dict[str, str]:
     for name, values in (
         ("next_queue", ("a", "b")),
         ("first_queue_after", ("a",)),
-        ("queue_load", ("a", "b", 1, 1)),
+        ("queue_load", ("a", "b", 1, 1, "a", "b", 1)),
         ("running_loads", (1,)),
     ):
-        statement, _ = unnumbered(SQL[name])  # they say each value once, in their order
+        statement, _ = unnumbered(SQL[name])
         rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
         plans[name] = "\n".join(row[3] for row in rows)
     return plans

@@ -157,7 +157,7 @@ PACKED = [
         ),
         [
             *[5, "render#2", 1, "CHILD_WORKFLOW", None, 9, None, None, None, b"[1]", 0, None, None],
-            ["child", "render", "mail", "2", None, 0, 0, *[None] * 6, "cancel", None, 1, {}, "fail"],
+            ["child", "render", "mail", "2", None, 0, 0, *[None] * 6, "cancel", None, 1, {}, "fail", None],
         ],
     ),
     (

@@ -10,7 +10,7 @@ import pytest
 
 import kagzi
 from kagzi import Cron, FailedRun, InvalidRequest, Kagzi, RunStatus
-from kagzi.sdk.worker import worker
+from kagzi.sdk.worker import registering
 
 FAILED: list[str] = []
 
@@ -34,7 +34,7 @@ def app_of(home: str, cron: Cron, *more: Cron) -> Kagzi:
 async def test_code_declares_changes_and_is_told_of_what_a_person_has_changed(
     home: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "_SCHEDULES_SECONDS", 0.1)
+    monkeypatch.setattr(registering, "_SCHEDULES_SECONDS", 0.1)
     first = app_of(home, Cron("0 9 * * MON-FRI", tz="Asia/Kolkata", catchup=3, overlap="skip", jitter="30s"))
     second = app_of(home, Cron("0 8 * * *"))
     async with first, second:

@@ -48,7 +48,7 @@ from kagzi.api.operations import (
     Write,
 )
 from kagzi.api.schedules import CreateSchedule
-from kagzi.api.workers import Heartbeat, Poll, Registration
+from kagzi.api.workers import Heartbeat, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
@@ -129,6 +129,9 @@ def plain(answer: Any) -> Any:
         return plain(answer.answers), plain(answer.woken)
     if isinstance(answer, Changed):
         return plain(answer.runs), plain(answer.woken)
+    if isinstance(answer, Polled):
+        # Whether to look again, and whether somebody may wait for a run to let go, is guessed as each store can.
+        return replace(answer, more=False, claims=tuple(replace(claim, limited=False) for claim in answer.claims))
     return answer
 
 

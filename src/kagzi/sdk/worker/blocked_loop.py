@@ -14,6 +14,7 @@ import traceback
 from types import FrameType
 from typing import Any, Final
 
+from kagzi.sdk.replay import blocking_calls
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.worker.bodies import Bodies
 
@@ -66,6 +67,8 @@ class LoopWatch:
             logger.info("the event loop of worker %s goes on after %.1f s", self._worker_id, seconds)
 
     def _tell(self, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename == blocking_calls.__file__:
+            frame = frame.f_back  # what the user has called, and not what watches the call
         culprit, about = _culprit(frame)
         logger.warning(
             "the event loop of worker %s is blocked by %s. Its other runs and steps wait for that, and so do signals. "

@@ -274,7 +274,7 @@ ON CONFLICT (namespace, scope, name, limit_key) DO UPDATE SET turn = EXCLUDED.tu
 DELETE FROM kagzi.limit_turns AS t
 WHERE (t.namespace, t.scope, t.name, t.limit_key) IN (
     SELECT o.namespace, o.scope, o.name, o.limit_key FROM kagzi.limit_turns AS o
-    WHERE o.namespace = $2::text AND o.turn < coalesce($1::bigint, kagzi.clock()) - 60000000
+    WHERE o.namespace = $2::text AND o.turn < coalesce($1::bigint, kagzi.clock()) - 60 * 1000000
     LIMIT 500);
 
 -- name: forget_turns

@@ -175,7 +175,7 @@ ON CONFLICT (namespace, scope, name, limit_key) DO UPDATE SET turn = excluded.tu
 -- What says nothing any more, some of it.
 DELETE FROM limit_turns
 WHERE (namespace, scope, name, limit_key) IN (
-    SELECT namespace, scope, name, limit_key FROM limit_turns WHERE namespace = ?1 AND turn < ?2 - 60000000 LIMIT 500);
+    SELECT namespace, scope, name, limit_key FROM limit_turns WHERE namespace = ?1 AND turn < ?2 - 60 * 1000000 LIMIT 500);
 
 -- name: forget_turns
 -- Runs that were told when to come are held until they are told anew: their rate has changed.
