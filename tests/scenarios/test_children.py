@@ -104,7 +104,7 @@ def test_children_are_runs_of_their_own(press: Press, stage: Stage) -> None:
 
 
 def test_a_child_and_a_step_begin_at_once_beside_a_timeout(press: Press) -> None:
-    """The timeout has the run record when it began. That waits for something that goes along, and not the spawn for it."""
+    """The timeout has the run record when it began. That waits for something that goes along; the spawn must not."""
 
     @press.app.step
     async def beside() -> str:
