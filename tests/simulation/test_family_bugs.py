@@ -21,10 +21,10 @@ FIRST = 1
 # A seed that has shown the bug, where the first does not.
 HINTS = {
     "parents_are_not_woken": 13,
-    "a_spawn_that_comes_twice_is_refused": 5,
-    "a_retry_keeps_failed_children": 161,
-    "a_retry_sets_all_children_aside": 37,
-    "children_follow_whatever_was_said": 69,
+    "a_spawn_that_comes_twice_is_refused": 13,
+    "a_retry_keeps_failed_children": 221,
+    "a_retry_sets_all_children_aside": 221,
+    "children_follow_whatever_was_said": 209,
     "children_of_handlers_have_handlers": 5,
     "poison_calls_no_handler": 21,
     "deadlines_call_no_handler": 5,

@@ -48,8 +48,8 @@ MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
 # Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first.
 HINTS = {
     "cancellations_are_replayed_last": 11,
-    "count_renewed_leases_from_the_answer": 175,
-    "fire_timers_by_the_latest_time": 10,
+    "count_renewed_leases_from_the_answer": 217,
+    "fire_timers_by_the_latest_time": 4,
 }
 
 
