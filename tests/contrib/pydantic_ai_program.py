@@ -27,6 +27,7 @@ from kagzi import Kagzi, Retry
 from kagzi.contrib.pydantic_ai import KagziDurability
 from kagzi.sdk.histories import export_history
 from kagzi.testing import run_virtually
+from tests.histories.make import without_folder
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -138,4 +139,4 @@ def recorded() -> bytes:
 if __name__ == "__main__":
     file = RECORDED / f"pydantic-ai-{pydantic_ai.__version__}.json"
     if not file.exists():
-        file.write_bytes(recorded())
+        file.write_bytes(without_folder(recorded()))

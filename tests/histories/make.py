@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def record() -> dict[str, History]:
 
 
 def without_folder(recorded: bytes) -> bytes:
-    """Names the files of tracebacks as they are named in the repository, wherever it was checked out."""
-    return recorded.replace(f"{ROOT}/".encode(), b"")
+    """Names the files of tracebacks as they are named in the repository or in packages, wherever those are."""
+    for folder in (sysconfig.get_path("purelib"), ROOT):
+        recorded = recorded.replace(f"{folder}/".encode(), b"")
+    return recorded
 
 
 if __name__ == "__main__":
