@@ -195,15 +195,13 @@ def test_an_agent_that_is_killed_asks_its_model_nothing_again(script: str, libra
     )
     assert done.returncode == 0, done.stderr
     said += done.stdout.splitlines()
-    asked = [line for line in said if line.startswith("the model is asked")]
+    text = "\n".join(said)  # threads print, too, so two of them may share a line
+    asked = re.findall(r"the model is asked with \d+", text)
     assert len(asked) == len(set(asked)) == 3
-    assert [line for line in said if line.startswith("searching")] == [
-        "searching for flights to Lisbon",
-        "searching for flights to Porto",
-    ]
+    assert sorted(re.findall(r"searching for flights to (Lisbon|Porto)", text)) == ["Lisbon", "Porto"]
     # It was killed in the first, and a body that was cut off runs again.
-    assert said.count("booking the flight to Lisbon") == 2
-    assert said[-1] == "the agent says: Done: booked the flight to Lisbon"
+    assert text.count("booking the flight to Lisbon") == 2
+    assert text.count("the agent says: Done: booked the flight to Lisbon") == 1
 
 
 async def test_agent() -> None:
