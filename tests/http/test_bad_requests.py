@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from enum import Enum
+from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote
 
@@ -30,7 +31,8 @@ UNKNOWN = "01900000-0000-7000-8000-000000000000"
 WORKER = "01900000-0000-7000-8000-000000000001"
 DOCUMENTED = {200, 201, 400, 403, 404, 405, 409, 413, 414, 415, 421, 431}
 # What must never be in an answer: statements, paths of files, names of modules, addresses of databases.
-TELLTALE = ("select ", "insert ", "sqlite", "postgres", "asyncpg", "/work/", "/tmp/", ".py", "traceback", "0x7f")
+HERE = str(Path(__file__).parents[2]).lower()
+TELLTALE = ("select ", "insert ", "sqlite", "postgres", "asyncpg", HERE, "/tmp/", ".py", "traceback", "0x7f")
 
 WORDS = [
     "",
