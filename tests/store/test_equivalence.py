@@ -48,7 +48,7 @@ from kagzi.api.operations import (
     Write,
 )
 from kagzi.api.schedules import CreateSchedule
-from kagzi.api.workers import Heartbeat, Poll, Polled, Registration
+from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
@@ -60,7 +60,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.schedule import Overlap
 from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Applied, Changed, Store, Told
+from kagzi.store.protocol import Applied, Changed, LimitChange, Store, Told
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from tests.campaigns import length
@@ -129,9 +129,6 @@ def plain(answer: Any) -> Any:
         return plain(answer.answers), plain(answer.woken)
     if isinstance(answer, Changed):
         return plain(answer.runs), plain(answer.woken)
-    if isinstance(answer, Polled):
-        # Whether to look again, and whether somebody may wait for a run to let go, is guessed as each store can.
-        return replace(answer, more=False, claims=tuple(replace(claim, limited=False) for claim in answer.claims))
     return answer
 
 
@@ -367,9 +364,20 @@ class World:
         scope = self.random.choice((Scope.QUEUE, Scope.QUEUE, Scope.WORKFLOW, Scope.NAMESPACE))
         name = {Scope.QUEUE: "a", Scope.WORKFLOW: "x", Scope.NAMESPACE: ""}[scope]
         namespace = self.random.choice(NAMESPACES)
-        if self.random.random() < 0.3:
+        chance = self.random.random()
+        if chance < 0.2:
             return lambda store: store.pause(namespace, scope, name, "operations", "why not")
-        return lambda store: store.resume(namespace, scope, name)
+        if chance < 0.5 or scope is Scope.NAMESPACE:
+            return lambda store: store.resume(namespace, scope, name)
+        if chance < 0.8:
+            change = LimitChange(concurrency=self.random.choice((1, 3, 20, None)))
+            return lambda store: store.set_limit(namespace, scope, name, change)
+
+        async def unhold(store: Store) -> Any:
+            freed = await store.unhold(namespace, ())
+            return sorted(freed.queues), freed.after, freed.later
+
+        return unhold
 
     def _move(self) -> Any:
         namespace, kind, dry = self.random.choice(NAMESPACES), self.random.choice(TYPES), self.random.random() < 0.3

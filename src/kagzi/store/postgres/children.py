@@ -174,7 +174,7 @@ async def _raise_inboxes(connection: Connection, outcomes: Sequence[asyncpg.Reco
         [row["namespace"] for row in outcomes],
         [row["run_id"] for row in outcomes],
         [row["child_run_id"] for row in outcomes],
-        [row["finished_at"] for row in outcomes],
+        [row["now"] for row in outcomes],
     )
     return [told_of(row) for row in rows]
 

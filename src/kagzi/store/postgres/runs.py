@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.family import ParentPolicy
@@ -58,14 +56,15 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
         [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
     )
     time: Instant = rows[0]["now"]
-    candidates: int = rows[0]["limited"]
+    candidates: int = rows[0]["candidates"]
     if rows[0]["run_id"] is None:
         rows = []
-    limited: set[str] = set()
     more = held = False
     if candidates:
+        # Who finds fewer than it may claim has seen everything that is due: nothing is behind what was held.
+        whole = len(rows) + candidates >= poll.limit
         under_limits, more, held = await claim_limited(connection, poll, candidates, lease, now)
-        limited = {str(row["run_id"]) for row in under_limits}
+        more = more and whole
         rows = sorted([*rows, *under_limits], key=lambda row: (row["place"], row["run_id"]))
     if not rows:
         return Polled(now=time, claims=(), more=more, held=held)
@@ -83,8 +82,6 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
         claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []), failed.get(run_id))
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
-    if limited:
-        claims = [replace(claim, limited=True) if claim.run_id in limited else claim for claim in claims]
     return Polled(now=time, claims=tuple(claims), more=more, held=held)
 
 
@@ -123,6 +120,7 @@ def claim_of(
         failed_input=failed_input,
         incarnation=row["incarnation"],
         executions_before=row["executions_before"],
+        limited=row["limited"],
     )
 
 

@@ -6,10 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from kagzi.api.workers import Claim, Poll, Polled
-from kagzi.core.flow import FlowLimit
 from kagzi.core.instant import Instant, Span
 from kagzi.store.sqlite.limits import limit_of
 from kagzi.store.sqlite.lines import choose
@@ -19,7 +17,6 @@ from kagzi.store.sqlite.steps import read_history
 
 def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
     run_ids = _claimed_before(connection, poll)
-    limits: list[FlowLimit] = []
     more = held = False
     if run_ids:
         # Its first answer was lost, so for the worker the lease begins now.
@@ -38,8 +35,6 @@ def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant)
             (poll.namespace, _json(run_ids), poll.token, poll.worker_id, poll.number, now, lease),
         )
     claims = _read_claims(connection, poll, run_ids)
-    if limits:
-        claims = tuple([replace(claim, limited=True) for claim in claims])
     return Polled(now=now, claims=claims, more=more, held=held)
 
 
@@ -96,6 +91,7 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             failed_input=row[21],
             incarnation=row[22],
             executions_before=row[23],
+            limited=bool(row[24]),
         )
         for row in rows
     }

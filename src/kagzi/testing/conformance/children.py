@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import (
     CancelRun,
@@ -200,7 +201,11 @@ class TestChildren:
         assert Failure.decode(step.error or b"").message
 
     async def test_a_parent_that_waits_for_it_is_woken(self, bench: Bench) -> None:
-        parent, child = await parent_and_child(bench)
+        """At once, and by its step the child ends no earlier than it was spawned: a worker's clock may be ahead."""
+        parent = await bench.started_claim()
+        spawned = replace(spawn(bench), started_at=bench.now() + SECOND)
+        await bench.done(parent, spawned)
+        child = await claim_child(bench)
         await bench.done(parent, park(bench, f"c:{child.run_id}"))
         assert await bench.claims() == ()
         (told,) = await apply(bench, child, CompleteRun(output=b"7"))
@@ -209,6 +214,7 @@ class TestChildren:
         assert (claim.inbox_seq, claim.family) == (1, True)
         (step,) = claim.history
         assert (step.status, step.output, step.completed_seq) == (StepStatus.COMPLETED, b"7", None)
+        assert step.finished_at == spawned.started_at
 
     async def test_a_parent_that_waits_for_any_child_is_woken(self, bench: Bench) -> None:
         parent, child = await parent_and_child(bench)

@@ -55,6 +55,15 @@ def draw_endings(random: Random, orders: list[Order]) -> None:
             order.cancel_at_end = True
 
 
+def patience_with(order: Order) -> int:
+    """Returns how often the run of this order may spawn a child that takes its process down until it is given up."""
+    return 1 + order.args[1] if order.workflow == "stubborn" and _has_poison(order.program) else 1
+
+
+def _has_poison(node: Any) -> bool:
+    return isinstance(node, list) and (node[:1] == ["poison"] or any(_has_poison(inner) for inner in node))
+
+
 def _draw(random: Random, number: int, seconds: float) -> Order:
     author = Author(random)
     order = Order(

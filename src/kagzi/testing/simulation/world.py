@@ -31,14 +31,16 @@ from kagzi.testing.simulation.ledger import Ledger
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.operators import Operators
-from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders
+from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders, patience_with
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.signals import Telling, draw_signals
 from kagzi.testing.simulation.values import draw_values
 from kagzi.testing.simulation.watched import WatchedStore
 from kagzi.testing.virtual import Deadlock, Livelock, VirtualLoop
 
-# After healing, everything has to end within this many seconds.
+# After healing, everything has to end within this many seconds: a run that takes its process down each time is given up
+# after ten leases and the pauses between them, which is all but a minute of it. A parent that is tried again starts
+# such a child anew, and has as many times as long (`orders.patience_with`).
 PATIENCE = 400.0
 
 
@@ -80,6 +82,7 @@ class World:
         draw_families(seed, Random(f"kagzi families {seed}"), self.orders)
         draw_handlers(seed, self.orders)
         self._by_input = {input_of(order): order for order in self.orders}
+        self._patience = PATIENCE * max(patience_with(order) for order in self.orders)
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
         self._living = list(self.nodes)
@@ -201,7 +204,7 @@ class World:
             else:
                 self._leave_broken(node)
         self.engines = [node for node in self.engines if node in self._living]
-        self.host.call_later(PATIENCE, self._out_of_patience)
+        self.host.call_later(self._patience, self._out_of_patience)
         self.look_whether_over()
 
     def _leave_broken(self, node: Node) -> None:
@@ -226,7 +229,7 @@ class World:
             for node in self._living
             if node.waiting or node.orders
         ]
-        self.failed(Violation(f"{PATIENCE:g} s after healing: {'; '.join(stuck + waiting)}"))
+        self.failed(Violation(f"{self._patience:g} s after healing: {'; '.join(stuck + waiting)}"))
 
     def look_whether_over(self) -> None:
         if self.checker.live or self.operators.at_work or (not self._calm and any(node.orders for node in self.nodes)):

@@ -105,29 +105,30 @@ WHERE r.parent_run_id = k.parent_run_id AND r.parent_step_id = k.step_id;
 
 -- name: refuse_children
 -- Outcomes of children that could not be, or are gone.
-UPDATE kagzi.step_runs AS s SET status = 'FAILED', error = k.error, finished_at = $1::bigint
+UPDATE kagzi.step_runs AS s SET status = 'FAILED', error = k.error, finished_at = greatest($1::bigint, s.started_at)
 FROM unnest($2::text[], $3::uuid[], $4::text[], $5::uuid[], $6::bytea[]) AS k (namespace, run_id, step_id, child_run_id, error)
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.child_run_id = k.child_run_id
   AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
-RETURNING s.namespace, s.run_id, s.child_run_id, s.finished_at;
+RETURNING s.namespace, s.run_id, s.child_run_id, $1::bigint AS now;
 
 -- name: refuse_places
 -- Outcomes of children whose places other steps have: nothing else would ever answer the ones who wait for them. An event
 -- stays, and is what the workflow gets.
 UPDATE kagzi.step_runs AS s SET
     kind = 'CHILD_WORKFLOW', status = 'FAILED', child_run_id = k.child_run_id, output = NULL, error = k.error,
-    finished_at = $1::bigint, retry_at = NULL, timeout_at = NULL
+    finished_at = greatest($1::bigint, s.started_at), retry_at = NULL, timeout_at = NULL
 FROM unnest($2::text[], $3::uuid[], $4::text[], $5::integer[], $6::uuid[], $7::bytea[])
     AS k (namespace, run_id, step_id, attempt, child_run_id, error)
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.attempt = k.attempt
   AND s.child_run_id IS NULL AND s.completed_seq IS NULL
-RETURNING s.namespace, s.run_id, s.child_run_id, s.finished_at;
+RETURNING s.namespace, s.run_id, s.child_run_id, $1::bigint AS now;
 
 -- name: tell_outcomes
--- Outcomes of children, in the steps of their live parents. What was told before stays as it is.
+-- Outcomes of children, in the steps of their live parents. What was told before stays as it is. The step began by the
+-- clock of a worker, which may be ahead by what its calls take: it does not end before that.
 UPDATE kagzi.step_runs AS s SET
     status = CASE WHEN e.status IN ('COMPLETED', 'CANCELLED') THEN e.status ELSE 'FAILED' END,
-    output = e.output, error = e.error, finished_at = e.finished_at
+    output = e.output, error = e.error, finished_at = greatest(e.finished_at, s.started_at)
 FROM (
     SELECT r.namespace, r.run_id, r.parent_run_id, r.parent_step_id, r.status, coalesce(r.output, o.data) AS output,
            r.error, r.finished_at
@@ -141,7 +142,7 @@ FROM (
 ) AS e
 WHERE s.namespace = e.namespace AND s.run_id = e.parent_run_id AND s.step_id = e.parent_step_id
   AND s.child_run_id = e.run_id AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
-RETURNING s.namespace, s.run_id, s.child_run_id, s.finished_at;
+RETURNING s.namespace, s.run_id, s.child_run_id, e.finished_at AS now;
 
 -- name: raise_inboxes
 -- The inboxes of runs have grown, by one for each child; those that wait for one of these can be claimed.

@@ -103,3 +103,11 @@ EXISTS (
         WHERE l.namespace = {namespace}
           AND (l.scope = 'namespace' OR (l.scope = 'queue' AND l.name = {task_queue})
                OR (l.scope = 'workflow' AND l.name IN ({workflow_type}, {limit_name}))))
+
+-- fragment: counts_for_limits(r)
+-- Whether others may wait for a run to let go, as claim_runs decides it.
+EXISTS (
+        SELECT FROM kagzi.limits AS l
+        WHERE l.namespace = {r}.namespace
+          AND ((l.scope = 'queue' AND l.name = {r}.task_queue)
+               OR (l.scope = 'workflow' AND l.name IN ({r}.workflow_type, {r}.limit_name))))

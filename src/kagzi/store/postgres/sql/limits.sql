@@ -129,7 +129,7 @@ UPDATE kagzi.workflow_runs AS r SET
 FROM due AS d CROSS JOIN instant AS i
 WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 RETURNING d.claim_key AS place, {{claim_columns(r)}},
-          r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh;
+          r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh, true AS limited;
 
 -- name: hold_runs
 -- There is no room for these runs. They keep their place in their line; where there are rates, those that have begun come

@@ -59,14 +59,15 @@ WITH instant AS MATERIALIZED (
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id AND NOT d.limited
     RETURNING d.claim_key AS place, {{claim_columns(r)}},
-              r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh
+              r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh, false AS limited
 )
-SELECT i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS limited, c.*
+SELECT i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS candidates, c.*
 FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
-    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false
+    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false,
+           {{counts_for_limits(a)}}
     FROM again AS a
 ) AS c ON true
 ORDER BY c.place, c.run_id;

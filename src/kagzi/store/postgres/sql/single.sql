@@ -125,12 +125,13 @@ WITH parent AS MATERIALIZED (
     RETURNING r.finished_at
 ), told AS (
     UPDATE kagzi.step_runs AS s SET
-        status = $19::text, output = $20::bytea, error = $21::bytea, finished_at = e.finished_at
+        status = $19::text, output = $20::bytea, error = $21::bytea,
+        finished_at = greatest(e.finished_at, s.started_at)
     FROM parent AS p CROSS JOIN ended AS e
     WHERE s.namespace = $1::text AND s.run_id = p.run_id AND s.step_id = p.step_id AND s.child_run_id = $2::uuid
       AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
       AND EXISTS (SELECT FROM family AS f WHERE f.run_id = p.run_id AND f.finished_at IS NULL)
-    RETURNING s.run_id, s.finished_at AS now, ARRAY['c:' || $2::uuid::text, 'c:*'] AS names
+    RETURNING s.run_id, e.finished_at AS now, ARRAY['c:' || $2::uuid::text, 'c:*'] AS names
 ), raised AS (
     UPDATE kagzi.workflow_runs AS r SET
         inbox_seq = r.inbox_seq + 1,

@@ -29,15 +29,15 @@ SELECT EXISTS (SELECT 1 FROM workflow_runs
 
 -- name: refuse_child
 -- The outcome of a child that could not be.
-UPDATE step_runs SET status = 'FAILED', error = ?5, finished_at = ?6
+UPDATE step_runs SET status = 'FAILED', error = ?5, finished_at = max(?6, started_at)
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND status = 'RUNNING';
 
 -- name: refuse_place
 -- The outcome of a child whose place another step has: nothing else would ever answer the one who waits for the child.
 -- An event stays, and is what the workflow gets.
 UPDATE step_runs SET
-    kind = 'CHILD_WORKFLOW', status = 'FAILED', child_run_id = ?5, output = NULL, error = ?6, finished_at = ?7,
-    retry_at = NULL, timeout_at = NULL
+    kind = 'CHILD_WORKFLOW', status = 'FAILED', child_run_id = ?5, output = NULL, error = ?6,
+    finished_at = max(?7, started_at), retry_at = NULL, timeout_at = NULL
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND child_run_id IS NULL AND completed_seq IS NULL;
 
 -- name: find_outcome
@@ -50,8 +50,9 @@ JOIN workflow_runs AS p ON p.namespace = c.namespace AND p.run_id = c.parent_run
 WHERE c.namespace = ?1 AND c.run_id = ?2 AND c.parent_policy <> 'none' AND c.finished_at IS NOT NULL;
 
 -- name: tell_outcome
--- The outcome of a child, in its parent's step. One that was told before stays as it is.
-UPDATE step_runs SET status = ?5, output = ?6, error = ?7, finished_at = ?8
+-- The outcome of a child, in its parent's step. One that was told before stays as it is. The step began by the clock of a
+-- worker, which may be ahead by what its calls take: it does not end before that.
+UPDATE step_runs SET status = ?5, output = ?6, error = ?7, finished_at = max(?8, started_at)
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND child_run_id = ?4 AND status = 'RUNNING'
   AND completed_seq IS NULL AND generation = 0;
 

@@ -40,7 +40,12 @@ SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coales
     CASE WHEN r.handles_run_id IS NOT NULL THEN
         (SELECT v.value FROM run_values AS v
          WHERE v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input') END,
-    coalesce(r.incarnation, 0), coalesce(r.executions_before, 0)
+    coalesce(r.incarnation, 0), coalesce(r.executions_before, 0),
+    -- Whether others may wait for it to let go.
+    EXISTS (SELECT 1 FROM limits AS l
+            WHERE l.namespace = r.namespace
+              AND ((l.scope = 'queue' AND l.name = r.task_queue)
+                   OR (l.scope = 'workflow' AND l.name IN (r.workflow_type, r.limit_name))))
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'

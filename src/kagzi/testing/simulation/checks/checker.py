@@ -231,9 +231,7 @@ class Checker:
         # A worker stamps the latest time that it can be, as far as it knows: it errs by what its calls take.
         if step.finished_at is not None and step.finished_at > now + LONGEST_CALL:
             raise wrong(run.run_id, f"has {step.step_id} ending in the future")  # (7)
-        # That of an outcome which nobody has taken is the time of the database, and the spawn has a worker's.
-        errs = LONGEST_CALL if step.child_run_id is not None and step.completed_seq is None else 0
-        if step.finished_at is not None and step.finished_at < step.started_at - errs:
+        if step.finished_at is not None and step.finished_at < step.started_at:
             raise wrong(run.run_id, f"has {step.step_id} ending before it began")
         if step.kind is not StepKind.FUNCTION:
             return

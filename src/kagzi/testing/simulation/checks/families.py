@@ -151,4 +151,7 @@ class Families:
         same = step.output == child.output or child.output is None  # a large one is kept apart
         if step.status is not _STATUS[child.status] or not same or step.error != child.error:
             raise wrong(parent.run_id, f"heard {step} of {child}")
+        # By the database, while the spawn is by the clock of a worker, which may be ahead.
+        if step.completed_seq is None and step.finished_at != max(child.finished_at or 0, step.started_at):
+            raise wrong(parent.run_id, f"heard of {child} at another time than its end: {step}")
         self._world.operation(f"outcome by {method}")
