@@ -174,6 +174,7 @@ def test_a_route_asks_for_what_the_rpc_of_the_same_purpose_asks_for() -> None:
 PAGE_TWINS = {
     "POST /start": "POST /api/v1/runs",
     "POST /runs/{run_id}/signal": "POST /api/v1/runs/{run_id}/signals",
+    "GET /runs/{run_id}/step": "GET /api/v1/runs/{run_id}/steps",
     "GET /live": "GET /api/v1/events",
     "GET /system": "GET /api/v1/health",
     "GET /": "GET /api/v1/runs",

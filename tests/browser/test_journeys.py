@@ -200,13 +200,23 @@ async def test_everything_works_without_scripts(site: Site) -> None:
 
 
 async def test_two_thousand_steps_open_within_two_seconds(site: Site) -> None:
-    async with site.app, site.app.worker(), site.visitor() as page:
+    async with site.app, site.app.worker():
         run_id = await start(site.engine, "many", b"[2000]")
         await until(site, run_id, RunStatus.COMPLETED)
-        began = time.perf_counter()
+    async with site.visitor() as page:
+        tools = await page.context.new_cdp_session(page)
+        await tools.send("Performance.setTimeDomain", {"timeDomain": "threadTicks"})
+        await tools.send("Performance.enable")
+        began = time.process_time()
         await page.goto(f"/runs/{run_id}")
+        # What the server and the page's own thread compute, whoever else has the cores.
+        spent = time.process_time() - began
+        metrics = {each["name"]: each["value"] for each in (await tools.send("Performance.getMetrics"))["metrics"]}
+        assert spent + metrics["TaskDuration"] < 2, (spent, metrics)
         await expect(page.get_by_text("1 to 500 of 2001")).to_be_visible()
-        assert time.perf_counter() - began < 10  # two seconds on a machine with nothing else to do
+        await expect(page.locator(".timeline summary").first).to_be_visible()
+        await page.locator(".timeline summary").first.click()
+        await expect(page.locator(".step").first).to_contain_text("Output")
         await page.get_by_role("link", name="Later steps →").click()
         await expect(page.get_by_text("501 to 1000 of 2001")).to_be_visible()
 

@@ -51,7 +51,12 @@ async def test_a_run_is_forked_from_a_step_with_other_input(browser: Browser, en
         run_id = await start(engine, "shipping", b'["tea"]', id="order-7")
         await until(engine, run_id, RunStatus.COMPLETED)
         page = await browser.open(f"/runs/{run_id}")
-        asked = await browser.open(page.links["Fork from here"])
+        assert '"tea"' not in page.html.partition('id="payloads"')[0]  # what a step got is on its own page
+        step = await browser.open(page.links["Attempts, input and output of pack"])
+        assert "1completed" in step.text
+        assert '"tea"' in step.text
+        await browser.open(f"/runs/{run_id}/step?step=nothing", code=404)
+        asked = await browser.open(step.links["Fork from here"])
         assert asked.form("/fork").fields["from_step"] == "pack"
         asked = await browser.open(page.links["Fork …"])
         form = asked.form("/fork")

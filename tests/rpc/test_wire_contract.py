@@ -213,7 +213,7 @@ THEIRS: dict[str, str] = {
 
 # What we have added: fields to messages of theirs, and messages of our own.
 OURS: dict[str, str] = {
-    "ListStepsRequest": "50 whole bool",
+    "ListStepsRequest": "50 whole bool, 51 identity ?string, 52 without_payloads bool, 53 fill bool",
     "PageInfo": "50 prev_page_token string, 51 total_is_least bool, 52 searched_until_us int64",
     "ErrorDetail": "50 exact_code string, 51 failure ?bytes",
     "Workflow": (

@@ -214,6 +214,7 @@ _PAGES: Final[dict[str, Rule]] = {
     "GET /live": _WATCH,
     "GET /runs": _LOOK,
     "GET /runs/{run_id}": _LOOK,
+    "GET /runs/{run_id}/step": _LOOK,
     "GET /runs/{run_id}/cancel": _ASK_CHANGE,
     "POST /runs/{run_id}/cancel": _CHANGE,
     "GET /runs/{run_id}/terminate": _ASK_CHANGE,

@@ -40,7 +40,7 @@ async def explain(engine: Services, run: Run, now: Instant, *, steps: Sequence[S
         if not serving:
             others = await _online(admin, run.namespace, None)
     if steps is None:
-        steps = () if is_due(run, now) else await engine.workflows.steps(run.namespace, run.run_id)
+        steps = () if is_due(run, now) else await engine.workflows.steps(run.namespace, run.run_id, payloads=False)
     return why(run, now=now, steps=steps, holder=holder, serving=serving, others=others, limits=limits, slot=slot)
 
 

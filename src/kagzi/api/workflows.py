@@ -60,9 +60,18 @@ class WorkflowService(Protocol):
         self, filter: RunFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]: ...
 
-    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
-        """Every recorded attempt of every step, in the order they ended; those that are running come last. With `whole`
-        also what the run has noted for its own replay."""
+    async def steps(
+        self,
+        namespace: str,
+        run_id: str,
+        *,
+        whole: bool = False,
+        payloads: bool = True,
+        step_id: str | None = None,
+    ) -> tuple[Step, ...]:
+        """Every recorded attempt of every step, or of the step of this id, in the order they ended; those that are
+        running come last. With `whole` also what the run has noted for its own replay. Without `payloads` inputs and
+        outputs are None, whatever they are: of a long run they are many megabytes."""
         ...
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:

@@ -70,7 +70,7 @@ async def note_if_nobody_comes(engine: ManagedEngine, place: str, found: Run) ->
 
 
 async def _tell(engine: Engine, found: Run, seen: set[tuple[str, int, StepStatus]]) -> None:
-    for step in await engine.workflows.steps(found.namespace, found.run_id):
+    for step in await engine.workflows.steps(found.namespace, found.run_id, payloads=False):
         key = (step.step_id, step.attempt, step.status)
         if key in seen:
             continue

@@ -13,7 +13,7 @@ from kagzi.http.problems import Refused
 
 _MEDIA: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
-_NAMES: Final = ("kagzi.css", "theme.js", "live.js", "keys.js", "icon.svg")
+_NAMES: Final = ("kagzi.css", "theme.js", "live.js", "keys.js", "steps.js", "icon.svg")
 
 
 def _read() -> dict[str, bytes]:

@@ -50,6 +50,7 @@ PAGES: Final[tuple[Route, ...]] = (
     _show("/", overview.show_overview, system.PlainQuery),
     _show("/runs", runs.show_runs, runs.RunsQuery),
     _show(_RUN, run.show_run, run.RunQuery),
+    _show(f"{_RUN}/step", run.show_step, run.StepQuery),
     *_ask(f"{_RUN}/cancel", actions.CANCEL),
     *_ask(f"{_RUN}/terminate", actions.TERMINATE),
     *_ask(f"{_RUN}/retry", actions.RETRY),

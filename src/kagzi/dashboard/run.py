@@ -10,12 +10,13 @@ from msgspec import Meta, Struct
 from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
+from kagzi.core.limits import STEP_ID_BYTES
 from kagzi.core.run import Run
 from kagzi.core.run_value import OURS
-from kagzi.core.step import StepStatus
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
-from kagzi.dashboard.timeline import SCALE, ChildRow, Row, child_rows, rows_of, whole_run
+from kagzi.dashboard.timeline import SCALE, ChildRow, Row, child_rows, entries_of, rows_of, whole_run
+from kagzi.errors import NotFound
 from kagzi.http.call import Call, Html
 from kagzi.http.runs import run_id_of
 from kagzi.ports.documents import progress_document
@@ -40,11 +41,13 @@ class Verb(Struct, frozen=True):
 async def show_run(call: Call[RunQuery, None]) -> Html:
     workflows, now = call.engine.workflows, call.host.clock.now()
     run = await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
-    steps = await workflows.steps(call.namespace, run.run_id)
-    rows = rows_of(run, steps, now)
-    failed = [row for row in rows if row.status is StepStatus.FAILED]
-    shown = failed if call.query.only == "failed" else rows
+    # What went in and came out is on the page of each step, which is fetched where a row is opened.
+    steps = await workflows.steps(call.namespace, run.run_id, payloads=False)
+    entries = entries_of(steps)
+    failed = [entry for entry in entries if entry.failed]
+    wanted = failed if call.query.only == "failed" else entries
     after = call.query.after
+    rows = rows_of(run, wanted[after : after + STEPS_SHOWN], now)
     said = await workflows.values(call.namespace, run.run_id)
     return await page(
         call,
@@ -55,20 +58,43 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         run=run,
         why=await explain(call.engine, run, now, steps=steps),
         verbs=verbs_of(call, run),
-        forks=may(call, "POST /runs/{run_id}/fork"),
         whole=whole_run(run, steps, now),
-        rows=shown[after : after + STEPS_SHOWN],
-        all_rows=len(shown),
+        rows=rows,
+        all_rows=len(wanted),
         failed_rows=len(failed),
         after=after,
         step_page=STEPS_SHOWN,
         only=call.query.only,
-        children=await _children(call, run, shown[after : after + STEPS_SHOWN], now),
+        children=await _children(call, run, rows, now),
         scale=SCALE,
         end=run.finished_at or now,
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
         signals=await workflows.signals(call.namespace, run.run_id),
+    )
+
+
+class StepQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    step: Annotated[str, Meta(min_length=1, max_length=STEP_ID_BYTES)]
+
+
+async def show_step(call: Call[StepQuery, None]) -> Html:
+    """One step with all of its attempts, and what went in and came out."""
+    workflows = call.engine.workflows
+    run = await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
+    steps = await workflows.steps(call.namespace, run.run_id, step_id=call.query.step)
+    if not steps:
+        raise NotFound(f"run {run.run_id} has no step {call.query.step}")
+    attempts = sorted(steps, key=lambda step: step.attempt)
+    return await page(
+        call,
+        "step.html",
+        title=f"{attempts[-1].name} of {run.workflow_type}",
+        tab="/runs",
+        run=run,
+        step_id=call.query.step,
+        attempts=attempts,
+        forks=may(call, "POST /runs/{run_id}/fork") and "~" not in call.query.step,
     )
 
 

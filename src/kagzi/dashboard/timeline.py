@@ -36,7 +36,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """A step with its attempts, or a group of steps, which has none."""
+    """A step with its attempts, or a group of steps, which has none. `mark` changes when something happens to it."""
 
     key: str
     name: str
@@ -46,6 +46,7 @@ class Row(Struct, frozen=True, kw_only=True):
     bars: tuple[Bar, ...]
     attempts: tuple[Step, ...] = ()
     took: str = ""
+    mark: str = ""
 
     @property
     def is_group(self) -> bool:
@@ -127,9 +128,21 @@ def child_rows(run: Run, children: Sequence[Run], now: Instant) -> dict[str, Chi
     return rows
 
 
-def rows_of(run: Run, steps: Sequence[Step], now: Instant) -> list[Row]:
+class Entry(Struct, frozen=True):
+    """A line of the timeline that nobody has drawn yet: a step with its attempts, or the name of a group."""
+
+    key: str
+    name: str
+    depth: int
+    attempts: tuple[Step, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.attempts) and self.attempts[-1].status is StepStatus.FAILED
+
+
+def entries_of(steps: Sequence[Step]) -> list[Entry]:
     """Steps as they began, those of a group below its name."""
-    scale = scale_of(run, now)
     by_step: dict[str, list[Step]] = {}
     for step in steps:
         if step.step_id.partition("~")[0] != BEGIN:
@@ -137,15 +150,21 @@ def rows_of(run: Run, steps: Sequence[Step], now: Instant) -> list[Row]:
     tree = _Group("", "")
     for step_id, attempts in sorted(by_step.items(), key=lambda each: min(step.started_at for step in each[1])):
         attempts.sort(key=lambda step: step.attempt)
-        tree.find(attempts[0].scope).members.append(_row(step_id, attempts, scale, now))
-    return list(tree.rows(-1))
+        tree.find(attempts[0].scope).members.append((step_id, tuple(attempts)))
+    return tree.entries(-1)
+
+
+def rows_of(run: Run, entries: Sequence[Entry], now: Instant) -> list[Row]:
+    """The lines that are shown, with their bars."""
+    scale = scale_of(run, now)
+    return [_row(entry, scale, now) if entry.attempts else _group_row(entry) for entry in entries]
 
 
 class _Group:
     def __init__(self, path: str, name: str) -> None:
         self.path = path
         self.name = name
-        self.members: list[Row | _Group] = []
+        self.members: list[tuple[str, tuple[Step, ...]] | _Group] = []
         self._groups: dict[str, _Group] = {}
 
     def find(self, scope: str) -> _Group:
@@ -158,34 +177,23 @@ class _Group:
             group = group._groups[part]
         return group
 
-    def rows(self, depth: int) -> list[Row]:
-        rows: list[Row] = []
-        if depth >= 0:
-            rows.append(
-                Row(key=f"{self.path}/", name=_plain(self.name), note="group", depth=depth, status=None, bars=())
-            )
+    def entries(self, depth: int) -> list[Entry]:
+        found = [Entry(f"{self.path}/", _plain(self.name), depth)] if depth >= 0 else []
         for member in self.members:
             if isinstance(member, _Group):
-                rows += member.rows(depth + 1)
+                found += member.entries(depth + 1)
             else:
-                rows.append(_indented(member, depth + 1))
-        return rows
+                step_id, attempts = member
+                found.append(Entry(step_id, _shown_name(step_id, attempts[-1]), depth + 1, attempts))
+        return found
 
 
-def _indented(row: Row, depth: int) -> Row:
-    return Row(
-        key=row.key,
-        name=row.name,
-        note=row.note,
-        depth=depth,
-        status=row.status,
-        bars=row.bars,
-        attempts=row.attempts,
-        took=row.took,
-    )
+def _group_row(entry: Entry) -> Row:
+    return Row(key=entry.key, name=entry.name, note="group", depth=entry.depth, status=None, bars=())
 
 
-def _row(step_id: str, attempts: list[Step], scale: Scale, now: Instant) -> Row:
+def _row(entry: Entry, scale: Scale, now: Instant) -> Row:
+    step_id, attempts = entry.key, entry.attempts
     last = attempts[-1]
     bars = [bar for step in attempts for bar in _bars(step, attempts, scale, now)]
     _, _, generation = step_id.partition("~")
@@ -203,17 +211,18 @@ def _row(step_id: str, attempts: list[Step], scale: Scale, now: Instant) -> Row:
     end = last.finished_at or now
     return Row(
         key=step_id,
-        name=_shown_name(step_id, last),
+        name=entry.name,
         note=", ".join(notes),
-        depth=0,
+        depth=entry.depth,
         status=last.status,
         bars=tuple(bars),
-        attempts=tuple(attempts),
+        attempts=attempts,
         took=text.length(end - attempts[0].started_at),
+        mark=f"{len(attempts)} {last.status}",
     )
 
 
-def _bars(step: Step, attempts: list[Step], scale: Scale, now: Instant) -> list[Bar]:
+def _bars(step: Step, attempts: Sequence[Step], scale: Scale, now: Instant) -> list[Bar]:
     end = step.finished_at or now
     took = text.length(max(0, end - step.started_at))
     if step.kind is StepKind.SLEEP:

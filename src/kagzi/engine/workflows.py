@@ -24,7 +24,15 @@ from kagzi.api.reply import Reply
 from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import SECOND, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size, check_text
+from kagzi.core.limits import (
+    DEFAULT_PAGE_SIZE,
+    check_id,
+    check_name,
+    check_new_run_id,
+    check_page_size,
+    check_step_id,
+    check_text,
+)
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token, made_at, neighbour
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
@@ -179,10 +187,20 @@ class Workflows:
             None if edge is None else made_at(edge),
         )
 
-    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
+    async def steps(
+        self,
+        namespace: str,
+        run_id: str,
+        *,
+        whole: bool = False,
+        payloads: bool = True,
+        step_id: str | None = None,
+    ) -> tuple[Step, ...]:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        steps = await self._store.get_steps(namespace, run_id)
+        if step_id is not None:
+            check_step_id(step_id)
+        steps = await self._store.get_steps(namespace, run_id, payloads, step_id)
         if not steps:
             await self.get(namespace, run_id)
         # When the first timers were set is a note of the run's own, and no step.

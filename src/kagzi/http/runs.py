@@ -195,7 +195,7 @@ class StepPage(Struct, frozen=True, kw_only=True):
 
 async def list_steps(call: Call[StepsQuery, None]) -> StepPage:
     query, run_id = call.query, await run_id_of(call, call.path["run_id"])
-    steps = await call.engine.workflows.steps(call.namespace, run_id)
+    steps = await call.engine.workflows.steps(call.namespace, run_id, payloads=query.payloads)
     if query.name is not None:
         steps = tuple([step for step in steps if step.name == query.name])
     about = f"steps {call.namespace!r} {run_id!r} {query.name!r} {query.payloads}"

@@ -320,8 +320,11 @@ class Store(Protocol):
         it looks at a bounded number of runs (`store/searching.py`)."""
         ...
 
-    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
-        """Every row of the run with inputs; events in order first, then the others by start."""
+    async def get_steps(
+        self, namespace: str, run_id: str, payloads: bool = True, step_id: str | None = None
+    ) -> list[Step]:
+        """Every row of the run, or of one of its steps; events in order first, then the others by start. Without
+        `payloads` their inputs and outputs are None."""
         ...
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -165,8 +165,19 @@ class FaultyWorkflows:
             "list", lambda engine: engine.workflows.list(filter, page_size=page_size, page_token=page_token)
         )
 
-    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
-        return await self._carry("steps", lambda engine: engine.workflows.steps(namespace, run_id, whole=whole))
+    async def steps(
+        self,
+        namespace: str,
+        run_id: str,
+        *,
+        whole: bool = False,
+        payloads: bool = True,
+        step_id: str | None = None,
+    ) -> tuple[Step, ...]:
+        return await self._carry(
+            "steps",
+            lambda engine: engine.workflows.steps(namespace, run_id, whole=whole, payloads=payloads, step_id=step_id),
+        )
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         return await self._carry("wait", lambda engine: engine.workflows.wait(namespace, run_id, timeout))

@@ -3,6 +3,7 @@
 
 const POLL_MS = 5000;
 const LEAST_MS = 400; // between two merges
+const SHARE = 5; // a page that takes long is fetched for a fifth of the time at most
 
 const body = document.body;
 const button = document.getElementById("live");
@@ -11,12 +12,14 @@ let source = null;
 let poll = null;
 let due = null;
 let last = 0;
+let least = LEAST_MS;
 let fetching = false;
 let again = false;
 let on = true;
 
 function merge(from, to) {
   if (from.isEqualNode(to)) return;
+  if (from.dataset?.kept !== undefined) return; // what a script has put there is its own to keep up to date
   if (from.nodeType !== to.nodeType || from.nodeName !== to.nodeName) {
     from.replaceWith(to.cloneNode(true));
     return;
@@ -78,11 +81,13 @@ async function refresh() {
       if (here && here.closest("dialog") === null) merge(here, part);
     }
     stale.hidden = true;
+    document.dispatchEvent(new Event("merged"));
     if (!fresh.body.hasAttribute("data-live")) finish();
   } catch {
     stale.hidden = false;
   } finally {
     fetching = false;
+    least = Math.max(LEAST_MS, SHARE * (performance.now() - last));
     if (again) {
       again = false;
       soon();
@@ -91,7 +96,7 @@ async function refresh() {
 }
 
 function soon() {
-  if (due === null) due = setTimeout(refresh, Math.max(0, last + LEAST_MS - performance.now()));
+  if (due === null) due = setTimeout(refresh, Math.max(0, last + least - performance.now()));
 }
 
 function startPolling() {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -283,18 +283,27 @@ class RemoteWorkflows:
         answer = await self._read("ListWorkflows", request, workflow_pb2.ListWorkflowsResponse)
         return page_from_wire([run_from_wire(workflow) for workflow in answer.workflows], answer.page)
 
-    async def steps(self, namespace: str, run_id: str, *, whole: bool = False) -> tuple[Step, ...]:
+    async def steps(
+        self,
+        namespace: str,
+        run_id: str,
+        *,
+        whole: bool = False,
+        payloads: bool = True,
+        step_id: str | None = None,
+    ) -> tuple[Step, ...]:
         steps: list[Step] = []
         token = ""
         while True:
-            request = converted(_steps_request, (namespace, run_id, token, whole))
+            request = converted(_steps_request, _AskedSteps(namespace, run_id, token, whole, payloads, step_id))
             answer = await self._line.call(
                 _ADMIN, "ListSteps", request, admin_pb2.ListStepsResponse, seconds=READ_SECONDS
             )
             steps += [step_from_wire(step) for step in answer.steps]
             token = answer.page.next_page_token
             if not token:
-                return tuple(steps)
+                # An older server answers with all of them.
+                return tuple([step for step in steps if step_id is None or step.step_id == step_id])
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
         if timeout <= 0:
@@ -539,10 +548,23 @@ def _get_by_external_id_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkf
     return workflow_pb2.GetWorkflowByExternalIdRequest(namespace=asked[0], external_id=text(asked[1], "id"))
 
 
-def _steps_request(asked: tuple[str, str, str, bool]) -> admin_pb2.ListStepsRequest:
+class _AskedSteps(NamedTuple):
+    namespace: str
+    run_id: str
+    token: str
+    whole: bool
+    payloads: bool
+    step_id: str | None
+
+
+def _steps_request(asked: _AskedSteps) -> admin_pb2.ListStepsRequest:
+    # A server reads the whole history for each page, so the fewer of them the better; an older one knows pages alone.
     return admin_pb2.ListStepsRequest(
-        namespace=asked[0],
-        run_id=text(asked[1], "run id"),
-        page=PageRequest(page_size=PAGE_SIZE, page_token=asked[2]),
-        whole=asked[3],
+        namespace=asked.namespace,
+        run_id=text(asked.run_id, "run id"),
+        page=PageRequest(page_size=PAGE_SIZE, page_token=asked.token),
+        whole=asked.whole,
+        identity=None if asked.step_id is None else text(asked.step_id, "step id"),
+        without_payloads=not asked.payloads,
+        fill=True,
     )

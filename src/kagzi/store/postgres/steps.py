@@ -32,8 +32,10 @@ async def read_histories(connection: Connection, namespace: str, run_ids: Sequen
     return histories
 
 
-async def get_steps(connection: Connection, namespace: str, run_id: str) -> list[Step]:
-    return [step_of(row) for row in await connection.fetch(_GET_STEPS, namespace, run_id)]
+async def get_steps(
+    connection: Connection, namespace: str, run_id: str, payloads: bool, step_id: str | None
+) -> list[Step]:
+    return [step_of(row) for row in await connection.fetch(_GET_STEPS, namespace, run_id, payloads, step_id)]
 
 
 def step_of(row: asyncpg.Record) -> Step:

@@ -334,10 +334,14 @@ class PostgresStore:
         missing = self._indexes.missing
         return await self._pool.run(lambda connection: search.list_runs(connection, filter, cursor, limit, missing))
 
-    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
+    async def get_steps(
+        self, namespace: str, run_id: str, payloads: bool = True, step_id: str | None = None
+    ) -> list[Step]:
         if not runs.is_id(run_id):
             return []
-        return await self._pool.run(lambda connection: steps.get_steps(connection, namespace, run_id))
+        return await self._pool.run(
+            lambda connection: steps.get_steps(connection, namespace, run_id, payloads, step_id)
+        )
 
     async def finished_of(self, runs_asked: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         malformed = [pair for pair in runs_asked if not runs.is_id(pair[1])]

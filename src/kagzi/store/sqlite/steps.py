@@ -14,8 +14,10 @@ from kagzi.store.sqlite.statements import execute
 _STATUSES: Final = {status.value: status for status in StepStatus}
 
 
-def get_steps(connection: sqlite3.Connection, namespace: str, run_id: str) -> list[Step]:
-    rows = execute(connection, "get_steps", (namespace, run_id)).fetchall()
+def get_steps(
+    connection: sqlite3.Connection, namespace: str, run_id: str, payloads: bool, step_id: str | None
+) -> list[Step]:
+    rows = execute(connection, "get_steps", (namespace, run_id, payloads, step_id)).fetchall()
     return [step_of(*row) for row in rows]
 
 

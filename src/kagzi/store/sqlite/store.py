@@ -224,8 +224,12 @@ class SqliteStore:
     async def list_runs(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
         return await self._database.read(lambda connection: search.list_runs(connection, filter, cursor, limit))
 
-    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
-        return await self._database.read(lambda connection: steps.get_steps(connection, namespace, run_id))
+    async def get_steps(
+        self, namespace: str, run_id: str, payloads: bool = True, step_id: str | None = None
+    ) -> list[Step]:
+        return await self._database.read(
+            lambda connection: steps.get_steps(connection, namespace, run_id, payloads, step_id)
+        )
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         return await self._database.read(lambda connection: read_runs.finished_of(connection, runs))

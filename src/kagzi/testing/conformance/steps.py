@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import CancelStep, ChunkAnswer, CompleteRun, HandBackRun, RetryRun
 from kagzi.core.instant import SECOND
@@ -49,6 +50,12 @@ class TestSteps:
             error=None,
             input=b"[1]",
         )
+        # Without payloads, and one step alone.
+        namespace = claim.namespace
+        light = replace(step, input=None, output=None)
+        assert await bench.store.get_steps(namespace, claim.run_id, False) == [light]
+        assert await bench.store.get_steps(namespace, claim.run_id, True, "scope/charge#2") == [step]
+        assert await bench.store.get_steps(namespace, claim.run_id, True, "charge#2") == []
 
     async def test_the_longest_ids_fit_into_every_key(self, bench: Bench) -> None:
         """Of four bytes a character, and such that nothing is gained by compressing them."""

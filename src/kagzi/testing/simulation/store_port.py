@@ -143,8 +143,10 @@ class StorePort:
         found: FoundRuns = await self._ask("list_runs", filter, cursor, limit)
         return found
 
-    async def get_steps(self, namespace: str, run_id: str) -> list[Step]:
-        steps: list[Step] = await self._ask("get_steps", namespace, run_id)
+    async def get_steps(
+        self, namespace: str, run_id: str, payloads: bool = True, step_id: str | None = None
+    ) -> list[Step]:
+        steps: list[Step] = await self._ask("get_steps", namespace, run_id, payloads, step_id)
         return steps
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

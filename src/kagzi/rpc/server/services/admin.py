@@ -265,7 +265,7 @@ class AdminService:
         name = step_name_of(request.step_id)
         unknown = NotFound(f"there is no step {request.step_id[:100]!r} in namespace {namespace}")
         try:
-            steps = await self._workflows.steps(namespace, name.run_id)
+            steps = await self._workflows.steps(namespace, name.run_id, step_id=name.identity)
         except (InvalidRequest, NotFound):
             raise unknown from None
         for step in steps:
@@ -277,10 +277,21 @@ class AdminService:
         namespace = namespace_of(request.namespace)
         size = check_page_size(page_size(request.page, _STEPS_PAGE))
         filter_text = f"steps {namespace!r} {request.run_id!r} {request.step_name!r} {request.HasField('step_name')}"
+        identity = request.identity if request.HasField("identity") else None
         if request.whole:
             filter_text += " whole"
+        if identity is not None:
+            filter_text += f" {identity!r}"
         begin = self._begin(request.page, filter_text)
-        steps = await self._workflows.steps(namespace, request.run_id, whole=request.whole)
+        steps = await self._workflows.steps(
+            namespace,
+            request.run_id,
+            whole=request.whole,
+            payloads=not request.without_payloads,
+            step_id=identity,
+        )
+        if request.fill:
+            size = max(1, len(steps))
         if request.HasField("step_name"):
             steps = tuple([step for step in steps if step.name == request.step_name])
         response = pb.ListStepsResponse()
