@@ -9,13 +9,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from kagzi.api.operations import ChunkAnswer, CompleteRun, FailRun, Operation
+from kagzi.api.operations import CancelRun, ChunkAnswer, CompleteRun, FailRun, Operation, TerminateRun
 from kagzi.core.failure import Failure
 from kagzi.core.run import RunStatus
+from kagzi.store.postgres.cancels import apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.testing.conformance import Bench
-from kagzi.testing.conformance.bench import NAMESPACE
+from kagzi.testing.conformance.bench import NAMESPACE, TYPE
+from kagzi.testing.conformance.children import spawn
 
 pytestmark = pytest.mark.postgres
 ERROR = Failure.from_exception(ValueError("no")).encode()
@@ -70,3 +72,39 @@ async def test_a_stale_token_fails_nothing(bench: Bench) -> None:
     answer = await bench.send(claim, FailRun(error=ERROR, family=False), token=bench.new_id())
     assert answer is ChunkAnswer.LEASE_LOST
     assert (await bench.run(claim.run_id)).status is RunStatus.RUNNING
+
+
+async def test_what_nobody_else_hears_of_is_told_to_end_in_one_statement(
+    bench: Bench, connection: asyncpg.Connection
+) -> None:
+    async def statements(request: CancelRun | TerminateRun) -> list[str]:
+        texts: list[str] = []
+        with connection.query_logger(lambda record: texts.append(record.query)):
+            applied = await apply_requests(connection, [request], bench.now())
+            await asyncio.sleep(0)
+        assert getattr(applied.answers[0], "effective", False), applied
+        names = {text: name for name, text in STATEMENTS.items()}
+        return [names[text] for text in texts if text in names]
+
+    begun = await bench.started_claim()
+    unbegun = await bench.start()
+    assert await statements(CancelRun(namespace=NAMESPACE, run_id=unbegun)) == ["cancel_run"]
+    assert await statements(CancelRun(namespace=NAMESPACE, run_id=begun.run_id)) == ["cancel_run"]
+    assert await statements(TerminateRun(namespace=NAMESPACE, run_id=begun.run_id)) == ["terminate_run"]
+    parent = await bench.started_claim()
+    child = spawn(bench)
+    assert await bench.send(parent, child) is ChunkAnswer.DONE
+    # A child that nobody has begun ends here, and its parent is told in the same transaction.
+    assert "tell_outcomes" in await statements(CancelRun(namespace=NAMESPACE, run_id=child.child.run_id))
+
+
+async def test_a_child_is_spawned_in_one_statement(bench: Bench, connection: asyncpg.Connection) -> None:
+    claim = await bench.started_claim()
+    texts: list[str] = []
+    with connection.query_logger(lambda record: texts.append(record.query)):
+        for operations in ([spawn(bench, "a")], [bench.completed("charge", 1), spawn(bench, "b")]):
+            applied = await apply_chunks(connection, [bench.chunk(claim, *operations)], bench.now())
+            assert applied.answers == [ChunkAnswer.DONE]
+            assert [told.workflow_type for told in applied.woken] == [TYPE]
+        await asyncio.sleep(0)
+    assert texts == [STATEMENTS["spawn_child"]] * 2

@@ -1,4 +1,5 @@
-"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so a transaction for each."""
+"""What is asked for outside of a lease: cancel, terminate, repeat. Rare, so each by itself: in one statement if the run
+has no parent that would hear of its end, else in a transaction."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ from kagzi.store.protocol import Applied, Told
 from kagzi.store.starts import id_taken, superseded
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from kagzi.store.postgres.connection import Connection
 
 _CANCEL_RUN = STATEMENTS["cancel_run"]
+_TERMINATE_RUN = STATEMENTS["terminate_run"]
 _FIND_CANCELLED_RUN = STATEMENTS["find_cancelled_run"]
 _FIND_REPEATED_RUN = STATEMENTS["find_repeated_run"]
 _FIND_SUPERSEDED_RUN = STATEMENTS["find_superseded_run"]
@@ -41,8 +45,10 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
     for request in requests:
         match request:
             case CancelRun() | TerminateRun():
-                async with connection.transaction():
-                    answer = await cancel(connection, request, applied.woken, now)
+                answer = await _cancel_alone(connection, request, now)
+                if answer is None:
+                    async with connection.transaction():
+                        answer = await cancel(connection, request, applied.woken, now)
                 applied.answers.append(answer)
             case RepeatRun(fork=Fork() as fork):
                 applied.answers.append(await fork_run(connection, request, fork, now))
@@ -55,6 +61,19 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
     return applied
 
 
+async def _cancel_alone(
+    connection: Connection, request: CancelRun | TerminateRun, now: Instant | None
+) -> CancelAnswer | None:
+    """Tells or ends a live run in one statement, if nobody else hears of it: it goes on, or has no parent (whose child
+    a run is never changes). None if it is not such a one, and nothing was done."""
+    namespace, run_id = request.namespace, request.run_id
+    if isinstance(request, CancelRun):
+        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun(), True)
+    else:
+        row = await connection.fetchrow(_TERMINATE_RUN, now, namespace, run_id, terminated(request.reason))
+    return None if row is None else _answer(run_id, row)
+
+
 async def cancel(
     connection: Connection, request: CancelRun | TerminateRun, woken: list[Told], now: Instant | None
 ) -> Answer:
@@ -63,7 +82,7 @@ async def cancel(
     await lock_families(connection, [(namespace, run_id)])
     row = None
     if isinstance(request, CancelRun):
-        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun())
+        row = await connection.fetchrow(_CANCEL_RUN, now, namespace, run_id, request.grace, cancelled_unbegun(), False)
         if row is not None and row["status"] == RunStatus.CANCELLED:
             woken += await ended(connection, [(namespace, run_id)], [])
     else:
@@ -74,6 +93,10 @@ async def cancel(
         row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
     if row is None:
         return NotFound(f"there is no run {run_id} in namespace {namespace}")
+    return _answer(run_id, row)
+
+
+def _answer(run_id: str, row: asyncpg.Record) -> CancelAnswer:
     status = RunStatus(row["status"])
     return CancelAnswer(
         run_id=run_id,

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.operations import CancelRun, SpawnChild, TakeOutcome, TerminateRun
+from kagzi.api.workers import Inbox
 from kagzi.core.instant import Instant
-from kagzi.core.run import RunStatus
-from kagzi.core.step import Step
-from kagzi.core.tags import encode_tags
 from kagzi.errors import InvalidRequest
 from kagzi.store.children import end_of_child, outcome_lost, place_taken, spawn_refused
 from kagzi.store.postgres.restarts import free_ids_for_children, note_origin
-from kagzi.store.postgres.single import INLINE_BYTES, told_of
+from kagzi.store.postgres.single import INLINE_BYTES, spawn_row, spawned, told_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import step_of
 from kagzi.store.protocol import RunKey, Told
@@ -78,7 +76,8 @@ async def spawn_children(connection: Connection, spawns: Sequence[Spawn], now: I
     its id is taken."""
     if not spawns:
         return []
-    row = await connection.fetchrow(_SPAWN_CHILDREN, now, *_spawn_columns(spawns))
+    columns = (list(column) for column in zip(*(spawn_row(*spawn) for spawn in spawns), strict=True))
+    row = await connection.fetchrow(_SPAWN_CHILDREN, now, *columns)
     assert row is not None
     placed = {str(run_id) for run_id in row["placed"] or ()}
     made = {str(run_id) for run_id in row["made"] or ()}
@@ -88,7 +87,7 @@ async def spawn_children(connection: Connection, spawns: Sequence[Spawn], now: I
     if large:
         keys = [(namespace, spawn.child.run_id) for namespace, spawn in large]
         await connection.execute(_STORE_INPUTS, *columns_of(keys), [spawn.input for _, spawn in large])
-    told = [_started(namespace, spawn, at) for namespace, spawn in new.values()]
+    told = [spawned(namespace, spawn, at) for namespace, spawn in new.values()]
     if len(placed) < len(spawns):
         told += await _refuse_places(connection, [each for each in spawns if each[2].child.run_id not in placed], at)
     if placed == made:
@@ -198,63 +197,20 @@ async def reconcile(connection: Connection, namespace: str, run_id: str, now: In
             await _write_refusals(connection, gone, untold[0]["now"])
 
 
-async def read_outcomes(connection: Connection, namespace: str, run_id: str) -> tuple[Step, ...]:
-    return tuple([step_of(row) for row in await connection.fetch(_READ_OUTCOMES, namespace, run_id)])
+async def read_outcomes(connection: Connection, namespace: str, run_id: str, token: str) -> Inbox | None:
+    """Returns the outcomes that the holder of a lease has not taken yet; None if the run is not held under it."""
+    rows = await connection.fetch(_READ_OUTCOMES, namespace, run_id, token)
+    if not rows:
+        return None
+    return Inbox(
+        inbox_seq=rows[0]["inbox_seq"],
+        cancel_requested=rows[0]["cancel_requested"],
+        signals=(),
+        outcomes=tuple(step_of(row) for row in rows if row["step_id"] is not None),
+    )
 
 
 async def cascade_ends(connection: Connection, limit: int) -> list[CancelRun | TerminateRun]:
     await connection.execute(_FORGET_CASCADES)
     rows = await connection.fetch(_FIND_CASCADES, limit)
     return [end_of_child(row["namespace"], str(row["run_id"]), row["parent_policy"]) for row in rows]
-
-
-def _started(namespace: str, spawn: SpawnChild, now: Instant) -> Told:
-    child = spawn.child
-    return Told(
-        namespace=namespace,
-        run_id=child.run_id,
-        task_queue=child.task_queue,
-        status=RunStatus.PENDING,
-        available_at=max(now + child.delay, child.start_at or 0),
-        inbox_seq=0,
-        workflow_type=child.workflow_type,
-    )
-
-
-def _spawn_columns(spawns: Sequence[Spawn]) -> tuple[list[object], ...]:
-    rows = [
-        (
-            namespace,
-            parent,
-            spawn.step_id,
-            spawn.attempt,
-            spawn.started_at,
-            spawn.input_hash,
-            spawn.input,
-            spawn.child.run_id,
-            spawn.child.external_id,
-            spawn.child.task_queue,
-            spawn.child.workflow_type,
-            spawn.child.version,
-            spawn.child.priority,
-            _inline(spawn.input or b"null"),
-            spawn.child.retry_policy,
-            spawn.child.trace_context,
-            spawn.child.timeout,
-            spawn.child.deadline_at,
-            spawn.child.delay,
-            spawn.child.start_at,
-            spawn.child.policy.value,
-            spawn.child.depth,
-            spawn.child.on_failure,
-            spawn.child.on_failure_queue,
-            encode_tags(spawn.child.tags),
-            spawn.child.limit_key,
-        )
-        for namespace, parent, spawn in spawns
-    ]
-    return tuple(list(column) for column in zip(*rows, strict=True))
-
-
-def _inline(payload: bytes) -> bytes | None:
-    return payload if len(payload) <= INLINE_BYTES else None

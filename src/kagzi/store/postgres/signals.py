@@ -67,15 +67,18 @@ async def read_inbox(
     limit: int,
     children: bool,
 ) -> Inbox | None:
+    if children and not names:
+        return await read_outcomes(connection, namespace, run_id, token)
     rows = await connection.fetch(_READ_INBOX, namespace, run_id, token, list(names), limit)
     if not rows:
         return None
+    # Read after the number, so that what comes in between is looked for once more.
+    outcomes = await read_outcomes(connection, namespace, run_id, token) if children else None
     return Inbox(
         inbox_seq=rows[0]["inbox_seq"],
         cancel_requested=rows[0]["cancel_requested"],
         signals=tuple(_signal_of(row) for row in rows if row["key"] is not None),
-        # Read after the number, so that what comes in between is looked for once more.
-        outcomes=await read_outcomes(connection, namespace, run_id) if children else (),
+        outcomes=() if outcomes is None else outcomes.outcomes,
     )
 
 

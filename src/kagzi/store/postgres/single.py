@@ -21,6 +21,7 @@ from kagzi.api.operations import (
 )
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.core.tags import encode_tags
 from kagzi.store.ends import may_have_family
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, Told
@@ -39,12 +40,15 @@ _RECORD_STEP = STATEMENTS["record_step"]
 _RECORD_STEP_AND_MOVE_RUN = STATEMENTS["record_step_and_move_run"]
 _RECORD_STEP_AND_FAIL_RUN = STATEMENTS["record_step_and_fail_run"]
 _END_RUN_OF_FAMILY = STATEMENTS["end_run_of_family"]
+_SPAWN_CHILD = STATEMENTS["spawn_child"]
 _NO_STEP = (None,) * 13
 _MORE_THAN_A_ROW: Final = frozenset({SpawnChild, TakeOutcome, TakeSignal})  # steps that something else follows from
 
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
     """What became of this chunk; None if it is not simple enough and nothing was done."""
+    if type(chunk.operations[-1]) is SpawnChild:
+        return await _spawn(connection, chunk, chunk.operations[-1], now)
     simple = _simple(chunk.operations)
     if simple is None:
         return None
@@ -104,6 +108,36 @@ async def _end_in_family(
         return None
     told = [] if row["run_id"] is None else [told_of(row)]
     return Applied([_answer(chunk, row["was"], row["quiet"])], told)
+
+
+async def _spawn(connection: Connection, chunk: Chunk, spawn: SpawnChild, now: Instant | None) -> Applied | None:
+    """A child, behind at most one other step. Only one whose id nobody else can have, and whose place is free."""
+    first = chunk.operations[0] if len(chunk.operations) == 2 else None
+    if len(chunk.operations) > 2 or spawn.child.external_id is not None or len(spawn.input or b"") > INLINE_BYTES:
+        return None
+    if first is not None and (
+        not isinstance(first, StepOperation)
+        or (type(first) in _MORE_THAN_A_ROW and type(first) is not TakeOutcome)
+        or (first.step_id, first.attempt) == (spawn.step_id, spawn.attempt)
+    ):
+        return None
+    rows = await connection.fetch(
+        _SPAWN_CHILD,
+        chunk.namespace,
+        chunk.run_id,
+        chunk.token,
+        *(_NO_STEP if first is None else step_columns(first)),
+        now,
+        type(first) is TakeOutcome,
+        *spawn_row(chunk.namespace, chunk.run_id, spawn)[2:],
+    )
+    if not rows:
+        return Applied([ChunkAnswer.LEASE_LOST], [])
+    if rows[0]["status"] != RunStatus.RUNNING:
+        return Applied([_answer(chunk, rows[0]["status"], True)], [])
+    if not rows[0]["made"]:
+        return None
+    return Applied([ChunkAnswer.DONE], [spawned(chunk.namespace, spawn, rows[0]["now"])])
 
 
 def _answer(chunk: Chunk, status: str, quiet: bool) -> ChunkAnswer:
@@ -172,4 +206,52 @@ def step_columns(step: StepOperation) -> tuple[object, ...]:
         step.input,
         step.output,
         step.error,
+    )
+
+
+def spawn_row(namespace: str, parent: str, spawn: SpawnChild) -> tuple[object, ...]:
+    """Returns what is written of a child and of the step that shows it, in the order of `spawn_children`."""
+    child = spawn.child
+    own = spawn.input or b"null"
+    return (
+        namespace,
+        parent,
+        spawn.step_id,
+        spawn.attempt,
+        spawn.started_at,
+        spawn.input_hash,
+        spawn.input,
+        child.run_id,
+        child.external_id,
+        child.task_queue,
+        child.workflow_type,
+        child.version,
+        child.priority,
+        own if len(own) <= INLINE_BYTES else None,
+        child.retry_policy,
+        child.trace_context,
+        child.timeout,
+        child.deadline_at,
+        child.delay,
+        child.start_at,
+        child.policy.value,
+        child.depth,
+        child.on_failure,
+        child.on_failure_queue,
+        encode_tags(child.tags),
+        child.limit_key,
+    )
+
+
+def spawned(namespace: str, spawn: SpawnChild, now: Instant) -> Told:
+    """Returns a child that was started now, for those who are told."""
+    child = spawn.child
+    return Told(
+        namespace=namespace,
+        run_id=child.run_id,
+        task_queue=child.task_queue,
+        status=RunStatus.PENDING,
+        available_at=max(now + child.delay, child.start_at or 0),
+        inbox_seq=0,
+        workflow_type=child.workflow_type,
     )

@@ -3,7 +3,8 @@
 
 -- name: cancel_run
 -- Ask a live run to end. What nobody has begun ends here; what sleeps is made claimable; the inbox grows, so that a
--- holder cannot park past it. A second request changes nothing.
+-- holder cannot park past it. A second request changes nothing. `$6`: only if nobody else has to hear of it, that is unless
+-- it ends here and has a parent.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
@@ -21,7 +22,20 @@ UPDATE kagzi.workflow_runs AS r SET
                      ELSE {{claim_key_of_now(r.priority, i.now)}} END
 FROM instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
-  AND NOT r.cancel_requested
+  AND NOT r.cancel_requested AND (NOT $6::boolean OR r.started_at IS NOT NULL OR {{has_no_parent(r)}})
+RETURNING {{changed_run}}, r.cancel_requested;
+
+-- fragment: has_no_parent(r)
+-- Whether nobody waits for the end of this run in the way of a parent.
+{r}.parent_run_id IS NULL OR {r}.parent_policy = 'none'
+
+-- name: terminate_run
+-- End a live run that has no parent, whatever it is doing; see end_runs.
+UPDATE kagzi.workflow_runs AS r SET
+    status = 'CANCELLED', finished_at = coalesce($1::bigint, kagzi.clock()), error = $4::bytea, token = NULL,
+    claim_key = NULL, lease_expires_at = NULL
+WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+  AND ({{has_no_parent(r)}})
 RETURNING {{changed_run}}, r.cancel_requested;
 
 -- name: find_cancelled_run

@@ -182,11 +182,14 @@ WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.generation = 0 AND
   AND s.child_run_id IS NOT NULL AND s.status = 'COMPLETED';
 
 -- name: read_outcomes
--- Outcomes that a run has not taken yet.
-SELECT {{shown_step}}, NULL::bytea AS input
-FROM kagzi.step_runs AS s
-WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.child_run_id IS NOT NULL AND s.completed_seq IS NULL
-  AND s.status <> 'RUNNING' AND s.generation = 0
+-- Outcomes that the holder of a lease has not taken yet, and how far its inbox goes; a row without an outcome if there is
+-- none. In one statement, so that the number says no more than what was looked for.
+SELECT r.inbox_seq, r.cancel_requested, {{shown_step}}, NULL::bytea AS input
+FROM kagzi.workflow_runs AS r
+LEFT JOIN kagzi.step_runs AS s
+    ON s.namespace = r.namespace AND s.run_id = r.run_id AND s.child_run_id IS NOT NULL AND s.completed_seq IS NULL
+       AND s.status <> 'RUNNING' AND s.generation = 0
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid AND r.status = 'RUNNING'
 ORDER BY s.finished_at, s.step_id;
 
 -- name: find_untold

@@ -145,6 +145,66 @@ SELECT l.status AS was, l.quiet, NOT $22::boolean OR EXISTS (SELECT FROM taken) 
        r.namespace, r.run_id, r.task_queue, r.status, r.available_at, r.inbox_seq
 FROM locked AS l LEFT JOIN raised AS r ON true;
 
+-- name: spawn_child
+-- Record one step, or take one outcome, or neither, and insert a child with the step that shows it; see spawn_children. If
+-- its place or its run id is taken nothing of it is written, and `made` is false: spawn_children knows what that means. An
+-- outcome that was taken stays so; if it is not there to be taken, nothing is written at all.
+WITH locked AS MATERIALIZED (
+    SELECT r.status, r.handles_run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
+    FOR NO KEY UPDATE OF r
+), instant AS MATERIALIZED (
+    SELECT coalesce($17::bigint, kagzi.clock()) AS now
+), free AS MATERIALIZED (
+    SELECT l.handles_run_id FROM locked AS l
+    WHERE l.status = 'RUNNING'
+      AND NOT EXISTS (SELECT FROM kagzi.step_runs AS s
+                      WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.step_id = $19::text
+                        AND s.attempt = $20::integer)
+), taken AS (
+    UPDATE kagzi.step_runs AS s SET completed_seq = $8::integer, finished_at = $10::bigint
+    FROM free
+    WHERE $18::boolean AND s.namespace = $1::text AND s.run_id = $2::uuid AND s.step_id = $4::text
+      AND s.attempt = $5::integer AND s.child_run_id IS NOT NULL AND s.status <> 'RUNNING'
+      AND (s.completed_seq IS NULL OR s.completed_seq = $8::integer)
+    RETURNING s.step_id
+), asked AS MATERIALIZED (
+    SELECT $1::text AS namespace, $24::uuid AS run_id, $25::text AS external_id, $26::text AS task_queue,
+           $27::text AS workflow_type, $28::text AS version, $29::integer AS priority, $30::bytea AS input,
+           $31::bytea AS retry_policy, $32::text AS trace_context, $33::bigint AS timeout, $34::bigint AS deadline_at,
+           $37::text AS parent_policy, $38::integer AS depth, $39::text AS on_failure, $40::text AS on_failure_queue,
+           $41::text AS tags, $42::text AS limit_key, NULL::bigint AS lease_length, i.now,
+           greatest(i.now + coalesce($35::bigint, 0), $36::bigint) AS available_at, f.handles_run_id
+    FROM free AS f CROSS JOIN instant AS i
+    WHERE NOT $18::boolean OR EXISTS (SELECT FROM taken)
+), made AS (
+    INSERT INTO kagzi.workflow_runs (
+        {{run_columns}}, parent_run_id, parent_step_id, parent_policy, depth, handles_run_id)
+    SELECT {{run_values}}, $2::uuid, $19::text, parent_policy, depth, handles_run_id
+    FROM asked
+    ON CONFLICT DO NOTHING
+    RETURNING run_id
+), placed AS (
+    INSERT INTO kagzi.step_runs (
+        namespace, run_id, step_id, attempt, kind, status, started_at, input_hash, input, child_run_id)
+    SELECT $1::text, $2::uuid, $19::text, $20::integer, 'CHILD_WORKFLOW', 'RUNNING', $21::bigint, $22::bigint,
+           $23::bytea, m.run_id
+    FROM made AS m
+), recorded AS (
+    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
+    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
+           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
+    FROM made AS m
+    WHERE $4::text IS NOT NULL AND NOT $18::boolean
+    {{step_replaces}}
+), marked AS (
+    UPDATE kagzi.workflow_runs AS r SET has_children = true
+    FROM made AS m
+    WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.has_children IS NOT TRUE
+)
+SELECT l.status, EXISTS (SELECT FROM made) AS made, i.now FROM locked AS l CROSS JOIN instant AS i;
+
 -- name: start_run
 -- Insert one run; see start_runs.
 WITH instant AS MATERIALIZED (
