@@ -42,6 +42,7 @@ Request = CancelRun | TerminateRun | RepeatRun
 
 async def apply_requests(connection: Connection, requests: Sequence[Request], now: Instant | None) -> Applied:
     applied = Applied([], [])
+    answer: Answer | None
     for request in requests:
         match request:
             case CancelRun() | TerminateRun():
