@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +102,64 @@ def deaf(file: str) -> None:
 
 
 @app.step(executor="process")
+def log_badly(number: int) -> int:
+    logging.getLogger("shop").warning("%d pages", "no number")
+    logging.getLogger("shop").warning("half a pair: \udcff")
+    return number
+
+
+@app.step(executor="process")
+def fork(number: int) -> int:
+    """Its copy returns, too."""
+    if os.fork() == 0:
+        logging.getLogger("shop").warning("in a copy")
+        return -1
+    os.wait()
+    return number
+
+
+@app.workflow
+async def odd_bodies() -> list[int]:
+    return [await step(number) for number, step in enumerate((log_badly, fork, render_async, fork, render_async))]
+
+
+def _with_child(file: str) -> None:
+    child = subprocess.Popen(["sleep", "600"])
+    Path(file).write_text(f"{os.getpid()} {child.pid}")
+
+
+@app.step(executor="process", timeout="2s", retry=ONCE)
+def wait_for_child(file: str) -> None:
+    _with_child(file)
+    time.sleep(600)
+
+
+@app.step(executor="process", retry=ONCE)
+def die_beside_a_copy(file: str) -> None:
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(600)
+    Path(file).write_text(f"{os.getpid()} {copy}")
+    os.kill(os.getpid(), 9)
+
+
+@app.step(executor="process")
+def hold_all_threads_up(file: str) -> None:
+    """In C, which lets no other thread of Python run: for days."""
+    _with_child(file)
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+@app.step(executor="process")
 def take_anything(what: object) -> None: ...
 
 
 @app.workflow
 async def one(step: str, argument: str) -> None:
-    await {"compute": compute_for_ever, "hold": hold, "deaf": deaf}[step](argument)
+    steps = (wait_for_child, die_beside_a_copy, hold_all_threads_up)
+    await {"compute": compute_for_ever, "hold": hold, "deaf": deaf, **{each.name: each for each in steps}}[step](
+        argument
+    )
 
 
 @app.workflow

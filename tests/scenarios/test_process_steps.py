@@ -74,6 +74,51 @@ async def test_bodies_are_ended(app: Kagzi, tmp_path: Path) -> None:
             await (await shop.bad_argument.start()).result(timeout=60)
 
 
+async def test_what_a_body_does_beside_returning_is_nobody_elses(app: Kagzi, caplog: pytest.LogCaptureFixture) -> None:
+    """A line that cannot be logged, and copies of the process: their answers would be those of the next calls."""
+    async with app, app.worker(step_processes=1):
+        assert await (await shop.odd_bodies.start()).result(timeout=120) == [0, 1, 3, 3, 5]
+    assert "half a pair: \\udcff" in caplog.messages
+    assert "in a copy" not in caplog.messages
+
+
+async def test_what_a_body_has_started_ends_with_it(app: Kagzi, tmp_path: Path) -> None:
+    async with app, app.worker(step_processes=2):
+        late = await shop.one.start("wait_for_child", str(tmp_path / "late"))
+        dead = await shop.one.start("die_beside_a_copy", str(tmp_path / "dead"))
+        with pytest.raises(WorkflowFailed, match="longer than its timeout of 2 s"):
+            await late.result(timeout=60)
+        with pytest.raises(WorkflowFailed, match="was killed by SIGKILL"):
+            await dead.result(timeout=60)
+        for name in ("late", "dead"):
+            await until(lambda name=name: not any(_lives(pid) for pid in _pids(tmp_path / name)))
+
+
+async def test_bodies_end_with_a_worker_that_is_killed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio, sys\nfrom tests.scenarios import process_shop as shop\n"
+        "async def main():\n"
+        "    async with shop.app, shop.app.worker(step_processes=2):\n"
+        "        run = await shop.one.start('hold_all_threads_up', sys.argv[1])\n"
+        "        await shop.one.start('deaf', sys.argv[2])\n"
+        "        await run.result()\n"
+        "asyncio.run(main())\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    command = [sys.executable, str(program), str(tmp_path / "c"), str(tmp_path / "deaf")]
+    worker = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        await until(lambda: _pids(tmp_path / "c") and _pids(tmp_path / "deaf"))
+    finally:
+        worker.kill()
+        worker.wait()
+    pids = _pids(tmp_path / "c") + _pids(tmp_path / "deaf")
+    assert len(pids) == 3
+    await until(lambda: not any(_lives(pid) for pid in pids))
+
+
 def test_on_virtual_time_bodies_run_in_place() -> None:
     app = shop.app
 
@@ -113,9 +158,12 @@ def test_what_a_process_cannot_import_is_refused(tmp_path: Path) -> None:
     assert "put it into a module" in done.stderr
 
 
+def _pids(file: Path) -> list[int]:
+    return [int(word) for word in file.read_text().split()] if file.exists() else []
+
+
 def _pid(file: Path) -> int:
-    text = file.read_text() if file.exists() else ""
-    return int(text) if text else 0
+    return sum(_pids(file))
 
 
 def _lives(pid: int) -> bool:
@@ -125,4 +173,5 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    shown = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(shown) and not shown.startswith("Z")  # an orphan waits for whoever adopts it

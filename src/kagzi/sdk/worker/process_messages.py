@@ -29,6 +29,7 @@ class Run(Struct, tag="r", array_like=True):
     attempt: int
     workflow: str
     namespace: str
+    number: int  # that of the call, which its answer has, too
 
 
 class Cancel(Struct, tag="c", array_like=True):
@@ -36,10 +37,12 @@ class Cancel(Struct, tag="c", array_like=True):
 
 
 class Returned(Struct, tag="o", array_like=True):
+    number: int
     output: bytes
 
 
 class Raised(Struct, tag="e", array_like=True):
+    number: int
     failure: bytes
 
 

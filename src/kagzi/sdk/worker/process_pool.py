@@ -12,9 +12,12 @@ run is the worker's, whose heartbeats a computing process cannot hold up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
+import itertools
 import logging
+import os
 import signal
 import socket
 import subprocess
@@ -77,6 +80,10 @@ class ProcessPool:
         self._slots = asyncio.Semaphore(most or usable_cores())
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
+        self._numbers = itertools.count(1)
+        self._lifeline: tuple[int, int] | None = None
+        self._starting: set[asyncio.Future[_Process]] = set()
+        self._closed = False
 
     async def run(self, attempt: Attempt, info: StepInfo, reference: Reference) -> Any:
         call = attempt.call_of(info)
@@ -97,6 +104,7 @@ class ProcessPool:
             info.attempt,
             info.workflow,
             info.namespace,
+            next(self._numbers),
         )
         with attempt.waiting(call) as begins:  # for a process, which is not on its clock
             async with self._slots:
@@ -119,7 +127,12 @@ class ProcessPool:
             if process.alive:
                 return process
             self._all.discard(process)
-        starting = asyncio.ensure_future(_Process.start())
+        if self._closed:
+            raise Unavailable("the worker is closed, and starts no process any more")
+        if self._lifeline is None:
+            self._lifeline = os.pipe()
+        starting = asyncio.ensure_future(_Process.start(self._lifeline[0]))
+        self._starting.add(starting)
         starting.add_done_callback(self._started)
         try:
             return await asyncio.shield(starting)
@@ -128,6 +141,7 @@ class ProcessPool:
             raise
 
     def _started(self, starting: asyncio.Future[_Process]) -> None:
+        self._starting.discard(starting)
         if not starting.cancelled() and starting.exception() is None:
             self._all.add(starting.result())
 
@@ -136,11 +150,17 @@ class ProcessPool:
             self._idle.append(starting.result())
 
     async def close(self) -> None:
+        self._closed = True
+        if self._starting:
+            await asyncio.wait(self._starting)
         processes, self._all = self._all, set()
         for process in processes:
             process.kill()
         for process in processes:
             await process.gone()
+        lifeline, self._lifeline = self._lifeline, None
+        for end in lifeline or ():
+            os.close(end)
 
 
 class _Process:
@@ -154,14 +174,14 @@ class _Process:
         self._stopping: asyncio.Future[None] | None = None
 
     @classmethod
-    async def start(cls) -> _Process:
+    async def start(cls, lifeline: int) -> _Process:
         ours, theirs = socket.socketpair()
         with theirs:
-            # In a session of its own: Ctrl-C of a terminal is for the worker.
+            # In a session of its own: Ctrl-C of a terminal is for the worker, and what its bodies start ends with it.
             process = await asyncio.to_thread(
                 subprocess.Popen,
-                [sys.executable, "-m", "kagzi.sdk.worker.process_body", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, "-m", "kagzi.sdk.worker.process_body", str(theirs.fileno()), str(lifeline)],
+                pass_fds=(theirs.fileno(), lifeline),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -171,7 +191,7 @@ class _Process:
 
     async def run(self, wanted: Run, hear_progress: Callable[[Progress], None]) -> Returned | Raised:
         self._send(wanted)
-        answer = asyncio.ensure_future(self._answer(hear_progress))
+        answer = asyncio.ensure_future(self._answer(wanted.number, hear_progress))
         answer.add_done_callback(_retrieve)
         try:
             return await asyncio.shield(answer)
@@ -191,10 +211,12 @@ class _Process:
         self.kill()
         await self.gone()
 
-    async def _answer(self, hear_progress: Callable[[Progress], None]) -> Returned | Raised:
+    async def _answer(self, number: int, hear_progress: Callable[[Progress], None]) -> Returned | Raised:
         while True:
             message = await self._read()
             if isinstance(message, Returned | Raised):
+                if message.number != number:
+                    raise EOFError("the answer to another call")  # whatever it is, it is no process of ours any more
                 return message
             if isinstance(message, Said):
                 hear_progress(Progress(message.fraction, message.message))
@@ -215,6 +237,9 @@ class _Process:
 
     def kill(self) -> None:
         self.usable = False
+        if self._process.returncode is None:  # nobody has waited for it, so its number is still its own
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # what its bodies have started, too
         self._process.kill()
         self._writer.close()
 
