@@ -94,8 +94,9 @@ WITH parent AS MATERIALIZED (
     SELECT r.run_id, r.status, r.token, r.finished_at,
            CASE WHEN $17::integer = -2147483648 THEN NOT r.cancel_requested
                 ELSE $17::integer >= r.inbox_seq END AS quiet
-    FROM kagzi.workflow_runs AS r
-    WHERE r.namespace = $1::text AND r.run_id IN (SELECT $2::uuid UNION ALL SELECT p.run_id FROM parent AS p)
+    -- Joined by both columns: where nothing is known of the table yet, all runs of a namespace given as such would be read.
+    FROM unnest(ARRAY[$1::text, $1::text], ARRAY[$2::uuid, (SELECT p.run_id FROM parent AS p)]) AS k (namespace, run_id)
+    JOIN kagzi.workflow_runs AS r ON r.namespace = k.namespace AND r.run_id = k.run_id
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), locked AS MATERIALIZED (
@@ -131,14 +132,14 @@ WITH parent AS MATERIALIZED (
     WHERE s.namespace = $1::text AND s.run_id = p.run_id AND s.step_id = p.step_id AND s.child_run_id = $2::uuid
       AND s.status = 'RUNNING' AND s.completed_seq IS NULL AND s.generation = 0
       AND EXISTS (SELECT FROM family AS f WHERE f.run_id = p.run_id AND f.finished_at IS NULL)
-    RETURNING s.run_id, e.finished_at AS now, ARRAY['c:' || $2::uuid::text, 'c:*'] AS names
+    RETURNING s.namespace, s.run_id, e.finished_at AS now, ARRAY['c:' || $2::uuid::text, 'c:*'] AS names
 ), raised AS (
     UPDATE kagzi.workflow_runs AS r SET
         inbox_seq = r.inbox_seq + 1,
         available_at = CASE WHEN {{woken(r, n)}} THEN n.now ELSE r.available_at END,
         claim_key = CASE WHEN {{woken(r, n)}} THEN {{claim_key_of_now(r.priority, n.now)}} ELSE r.claim_key END
     FROM told AS n
-    WHERE r.namespace = $1::text AND r.run_id = n.run_id
+    WHERE r.namespace = n.namespace AND r.run_id = n.run_id
     RETURNING {{changed_run}}, r.inbox_seq
 )
 SELECT l.status AS was, l.quiet, NOT $22::boolean OR EXISTS (SELECT FROM taken) AS taken,
