@@ -12,6 +12,7 @@ from kagzi.rpc.methods import EXCHANGE, METHODS
 RPCS = {action for action in ACTIONS if action.startswith("/")}
 # What changes something for others and is no part of a run's ordinary life.
 CHANGES = (
+    "Wake",
     "Cancel",
     "Retry",
     "Terminate",
@@ -108,6 +109,7 @@ TWINS = {
     "GET /api/v1/runs/{run_id}/steps": "ListSteps",
     "POST /api/v1/runs/{run_id}/cancel": "CancelWorkflow",
     "POST /api/v1/runs/{run_id}/terminate": "TerminateWorkflow",
+    "POST /api/v1/runs/{run_id}/wake": "WakeWorkflow",
     "POST /api/v1/runs/{run_id}/retry": "RetryWorkflow",
     "POST /api/v1/runs/{run_id}/rerun": "RetryWorkflow",
     "POST /api/v1/runs/{run_id}/fork": "RetryWorkflow",

@@ -42,6 +42,15 @@ def test_the_ends_of_runs(home: Shell) -> None:
     ]
     again = home("runs", "cancel", "one")
     assert (again.code, again.out) == (0, f"{one}\tCANCELLED\n"), again
+    later = home("start", "checkout", "-i", '["later", 5]', "--id", "later", "--delay", "1h")
+    assert later.code == 0, later
+    woken = home("runs", "wake", "later", "--json")
+    assert woken.json["runs"] == [{"run": "later", "run_id": later.out.strip(), "woken": True, "status": "PENDING"}], (
+        woken
+    )
+    again = home("runs", "wake", "later", "one")
+    assert (again.code, again.out) == (5, ""), again
+    assert "is CANCELLED and does not wait for a moment" in again.err
     # One that cannot be changed does not keep the others from it, and decides the exit code.
     ended = home("runs", "terminate", NOBODY, three, "--reason", "wrong price", "--json")
     assert ended.code == 3, ended

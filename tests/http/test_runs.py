@@ -319,6 +319,13 @@ async def test_ending_runs(client: Client, engine: LocalEngine) -> None:
     assert "no more" in run["error"]["message"]
     done = (await client.post("/api/v1/runs", {"workflow": "ship", "queue": "shop"}, status=201))["run_id"]
     await worker.commit(await worker.claim(), CompleteRun(output=b"1"))
+    later = (await client.post("/api/v1/runs", {"workflow": "ship", "delay": "1h"}, status=201))["run_id"]
+    for woken in (True, False):
+        assert await client.post(f"/api/v1/runs/{later}/wake") == {
+            "run_id": later,
+            "woken": woken,
+            "status": "PENDING",
+        }
     late = await client.post(f"/api/v1/runs/{done}/cancel")
     assert (late["effective"], late["status"]) == (False, "COMPLETED")
     mine = {"run_id": "01900000-0000-7000-8000-00000000000b"}

@@ -332,7 +332,8 @@ OURS: dict[str, str] = {
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
         "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
-        "25 incarnation int32, 26 depth int32, 28 scheduled_for_us ?int64, 30 executions_before int32"
+        "25 incarnation int32, 26 depth int32, 28 scheduled_for_us ?int64, 30 executions_before int32, "
+        "32 woken ?string"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "
@@ -365,6 +366,8 @@ OURS: dict[str, str] = {
         "1 namespace string, 2 run_id string, 3 token string, 4 names *string, 5 children bool, 6 reconcile bool"
     ),
     "ReadInboxResponse": "1 inbox_seq int64, 2 cancel_requested bool, 3 signals *Signal, 4 outcomes *StepRecord",
+    "WakeWorkflowRequest": "1 namespace string, 2 run_id string",
+    "WakeWorkflowResponse": "1 woken bool, 2 status WorkflowStatus",
     "SignalWorkflowRequest": (
         "1 namespace string, 2 run_id string, 3 external_id string, 4 name string, 5 value Payload, 6 key string"
     ),
@@ -455,7 +458,7 @@ THEIR_RPCS = {
     ),
 }
 OUR_RPCS = {
-    "WorkflowService": "SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
+    "WorkflowService": "WakeWorkflow SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": (
         "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims "

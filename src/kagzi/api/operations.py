@@ -386,5 +386,15 @@ class SignalAnswer(Struct, frozen=True, kw_only=True):
     available_at: Instant = 0
 
 
+class WakeAnswer(Struct, frozen=True, kw_only=True):
+    """What came of waking a run: whether it slept or waited for another attempt, and where it stands now."""
+
+    run_id: str
+    woken: bool
+    status: RunStatus
+    task_queue: str = ""
+    available_at: Instant = 0
+
+
 Write: TypeAlias = StartRun | Chunk | CancelRun | TerminateRun | RepeatRun | SendSignal
 Answer: TypeAlias = "Started | ChunkAnswer | CancelAnswer | SignalAnswer | Exception"

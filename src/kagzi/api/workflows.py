@@ -16,6 +16,7 @@ from kagzi.api.operations import (
     Started,
     StartRun,
     TerminateRun,
+    WakeAnswer,
 )
 from kagzi.api.reply import Reply
 from kagzi.core.instant import Instant, Span
@@ -83,6 +84,11 @@ class WorkflowService(Protocol):
         ...
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer: ...
+
+    async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
+        """Ends the sleep of a run, or its wait for the next attempt; see `core.wake`. NotFound if there is no such run.
+        One that does not wait for a moment is left as it is."""
+        ...
 
     async def signal(self, signal: SendSignal) -> SignalAnswer:
         """Durable when it answers; see SendSignal and SignalAnswer."""

@@ -1,4 +1,4 @@
-"""kagzi runs cancel | terminate | retry | rerun | fork | delete"""
+"""kagzi runs cancel | terminate | wake | retry | rerun | fork | delete"""
 
 from __future__ import annotations
 
@@ -88,6 +88,26 @@ def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: st
         )
 
     _do("runs terminate", runs, change, url=url, namespace=namespace, json=json)
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@where
+@as_json
+def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
+    """End the sleep of runs, or their wait for another attempt.
+
+    What is due by the moment for which a run is parked is due now: sleeps end, timeouts run out, steps and the run are
+    tried again. Exit code 5 if a run does not wait for a moment.
+    """
+
+    async def change(engine: ManagedEngine, found: Run) -> Facts:
+        answer = await engine.workflows.wake(found.namespace, found.run_id)
+        if not answer.woken:
+            raise Conflict(f"run {answer.run_id} is {answer.status} and does not wait for a moment")
+        return {"run_id": answer.run_id, "woken": answer.woken, "status": answer.status}
+
+    _do("runs wake", runs, change, url=url, namespace=namespace, json=json)
 
 
 @click.command()

@@ -66,6 +66,11 @@ async def _terminate(call: Call[Any, TerminateForm], run: Run) -> Redirect:
     return _ended(call, await call.engine.workflows.terminate(request), "terminate")
 
 
+async def _wake(call: Call[Any, EmptyForm], run: Run) -> Redirect:
+    answer = await call.engine.workflows.wake(call.namespace, run.run_id)
+    return _to(call, run.run_id, "wake" if answer.woken else "awake")
+
+
 def _ended(call: Call[Any, Any], answer: CancelAnswer, verb: str) -> Redirect:
     return _to(call, answer.run_id, verb if answer.effective else "over")
 
@@ -190,6 +195,14 @@ TERMINATE: Final = Action(
     do=_terminate,
     fields=(Field(name="reason", label="Reason", hint="kept with the run, for those who look at it later"),),
     grave=True,
+)
+WAKE: Final = Action(
+    verb="wake",
+    button="Wake run",
+    consequence="It goes on now instead of at the moment for which it is parked: a sleep ends, a timeout runs out, a "
+    "step or the run is tried again at once. Its history keeps when that was, and this cannot be taken back.",
+    form=EmptyForm,
+    do=_wake,
 )
 RETRY: Final = Action(
     verb="retry",

@@ -53,6 +53,7 @@ PAGES: Final[tuple[Route, ...]] = (
     _show(f"{_RUN}/step", run.show_step, run.StepQuery),
     *_ask(f"{_RUN}/cancel", actions.CANCEL),
     *_ask(f"{_RUN}/terminate", actions.TERMINATE),
+    *_ask(f"{_RUN}/wake", actions.WAKE),
     *_ask(f"{_RUN}/retry", actions.RETRY),
     *_ask(f"{_RUN}/rerun", actions.RERUN),
     *_ask(f"{_RUN}/signal", actions.SIGNAL),

@@ -11,7 +11,7 @@ from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
 from kagzi.core.limits import STEP_ID_BYTES
-from kagzi.core.run import Run
+from kagzi.core.run import CLAIMABLE, Run
 from kagzi.core.run_value import OURS
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
@@ -113,5 +113,7 @@ def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
         verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
     else:
         verbs = [Verb("signal", "Send signal"), Verb("cancel", "Cancel"), Verb("terminate", "Terminate", grave=True)]
+        if run.status in CLAIMABLE and (run.available_at or 0) > call.host.clock.now():
+            verbs.insert(0, Verb("wake", "Wake now"))
     verbs.append(Verb("fork", "Fork …"))
     return [verb for verb in verbs if may(call, f"POST /runs/{{run_id}}/{verb.name}")]

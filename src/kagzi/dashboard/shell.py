@@ -41,6 +41,8 @@ _DONE: Final = {
     "terminate": "The run was ended.",
     "retry": "This run goes on where the other one failed.",
     "rerun": "This is the new run, from the beginning.",
+    "wake": "The run goes on as if its time had come.",
+    "awake": "The run does not wait for a moment; nothing was changed.",
     "signal": "The signal was sent.",
     "start": "The run was started.",
     "found": "There was a run with this id already; this is it.",

@@ -19,6 +19,7 @@ from kagzi.api.operations import (
     Started,
     StartRun,
     TerminateRun,
+    WakeAnswer,
 )
 from kagzi.api.reply import Reply
 from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
@@ -270,6 +271,16 @@ class Workflows:
         check_reason(terminate.reason)
         terminate = replace(terminate, run_id=check_id(terminate.run_id, "run id"))
         return cast("CancelAnswer", await self._submit(terminate))
+
+    async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
+        check_name(namespace, "namespace")
+        run_id = check_id(run_id, "run id")
+        answer = await self._store.wake_run(namespace, run_id)
+        if answer is None:
+            raise NotFound(f"there is no run {run_id} in namespace {namespace}")
+        if answer.woken:
+            self._wakeups.available((namespace, answer.task_queue), answer.available_at)
+        return answer
 
     async def signal(self, signal: SendSignal) -> SignalAnswer:
         check_signal(signal, self._payload_bytes)

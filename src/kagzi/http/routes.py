@@ -142,6 +142,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _post(f"{_RUN}/cancel", runs.cancel, runs.CancelBody, runs.Ending, "Ask a run to end", about="runs"),
     _post(f"{_RUN}/terminate", runs.terminate, runs.TerminateBody, runs.Ending, "End a run at once", about="runs"),
+    _post(f"{_RUN}/wake", runs.wake, runs.WakeBody, runs.Woken, "End the sleep of a run", about="runs"),
     _post(
         f"{_RUN}/retry",
         runs.retry,

@@ -431,6 +431,23 @@ def _ending(answer: CancelAnswer) -> Ending:
     return Ending(run_id=answer.run_id, effective=answer.effective, status=answer.status)
 
 
+class Woken(Struct, frozen=True, kw_only=True):
+    """`woken`: the run waited for a moment, and goes on now. If not, it is running, due already, or has finished."""
+
+    run_id: str
+    woken: bool
+    status: RunStatus
+
+
+class WakeBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+async def wake(call: Call[Namespaced, WakeBody]) -> Woken:
+    answer = await call.engine.workflows.wake(call.namespace, await run_id_of(call, call.path["run_id"]))
+    return Woken(run_id=answer.run_id, woken=answer.woken, status=answer.status)
+
+
 class RepeatBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_id: Annotated[
         str | None,

@@ -150,6 +150,16 @@ class Handle(Generic[R]):
         request = TerminateRun(namespace=self.namespace, run_id=self.id, reason=reason)
         return _cancellation(await self._engine().workflows.terminate(request))
 
+    async def wake(self) -> bool:
+        """End the sleep of the run, or its wait for another attempt: what is due by the moment for which it is parked
+        is due now.
+
+        Its sleeps end, timeouts run out, steps and the run itself are tried again, and a run that was to start later
+        starts. Its history says when that was. The answer is false if the run does not wait for a moment: it is
+        running, due already, or has finished.
+        """
+        return (await self._engine().workflows.wake(self.namespace, self.id)).woken
+
     async def signal(self, name: str, value: Any = None, *, key: str | None = None) -> None:
         """Tell the run something: `await run.signal("approved", True)`. It is durable when this returns.
 
@@ -308,6 +318,7 @@ class Handle(Generic[R]):
     result_sync = blocking(result)
     cancel_sync = blocking(cancel)
     terminate_sync = blocking(terminate)
+    wake_sync = blocking(wake)
     signal_sync = blocking(signal)
     signals_sync = blocking(signals)
     values_sync = blocking(values)

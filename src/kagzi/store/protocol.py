@@ -22,7 +22,17 @@ from msgspec import Struct
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Chunk, Started, StartRun, TerminateRun, Write
+from kagzi.api.operations import (
+    Answer,
+    CancelAnswer,
+    CancelRun,
+    Chunk,
+    Started,
+    StartRun,
+    TerminateRun,
+    WakeAnswer,
+    Write,
+)
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Inbox, LeaseState, Poll, Polled, Registration
@@ -325,6 +335,11 @@ class Store(Protocol):
     ) -> list[Step]:
         """Every row of the run, or of one of its steps; events in order first, then the others by start. Without
         `payloads` their inputs and outputs are None."""
+        ...
+
+    async def wake_run(self, namespace: str, run_id: str) -> WakeAnswer | None:
+        """Makes a run claimable that waits for a moment to come, with a note of what it stood at (`core.wake`) if it
+        sleeps. Others stay as they are. None if there is no such run."""
         ...
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

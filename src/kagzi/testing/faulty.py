@@ -28,6 +28,7 @@ from kagzi.api.operations import (
     Started,
     StartRun,
     TerminateRun,
+    WakeAnswer,
 )
 from kagzi.api.reply import Reply, reply_of
 from kagzi.api.workers import (
@@ -187,6 +188,9 @@ class FaultyWorkflows:
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
         return await self._carry("terminate", lambda engine: engine.workflows.terminate(terminate))
+
+    async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
+        return await self._carry("wake", lambda engine: engine.workflows.wake(namespace, run_id))
 
     async def signal(self, signal: SendSignal) -> SignalAnswer:
         return await self._carry("signal", lambda engine: engine.workflows.signal(signal))

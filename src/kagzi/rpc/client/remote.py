@@ -29,6 +29,7 @@ from kagzi.api.operations import (
     StartRun,
     StepOperation,
     TerminateRun,
+    WakeAnswer,
 )
 from kagzi.api.reply import Reply, reply_of, settled
 from kagzi.api.workers import (
@@ -73,6 +74,7 @@ from kagzi.rpc.convert.packed import pack_chunk
 from kagzi.rpc.convert.runs import (
     cancel_answer_from_wire,
     cancel_to_wire,
+    either_status,
     filter_to_wire,
     repeat_to_wire,
     run_from_wire,
@@ -323,6 +325,13 @@ class RemoteWorkflows:
         request = converted(terminate_to_wire, terminate)
         answer = await self._write("TerminateWorkflow", request, workflow_pb2.TerminateWorkflowResponse)
         return cancel_answer_from_wire(terminate.run_id, answer.terminated, answer.status)
+
+    async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
+        request = workflow_pb2.WakeWorkflowRequest(
+            namespace=text(namespace, "namespace"), run_id=text(run_id, "run id")
+        )
+        answer = await self._write("WakeWorkflow", request, workflow_pb2.WakeWorkflowResponse)
+        return WakeAnswer(run_id=run_id, woken=answer.woken, status=either_status(0, answer.status))
 
     async def signal(self, signal: SendSignal) -> SignalAnswer:
         request = converted(signals.send_to_wire, signal)

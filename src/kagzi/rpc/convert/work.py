@@ -328,6 +328,7 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        woken=claim.woken,
     )
 
 
@@ -361,6 +362,7 @@ def claim_from_wire(
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        woken=claim.woken if claim.HasField("woken") else None,
     )
 
 

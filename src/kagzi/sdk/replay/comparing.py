@@ -16,6 +16,7 @@ from msgspec import Struct
 from kagzi.api.operations import Operation
 from kagzi.core.instant import Instant
 from kagzi.core.step import Step, StepKind
+from kagzi.core.wake import WAKE
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop, place_of_call
 from kagzi.sdk.replay.unawaited import Holder, Unawaited
@@ -73,7 +74,7 @@ class ComparedExecution(Execution):
             return
         if event.kind is StepKind.SLEEP:
             assert event.finished_at is not None
-            if self.loop.first_due(event.finished_at - int(event.output or 0)) is None:
+            if event.step_id != WAKE and self.loop.first_due(event.finished_at - int(event.output or 0)) is None:
                 self._differs(event, *self.awaited())
                 return
         elif event.kind is not StepKind.CANCEL and event.step_id not in self._waiting:

@@ -12,7 +12,8 @@ tells the host what to do through `Effects`. The rules, each of which breaks som
 6.  A tick is an event: it is recorded with its time and fires every timer due by then, in the order of due time, then
     creation. A tick with nothing due is not recorded. Two times are known of it, and the engine's lies between: events
     are stamped with the later one, timers fire by the earlier one, so that none fires before its time. If that makes a
-    difference it is recorded, too.
+    difference it is recorded, too. Somebody may wake the run: then one tick fires what is due by the moment until which
+    it slept, recorded in the same way, with a difference below zero.
 7.  The workflow's time is that of the last event delivered, and at first the recorded start of the run. But it begins
     somewhat after that, and so do timers it sets at first; how much later is recorded if there are any.
 8.  Replay starts no bodies. When the last recorded event is delivered, the steps still wanted are started.
@@ -61,6 +62,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.run_value import PROGRESS
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
+from kagzi.core.wake import WAKE, Woken
 from kagzi.errors import NonDeterminismError, PayloadTooLarge
 from kagzi.sdk.replay import outcome
 from kagzi.sdk.replay.children import Children
@@ -156,9 +158,10 @@ class Execution:
         context: Context | None = None,
         *,
         cancel: bool = False,
+        woken: Woken | None = None,
     ) -> None:
         """Start the workflow function, replay what is recorded, then go live: with a cancellation, if it has not been
-        told of that before."""
+        told of that before, or woken, if nothing has been recorded since."""
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
@@ -174,6 +177,8 @@ class Execution:
             self._go_live()
         if cancel:
             self._deliver_cancel()
+        elif woken is not None and woken.seq == self._journal.seq:
+            self._wake(woken.until)
         self._settle()
 
     def _go_live(self) -> None:
@@ -531,6 +536,22 @@ class Execution:
         due = self.loop.next_due()
         early = now - passed if due is not None and due <= now else 0
         self._journal.submit(self._journal.marked(timer.step_id, StepKind.SLEEP, timer.created_at, early))
+        self.loop.drain()
+
+    def _wake(self, until: Instant) -> None:
+        """Somebody has ended the sleep: what is due by then is due now. A tick like any other, but that it is recorded
+        also if it fires no timer, so that it counts once; it says how much too early it came."""
+        assert self._main is not None
+        if self._main.done():
+            return
+        passed = self._effects.passed()
+        by = max(passed, until)
+        timer = self.loop.first_due(by)
+        now = self._journal.next_event()
+        self.loop.fire_due(by)
+        step_id, since = (WAKE, now) if timer is None else (timer.step_id, timer.created_at)
+        self._journal.submit(self._journal.marked(step_id, StepKind.SLEEP, since, now - by))
+        self.steps.hasten(by, passed)
         self.loop.drain()
 
     def _deliver_cancel(self) -> None:

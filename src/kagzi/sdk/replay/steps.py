@@ -93,6 +93,13 @@ class Steps:
         self._retries += 1
         heappush(self.retrying, (call.retry_at, self._retries, call))
 
+    def hasten(self, until: Instant, now: Instant) -> None:
+        """Attempts that were to start by then start now, in their order."""
+        retrying = [(min(at, now) if at <= until else at, number, call) for at, number, call in self.retrying]
+        for at, _, call in retrying:
+            call.retry_at = at
+        self.retrying[:] = sorted(retrying, key=lambda each: each[:2])  # a sorted list is a heap
+
     def next_retry(self) -> Instant | None:
         """When the earliest attempt is due that somebody still waits for."""
         retrying = self.retrying

@@ -35,6 +35,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
 from kagzi.core.run_value import Progress
+from kagzi.core.wake import read_woken
 from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
@@ -245,7 +246,9 @@ class Attempt:
         self, execution: Execution, workflow: Coroutine[Any, Any, Any], encode_result: Callable[[Any], bytes]
     ) -> None:
         self.execution = execution
-        execution.begin(workflow, encode_result, cancel=self.cancelling)
+        claim = self.claim
+        woken = read_woken(claim.woken, incarnation=claim.incarnation, attempts=claim.attempts)
+        execution.begin(workflow, encode_result, cancel=self.cancelling, woken=woken)
         if self._reads_news(execution) or self._looks_first(execution):
             pass  # what has arrived goes before timers that are due
         elif execution.idle and (due := execution.next_due()) is not None and due <= self.passed():

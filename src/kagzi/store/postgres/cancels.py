@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Fork, RepeatRun, Started, TerminateRun
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, Fork, RepeatRun, Started, TerminateRun, WakeAnswer
 from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
@@ -36,6 +36,7 @@ _COPY_FAILED_INPUT = STATEMENTS["copy_failed_input"]
 _COPY_STEPS = STATEMENTS["copy_steps"]
 _COPY_SIGNALS = STATEMENTS["copy_signals"]
 _FIND_REPEAT = STATEMENTS["find_repeat"]
+_WAKE_RUN = STATEMENTS["wake_run"]
 
 Request = CancelRun | TerminateRun | RepeatRun
 
@@ -103,6 +104,23 @@ def _answer(run_id: str, row: asyncpg.Record) -> CancelAnswer:
         run_id=run_id,
         effective=status is RunStatus.CANCELLED or (row["cancel_requested"] and not status.finished),
         status=status,
+        task_queue=row["task_queue"],
+        available_at=row["available_at"] or 0,
+    )
+
+
+async def wake_run(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> WakeAnswer | None:
+    """Hands a run out that waits for a moment; None if there is no such run."""
+    row = await connection.fetchrow(_WAKE_RUN, now, namespace, run_id)
+    woken = row is not None
+    if row is None:
+        row = await connection.fetchrow(_FIND_CANCELLED_RUN, namespace, run_id)
+    if row is None:
+        return None
+    return WakeAnswer(
+        run_id=run_id,
+        woken=woken,
+        status=RunStatus(row["status"]),
         task_queue=row["task_queue"],
         available_at=row["available_at"] or 0,
     )

@@ -120,6 +120,7 @@ def claim_of(
         failed_input=failed_input,
         incarnation=row["incarnation"],
         executions_before=row["executions_before"],
+        woken=row["woken"],
         limited=row["limited"],
     )
 

@@ -636,6 +636,7 @@ CREATE TABLE kagzi.workflow_runs (
     limit_name text,
     limit_key text,
     held_key bigint,
+    woken text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import CancelRun, Chunk, SendSignal, Started, StartRun, TerminateRun, Write
+from kagzi.api.operations import CancelRun, Chunk, SendSignal, Started, StartRun, TerminateRun, WakeAnswer, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
@@ -46,6 +46,7 @@ from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.migrate import PAGE_SECRET, RETENTION_DAYS, Migration
 from kagzi.store.postgres import (
     borrowed,
+    cancels,
     duties,
     jobs,
     keys,
@@ -342,6 +343,12 @@ class PostgresStore:
         return await self._pool.run(
             lambda connection: steps.get_steps(connection, namespace, run_id, payloads, step_id)
         )
+
+    async def wake_run(self, namespace: str, run_id: str) -> WakeAnswer | None:
+        if not runs.is_id(run_id):
+            return None
+        now = self._now()
+        return await self._pool.run(lambda connection: cancels.wake_run(connection, namespace, run_id, now))
 
     async def finished_of(self, runs_asked: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         malformed = [pair for pair in runs_asked if not runs.is_id(pair[1])]

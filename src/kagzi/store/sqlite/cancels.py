@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun, WakeAnswer
 from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
@@ -48,6 +48,18 @@ def cancel(
         status=status,
         task_queue=task_queue,
         available_at=available_at or 0,
+    )
+
+
+def wake_run(connection: sqlite3.Connection, namespace: str, run_id: str, now: Instant) -> WakeAnswer | None:
+    """Hands a run out that waits for a moment; None if there is no such run."""
+    woken = execute(connection, "wake_run", (namespace, run_id, now)).rowcount == 1
+    row = execute(connection, "find_run_to_cancel", (namespace, run_id)).fetchone()
+    if row is None:
+        return None
+    status, _, _, task_queue, _, available_at, _ = row
+    return WakeAnswer(
+        run_id=run_id, woken=woken, status=RunStatus(status), task_queue=task_queue, available_at=available_at or 0
     )
 
 

@@ -91,7 +91,8 @@ def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[s
             failed_input=row[21],
             incarnation=row[22],
             executions_before=row[23],
-            limited=bool(row[24]),
+            woken=row[24],
+            limited=bool(row[25]),
         )
         for row in rows
     }

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import CancelRun, Started, StartRun, TerminateRun, Write
+from kagzi.api.operations import CancelRun, Started, StartRun, TerminateRun, WakeAnswer, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.transactions import BeginTransaction
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
@@ -54,6 +54,7 @@ from kagzi.store.protocol import (
 from kagzi.store.sqlite import (
     batch,
     borrowed,
+    cancels,
     claims,
     duties,
     jobs,
@@ -230,6 +231,10 @@ class SqliteStore:
         return await self._database.read(
             lambda connection: steps.get_steps(connection, namespace, run_id, payloads, step_id)
         )
+
+    async def wake_run(self, namespace: str, run_id: str) -> WakeAnswer | None:
+        now = self._now
+        return await self._database.write(lambda connection: cancels.wake_run(connection, namespace, run_id, now()))
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         return await self._database.read(lambda connection: read_runs.finished_of(connection, runs))

@@ -18,11 +18,13 @@ from kagzi.api.operations import (
     RetryRun,
     Started,
     TerminateRun,
+    WakeAnswer,
 )
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.run import CANCEL_GRACE, RunStatus
 from kagzi.core.step import CANCEL, LATE, Step, StepKind
+from kagzi.core.wake import Woken, read_woken
 from kagzi.errors import Conflict, NotFound
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
 
@@ -57,6 +59,39 @@ class TestCancels:
         bench.clock.advance(FAR)
         assert await bench.claims() == ()
         assert (await bench.store.end_cancelled_runs(100)).runs == []
+
+    async def test_a_run_that_waits_for_a_moment_can_be_claimed_when_it_is_woken(self, bench: Bench) -> None:
+        delayed = await bench.start(delay=FAR)
+        held = await bench.started_claim()
+        sleeping = await bench.started_claim()
+        until = bench.now() + FAR
+        await bench.done(sleeping, bench.completed("a", 7), ParkRun(available_at=until, inbox_seq=sleeping.inbox_seq))
+        wake = bench.store.wake_run
+        assert await wake("tenant", delayed) is None
+        assert await wake(NAMESPACE, bench.new_id()) is None
+
+        for run_id, status in ((delayed, RunStatus.PENDING), (sleeping.run_id, RunStatus.SLEEPING)):
+            for woken in (True, False):  # the second time it is due already
+                assert await wake(NAMESPACE, run_id) == WakeAnswer(
+                    run_id=run_id, woken=woken, status=status, task_queue=QUEUE, available_at=bench.now()
+                )
+        answer = await wake(NAMESPACE, held.run_id)
+        assert answer is not None
+        assert (answer.woken, answer.status) == (False, RunStatus.RUNNING)
+
+        claims = {claim.run_id: claim for claim in await bench.claims()}
+        assert claims.keys() == {delayed, sleeping.run_id}
+        assert claims[delayed].woken is None
+        note = read_woken(claims[sleeping.run_id].woken, incarnation=0, attempts=0)
+        assert note == Woken(0, 0, 7, until)
+        await bench.done(held, CompleteRun(output=b"1"))
+        answer = await wake(NAMESPACE, held.run_id)
+        assert answer is not None
+        assert (answer.woken, answer.status) == (False, RunStatus.COMPLETED)
+        await bench.done(claims[delayed], CompleteRun(output=b"1"))
+        await bench.crash(claims[sleeping.run_id])
+        bench.clock.advance(FAR)  # nobody has heard of it: the next one does
+        assert (await bench.claim(sleeping.run_id)).woken == claims[sleeping.run_id].woken
 
     async def test_a_sleeping_run_is_woken_and_told(self, bench: Bench) -> None:
         claim = await bench.started_claim()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.keys import AuditFilter, LiveKeys
-from kagzi.api.operations import CancelRun, TerminateRun, Write
+from kagzi.api.operations import CancelRun, TerminateRun, WakeAnswer, Write
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Heartbeat, Inbox, LeaseState, Poll, Polled, Registration
 from kagzi.api.workflows import RunFilter
@@ -148,6 +148,10 @@ class StorePort:
     ) -> list[Step]:
         steps: list[Step] = await self._ask("get_steps", namespace, run_id, payloads, step_id)
         return steps
+
+    async def wake_run(self, namespace: str, run_id: str) -> WakeAnswer | None:
+        answer: WakeAnswer | None = await self._ask("wake_run", namespace, run_id)
+        return answer
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         finished: list[tuple[str, str]] = await self._ask("finished_of", tuple(runs))

@@ -147,6 +147,10 @@ class WorkflowService:
         answer = await self._workflows.terminate(terminate_from_wire(request))
         return pb.TerminateWorkflowResponse(terminated=answer.effective, status=old_status(answer.status))
 
+    async def WakeWorkflow(self, request: pb.WakeWorkflowRequest, call: Call) -> pb.WakeWorkflowResponse:  # noqa: ARG002
+        answer = await self._workflows.wake(namespace_of(request.namespace), request.run_id)
+        return pb.WakeWorkflowResponse(woken=answer.woken, status=old_status(answer.status))
+
     async def SignalWorkflow(self, request: pb.SignalWorkflowRequest, call: Call) -> pb.SignalWorkflowResponse:  # noqa: ARG002
         signal = signals.send_from_wire(request, MADE_KEY + self._host.ids.token())
         return signals.answer_to_wire(await self._workflows.signal(signal), signal.key)

@@ -58,6 +58,25 @@ FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
 FOR NO KEY UPDATE OF r;
 
+-- name: wake_run
+-- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
+-- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is, and
+-- what it has recorded by then cannot be missing from the note.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+)
+UPDATE kagzi.workflow_runs AS r SET
+    woken = CASE WHEN r.status = 'SLEEPING' THEN
+        jsonb_build_array(coalesce(r.incarnation, 0), r.attempts,
+                          (SELECT coalesce(max(s.completed_seq), 0) FROM kagzi.step_runs AS s
+                           WHERE s.namespace = r.namespace AND s.run_id = r.run_id AND s.generation = 0),
+                          r.available_at)::text END,
+    available_at = i.now, claim_key = {{claim_key_of_now(r.priority, i.now)}}
+FROM instant AS i
+WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'SLEEPING')
+  AND r.available_at > i.now
+RETURNING r.status, r.task_queue, r.available_at;
+
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
 -- cancelled, or its own cancellation.

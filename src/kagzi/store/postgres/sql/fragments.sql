@@ -66,7 +66,7 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
            {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for,
            {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
            coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
-           coalesce({r}.executions_before, 0) AS executions_before
+           coalesce({r}.executions_before, 0) AS executions_before, {r}.woken
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.

@@ -17,6 +17,18 @@ SET cancel_requested = 1, inbox_seq = inbox_seq + 1, status = 'CANCELLED', claim
     finished_at = ?4
 WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 
+-- name: wake_run
+-- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
+-- slept. Nobody writes steps of a run that is parked.
+UPDATE workflow_runs SET
+    woken = CASE WHEN status = 'SLEEPING' THEN
+        json_array(coalesce(incarnation, 0), attempts,
+                   (SELECT coalesce(max(s.completed_seq), 0) FROM step_runs AS s
+                    WHERE s.namespace = ?1 AND s.run_id = ?2 AND s.generation = 0),
+                   available_at) END,
+    available_at = ?3, claim_key = {{claim_key(?3, priority, ?3)}}
+WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING') AND available_at > ?3;
+
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
 -- cancelled, or its own cancellation.

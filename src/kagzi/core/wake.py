@@ -1,0 +1,39 @@
+"""Waking a run: what it waits for by the clock is over for it now, and its history says so.
+
+A run that sleeps is parked until its earliest timer or retry is due. Whoever wakes it leaves a note with the run: how
+far its history went, and until when it slept. The execution that claims it next, and has the very same history, takes
+all that is due by then for due, and records that as one event: a tick at its own time, with how much earlier it came
+than the timers it has fired. So it comes out the same on replay, and the note counts once: with the event recorded, the
+history is another one. A run that has begun anew, or is tried again as a whole, has nothing to do with it either.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from kagzi.core.instant import Instant
+
+WAKE: Final = "@wake"  # the row of a wake that has fired no timer: it has only brought the next attempts of steps near
+
+
+class Woken(Struct, frozen=True, array_like=True):
+    """The note: where the history of the run stood, and until when it slept. Stores write it as a JSON array."""
+
+    incarnation: int
+    attempts: int
+    seq: int
+    until: Instant
+
+
+_decoder: Final = msgspec.json.Decoder(Woken)
+
+
+def read_woken(text: str | None, *, incarnation: int, attempts: int) -> Woken | None:
+    """Returns the note if it is about this incarnation and attempt of the run."""
+    if text is None:
+        return None
+    woken = _decoder.decode(text)
+    return woken if (woken.incarnation, woken.attempts) == (incarnation, attempts) else None
