@@ -64,6 +64,7 @@ from kagzi.sdk.context import (
     uuid4,
 )
 from kagzi.sdk.cron import Cron
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions import Step, Workflow, run_step
 from kagzi.sdk.groups import map, parallel, race
 from kagzi.sdk.handle import Handle
@@ -89,6 +90,7 @@ __all__ = [
     "Conflict",
     "Context",
     "Cron",
+    "Debounce",
     "FailedRun",
     "Failure",
     "Handle",

@@ -78,6 +78,14 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     older = home("runs", "list", "--jsonl", "--page", page["next"]).out.splitlines()
     assert [json.loads(line)["run_id"] for line in older] == [run_id]
 
+    often = ("start", "checkout", "--debounce", "1h", "--debounce-key", "43")
+    first = home(*often, "--input", '["43", 1]', "--json")
+    joins = home(*often, "--debounce-most", "2h", "--input", '["43", 2]', "--json")
+    assert (joins.json, "joins run" in joins.err) == (first.json, True), joins
+    assert home("runs", "show", first.json["run_id"], "--json").json["input"] == ["43", 2]
+    for wrong in (("--debounce-key", "43"), ("--debounce", "1h", "--id", "x")):
+        assert home("start", "checkout", *wrong).code == 2
+
     code, err = stop(worker)
     assert code == 0, err
     assert "has stopped: 1 completed, 1 failed" in err

@@ -230,6 +230,25 @@ async def test_everything_a_start_can_say(client: Client, engine: LocalEngine) -
     assert (status, problem["field"]) == (400, "tags")
 
 
+async def test_debounced_starts_become_one_run(client: Client) -> None:
+    body = {"workflow": "w", "input": [1], "debounce": {"wait": "1h", "most": "2h", "key": "d-7"}}
+    first = await client.post("/api/v1/runs", body, status=201)
+    second = await client.post("/api/v1/runs", body | {"input": [2]})
+    assert second == first | {"already_exists": True}
+    run = await client.get(f"/api/v1/runs/{first['run_id']}")
+    assert run["input"] == [2]
+    assert kagzi_instant(run["available_at"]) - kagzi_instant(run["created_at"]) == pytest.approx(3600, abs=60)
+    for field, wrong in (
+        ("debounce", {"id": "x"}),
+        ("debounce", {"delay": "1s"}),
+        ("debounce.wait", {"debounce": {"wait": 0}}),
+        ("debounce.most", {"debounce": {"wait": "1h", "most": "1m"}}),
+    ):
+        status, problem = await client.problem("POST", "/api/v1/runs", json=body | wrong)
+        assert (status, problem["field"]) == (400, field), problem
+    assert len((await client.get("/api/v1/runs"))["runs"]) == 1
+
+
 def kagzi_instant(text: str) -> float:
     from datetime import datetime
 

@@ -227,9 +227,11 @@ OURS: dict[str, str] = {
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
         "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string, "
-        "64 signal ?StartSignal, 65 limit_key ?string, 66 tags map<string,string>, 75 limit_name ?string"
+        "64 signal ?StartSignal, 65 limit_key ?string, 66 tags map<string,string>, 67 debounce ?StartDebounce, "
+        "75 limit_name ?string"
     ),
     "StartSignal": "1 name string, 2 value Payload, 3 key string",
+    "StartDebounce": "1 key string, 2 wait_us int64, 3 most_us ?int64",
     "StartWorkflowResponse": "50 exact_status WorkflowStatus, 51 available_at_us int64, 52 workflow Workflow",
     "ListWorkflowsRequest": (
         "50 exact_status_filter ?WorkflowStatus, 51 parent_run_id ?string, 52 tags map<string,string>, "
@@ -658,6 +660,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
             "born": FROM_THE_CALL,
             "started_at": FROM_THE_CALL,
             "end": "workflow",
+            "left_line": None,  # for the engine that has made the start
             "signal": FROM_THE_CALL,
         },
     ),

@@ -41,6 +41,7 @@ from kagzi.api.operations import (
     SendSignal,
     SetValue,
     SpawnChild,
+    StartDebounce,
     StartRun,
     StartStep,
     TakeOutcome,
@@ -116,7 +117,11 @@ def plain(answer: Any) -> Any:
     if isinstance(answer, list):
         if answer and isinstance(answer[0], Told):
             # Whoever is told several times may be named each time, or once: the last one counts.
-            answer = list({told.run_id: told for told in sorted(answer, key=lambda told: told.inbox_seq)}.values())
+            # Where it stands is as of then: which of two runs of one batch is written first is open.
+            last = {told.run_id: told for told in sorted(answer, key=lambda told: told.inbox_seq)}.values()
+            answer = [
+                told if told.workflow_type else replace(told, status=RunStatus.RUNNING, available_at=0) for told in last
+            ]
         answers = [plain(item) for item in answer]
         return (
             sorted(answers, key=repr)
@@ -126,7 +131,9 @@ def plain(answer: Any) -> Any:
     if isinstance(answer, tuple):
         return tuple(plain(item) for item in answer)
     if isinstance(answer, Applied):
-        return plain(answer.answers), plain(answer.woken)
+        # A batch with a refused write is written again one by one. What was committed of it before is not told twice.
+        refused = any(isinstance(each, Exception) for each in answer.answers)
+        return plain(answer.answers), [] if refused else plain(answer.woken)
     if isinstance(answer, Changed):
         return plain(answer.runs), plain(answer.woken)
     return answer
@@ -505,6 +512,22 @@ class World:
             self._holders[lease.token] = lease.worker_id
         external = self.random.random() < 0.3
         self._runs.append((namespace, run_id))
+        if lease is None and not later and not external and self.random.random() < 0.2:
+            debounce = StartDebounce(
+                key=choice(("", "k")), wait=choice((SECOND, 20 * SECOND)), most=choice((None, 30 * SECOND))
+            )
+            return StartRun(
+                namespace=namespace,
+                run_id=run_id,
+                workflow_type=choice(TYPES),
+                task_queue=choice(("a", "a", "a", "b")),
+                version=choice(("1", "2")),
+                input=self._payload(),
+                priority=choice((0, 1)),
+                timeout=choice((None, 60 * SECOND)),
+                deadline_at=choice((None, self.clock.now() + 300 * SECOND)),
+                debounce=debounce,
+            )
         return StartRun(
             namespace=namespace,
             run_id=run_id,

@@ -255,6 +255,14 @@ class StartSignal(Struct, frozen=True, kw_only=True):
     key: str
 
 
+class StartDebounce(Struct, frozen=True, kw_only=True):
+    """Which run a start joins instead of making one: that of its workflow with this key, if nobody has begun it."""
+
+    key: str  # empty: one for the whole workflow
+    wait: Span  # the run begins so long after the last start
+    most: Span | None = None  # and at most so long after the first
+
+
 class StartRun(Struct, frozen=True, kw_only=True):
     """Insert a run. The caller makes `run_id`, so a repeated start is harmless; that of another run is a Conflict."""
 
@@ -283,6 +291,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     signal: StartSignal | None = None
     limit_name: str | None = None  # whose limits count beside those of its workflow; None: only those
     limit_key: str | None = None  # whose share of the limits of that name it takes
+    debounce: StartDebounce | None = None  # gives another start's run this input, if that has not begun
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -300,6 +309,7 @@ class Started(Struct, frozen=True, kw_only=True):
     available_at: Instant = 0
     end: Run | None = None  # the finished run, if it came along
     signal: SignalAnswer | None = None  # what became of the signal that came along
+    left_line: bool = False  # it was held for a limit, or next in line, and is not any more
 
 
 class CancelRun(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource
+from kagzi.sdk.debounce import debounce_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
@@ -59,6 +60,7 @@ def start_of(
         tags=options.tags,
         limit_name=limit_name,
         limit_key=limit_key,
+        debounce=debounce_of(workflow, options, args, kwargs),
         on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
     )
     return start if options.signal is None else _with_signal(start, options, ids, codec)

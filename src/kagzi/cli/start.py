@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kagzi.api.operations import StartRun, StartSignal
+from kagzi.api.operations import StartDebounce, StartRun, StartSignal
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import (
@@ -64,6 +64,16 @@ from kagzi.settings import Loaded
 @click.option("--priority", type=int, default=0, show_default=True, help="A level is worth a minute of waiting.")
 @click.option("--delay", type=length, default=0, metavar="DURATION", help="Start it this much later: 30s, 2h.")
 @click.option(
+    "--debounce",
+    type=length,
+    metavar="DURATION",
+    help="Become one run with other starts of the workflow; it begins so long after the last, with its input.",
+)
+@click.option("--debounce-key", metavar="TEXT", help="With --debounce: only with starts that have the same key.")
+@click.option(
+    "--debounce-most", type=length, metavar="DURATION", help="With --debounce: so long after the first at most."
+)
+@click.option(
     "--on-failure",
     metavar="WORKFLOW[@QUEUE]",
     help="Start this workflow if the run fails or times out; without a queue in that of the run.",
@@ -84,6 +94,9 @@ def start(
     version: str | None,
     priority: int,
     delay: Span,
+    debounce: Span | None,
+    debounce_key: str | None,
+    debounce_most: Span | None,
     on_failure: str | None,
     tags: tuple[str, ...],
     wait: bool,
@@ -110,6 +123,10 @@ def start(
         raise click.UsageError("--signal-value is for --signal")
     if signal_value == text == "-":
         raise click.UsageError("--input and --signal-value cannot both read standard input")
+    if debounce is None and (debounce_key is not None or debounce_most is not None):
+        raise click.UsageError("--debounce-key and --debounce-most are for --debounce")
+    if debounce is not None and external_id is not None:
+        raise click.UsageError("--debounce and --id do not go together: it may join the run of another start")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
     loaded = home_of(url, namespace)
     settings = loaded.settings
@@ -129,6 +146,7 @@ def start(
         tags=tags_of(tags),
         on_conflict=OnConflict(on_conflict or ("return" if signal is None else "restart_finished")),
         signal=None if signal is None else _signal(signal, signal_value),
+        debounce=None if debounce is None else StartDebounce(key=debounce_key or "", wait=debounce, most=debounce_most),
     )
     run_id, found = run(_start(loaded, request, wait, timeout))
     if found is not None:
@@ -148,7 +166,9 @@ async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | 
     async with engine_of(loaded, make=True) as engine:
         started = await engine.workflows.start(request)
         place = place_of(loaded.settings)
-        if started.already_exists:
+        if started.already_exists and request.debounce is not None:
+            output.note(f"this joins run {started.run_id}, which has not begun")
+        elif started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
         else:
             await note_if_nobody_comes(engine, place, await engine.workflows.get(request.namespace, started.run_id))

@@ -163,13 +163,17 @@ class Aftermath:
     def _start_settled(self, start: StartRun, answer: Started, births: list[_Birth]) -> None:
         if start.lease is not None:
             births.append((start, answer))
+        if answer.left_line:
+            self._let_go(start.namespace)  # the next of its line has a slot that it was told to take
         if answer.already_exists:
             if answer.signal is not None and not answer.signal.repeated:
                 self._signal_settled(start.namespace, answer.signal)
+            elif start.debounce is not None:
+                self._wakeups.available((start.namespace, start.task_queue), answer.available_at)
             return
         if self._events.on:
             self._tell_started(start.namespace, answer, start.workflow_type, start.task_queue)
-        immediate = not start.delay and start.start_at is None
+        immediate = not start.delay and start.start_at is None and start.debounce is None
         if answer.born:
             self._clock.heard(answer.started_at)
             return

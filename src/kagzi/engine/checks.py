@@ -18,6 +18,7 @@ from kagzi.api.operations import (
     SendSignal,
     SetValue,
     SpawnChild,
+    StartDebounce,
     StartRun,
     StepOperation,
     TakeOutcome,
@@ -160,6 +161,8 @@ class StartCheck:
         elif start.on_conflict is not OnConflict.RETURN:
             raise InvalidRequest(f"on_conflict={start.on_conflict.value} is for a start with an id, which is not given")
         told = 0 if start.signal is None else self._check_told(start)
+        if start.debounce is not None:
+            _check_debounce(start, start.debounce)
         if start.on_failure is not None or start.on_failure_queue is not None:
             check_handler(start.on_failure, start.on_failure_queue)
         if start.limit_name is not None:
@@ -207,6 +210,28 @@ class StartCheck:
         check_name(signal.name, "signal name")
         check_name(signal.key, "signal key")
         return check_bytes(signal.value, f"value of signal {signal.name}", self._payload_bytes)
+
+
+def _check_debounce(start: StartRun, debounce: StartDebounce) -> None:
+    """What is not about the run that is joined cannot be asked for beside it."""
+    for field, given in (
+        ("an id", start.external_id is not None),
+        ("a signal", start.signal is not None),
+        ("delay", start.delay != 0),
+        ("start_at", start.start_at is not None),
+    ):
+        if given:
+            raise InvalidRequest(f"debounce and {field} do not go together: a debounced start may join another's run")
+    if debounce.key:
+        check_name(debounce.key, "debounce key")
+    check_span(debounce.wait, "debounce wait", 1, LONGEST)
+    if debounce.most is not None:
+        check_span(debounce.most, "debounce most", 1, LONGEST)
+        if debounce.most < debounce.wait:
+            raise InvalidRequest(
+                f"debounce most must not be shorter than its wait of {format_span(debounce.wait)}, and is "
+                f"{format_span(debounce.most)}"
+            )
 
 
 def check_signal(signal: SendSignal, limit: int) -> None:

@@ -359,7 +359,7 @@ class Workflows:
 
     def _start(self, start: StartRun, weight: int) -> Awaitable[Started]:
         # A lease is ours to give; one that came with the request is none.
-        later = start.delay or start.start_at is not None or start.signal is not None
+        later = start.delay or start.start_at is not None or start.signal is not None or start.debounce is not None
         lease = None if later else self._adopters.reserve(start)
         if lease is not start.lease:
             start = replace(start, lease=lease)

@@ -11,7 +11,17 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from kagzi.api.explanation import explain
-from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, Started, StartRun, StartSignal, TerminateRun
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    Fork,
+    RepeatRun,
+    StartDebounce,
+    Started,
+    StartRun,
+    StartSignal,
+    TerminateRun,
+)
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import parse_duration
@@ -235,6 +245,18 @@ class StartSignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = None
 
 
+class StartDebounceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Many starts in a short time become one run."""
+
+    wait: Annotated[Length, Meta(description="The run begins so long after the last start.")]
+    key: Annotated[
+        Name | None, Meta(description="Starts with one key become one run. Without one: all starts of the workflow.")
+    ] = None
+    most: Annotated[
+        Length | None, Meta(description="And at most so long after the first. Without it: however long starts go on.")
+    ] = None
+
+
 class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Annotated[Name, Meta(description="The name it is registered under.")]
     input: Annotated[
@@ -273,6 +295,13 @@ class StartBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signal: Annotated[
         StartSignalBody | None,
         Meta(description="What the run that has this id is told, or the one that is started with it."),
+    ] = None
+    debounce: Annotated[
+        StartDebounceBody | None,
+        Meta(
+            description="Join the run of this workflow and key that nobody has begun, which gets this input, or make "
+            "one that later starts join. Not beside an id, a signal, `delay` or `start_at`."
+        ),
     ] = None
     on_failure: Annotated[
         Name | None, Meta(description="A workflow that is started if the run fails or times out.")
@@ -330,9 +359,24 @@ async def start_run(call: Call[Namespaced, StartBody]) -> Reply:
             tags=body.tags,
             on_conflict=body.on_conflict or (OnConflict.RETURN if body.signal is None else OnConflict.RESTART_FINISHED),
             signal=_signal(call),
+            debounce=None if body.debounce is None else _debounce(body, body.debounce, external_id),
         )
     )
     return _started(started)
+
+
+def _debounce(body: StartBody, debounce: StartDebounceBody, external_id: str | None) -> StartDebounce:
+    beside = {"id": external_id, "signal": body.signal, "delay": body.delay, "start_at": body.start_at}
+    for field, given in beside.items():
+        if given is not None:
+            raise BadField("debounce", f"debounce and {field} do not go together: it may join the run of another start")
+    wait = length_of(debounce.wait, "debounce.wait")
+    most = None if debounce.most is None else length_of(debounce.most, "debounce.most")
+    if wait == 0:
+        raise BadField("debounce.wait", "debounce.wait must be longer than 0")
+    if most is not None and most < wait:
+        raise BadField("debounce.most", "debounce.most must not be shorter than debounce.wait")
+    return StartDebounce(key=debounce.key or "", wait=wait, most=most)
 
 
 def _signal(call: Call[Namespaced, StartBody]) -> StartSignal | None:

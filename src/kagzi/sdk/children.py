@@ -29,6 +29,7 @@ from kagzi.core.run import CANCEL_GRACE
 from kagzi.core.step import escape
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.ambient import current
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.replay.calls import call_step, child_call, of_one_wait, outcome_of, spawn
@@ -228,6 +229,11 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
         raise InvalidRequest(
             f"{workflow.name} has namespace={options.namespace!r:.100}, and a child runs in the namespace of its "
             f"parent; start it in a step to have it elsewhere (at {place_of_call()})"
+        )
+    if isinstance(options.debounce, Debounce):
+        raise InvalidRequest(
+            f"debounce= is for {workflow.name}.start(...): a child belongs to its parent, and is not shared by starts "
+            f"(at {place_of_call()})"
         )
     if options.signal is not None:
         raise InvalidRequest(

@@ -126,20 +126,7 @@ class WorkflowLimits(Struct, frozen=True):
 
     def key_of(self, workflow: str, arguments: Mapping[str, Any]) -> str:
         """Returns the key of a run with these arguments."""
-        if self.key is None:
-            return _NO_KEY
-        if callable(self.key):
-            try:
-                value = self.key(*arguments.values())
-            except Exception as error:
-                raise InvalidRequest(f"the key of the limit of {workflow} cannot be made: {error!r:.200}") from error
-        else:
-            value = _follow(self.key, workflow, arguments)
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise InvalidRequest(
-                f"the key of the limit of {workflow} must be text or a whole number, not {value!r:.100}"
-            )
-        return check_name(str(value), f"the key of the limit of {workflow}")
+        return _NO_KEY if self.key is None else key_of(self.key, f"the limit of {workflow}", arguments)
 
 
 def limits_of(
@@ -217,14 +204,26 @@ def limit_of(
     return limits.name, limits.key_of(workflow.name, arguments)
 
 
-def _follow(path: str, workflow: str, arguments: Mapping[str, Any]) -> Any:
+def key_of(key: Key, whose: str, arguments: Mapping[str, Any]) -> str:
+    """Returns the key that is made of these arguments: of the one it names, or by calling it."""
+    if callable(key):
+        try:
+            value = key(*arguments.values())
+        except Exception as error:
+            raise InvalidRequest(f"the key of {whose} cannot be made: {error!r:.200}") from error
+    else:
+        value = _follow(key, whose, arguments)
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise InvalidRequest(f"the key of {whose} must be text or a whole number, not {value!r:.100}")
+    return check_name(str(value), f"the key of {whose}")
+
+
+def _follow(path: str, whose: str, arguments: Mapping[str, Any]) -> Any:
     first, *rest = path.split(".")
     value = arguments.get(first)
     for part in rest:
         found = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
         if found is None:
-            raise InvalidRequest(
-                f"the key {path!r} of a limit of {workflow} leads nowhere: {value!r:.60} has no {part}"
-            )
+            raise InvalidRequest(f"the key {path!r} of {whose} leads nowhere: {value!r:.60} has no {part}")
         value = found
     return value

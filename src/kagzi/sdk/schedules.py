@@ -28,6 +28,7 @@ from kagzi.core.schedule import (
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.cron import jitter_of
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.limits import limit_of
@@ -384,6 +385,10 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
             raise InvalidRequest(f"{field} is for children, and a schedule has none; leave it out of .options(...)")
     if options.on_conflict is not None:
         raise InvalidRequest("on_conflict is for a start with an id; leave it out of .options(...)")
+    if isinstance(options.debounce, Debounce):
+        raise InvalidRequest(
+            "debounce is for starts by callers; schedules have overlap=. Leave it out of .options(...)"
+        )
     return schedule_options(workflow)
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kagzi._proto.v1 import common_pb2, workflow_pb2
-from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, Started, StartRun, StartSignal, TerminateRun
+from kagzi.api.operations import (
+    CancelAnswer,
+    CancelRun,
+    Fork,
+    RepeatRun,
+    StartDebounce,
+    Started,
+    StartRun,
+    StartSignal,
+    TerminateRun,
+)
 from kagzi.api.workflows import RunFilter
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
@@ -111,6 +121,7 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         tags=dict(request.tags) if request.tags else {},
         on_conflict=_choice(request),
         signal=_signal_of(request, run_id) if request.HasField("signal") else None,
+        debounce=_debounce_of(request.debounce) if request.HasField("debounce") else None,
     )
 
 
@@ -138,6 +149,7 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         tags=start.tags,
         on_conflict=_choice_to_wire(start),
         signal=None if start.signal is None else _signal_to_wire(start.signal),
+        debounce=None if start.debounce is None else _debounce_to_wire(start.debounce),
     )
 
 
@@ -165,6 +177,15 @@ def _signal_of(request: pb.StartWorkflowRequest, made: str) -> StartSignal:
 
 def _signal_to_wire(signal: StartSignal) -> pb.StartSignal:
     return pb.StartSignal(name=signal.name, value=payload_from_bytes(signal.value), key=signal.key)
+
+
+def _debounce_of(debounce: pb.StartDebounce) -> StartDebounce:
+    most = debounce.most_us if debounce.HasField("most_us") else None
+    return StartDebounce(key=debounce.key, wait=debounce.wait_us, most=most)
+
+
+def _debounce_to_wire(debounce: StartDebounce) -> pb.StartDebounce:
+    return pb.StartDebounce(key=debounce.key, wait_us=debounce.wait, most_us=debounce.most)
 
 
 def started_to_wire(started: Started) -> pb.StartWorkflowResponse:

@@ -13,6 +13,7 @@ from kagzi.core.instant import Span
 from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.errors import InvalidRequest
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.start_signal import Signal
 
 OnConflict: TypeAlias = Literal["return", "fail", "restart_finished", "restart_failed"]
@@ -46,6 +47,7 @@ class WorkflowOptions(Struct, frozen=True, kw_only=True):
     on_parent_end: OnParentEnd | None = None
     tags: dict[str, str] = {}
     limit_key: str | None = None
+    debounce: Debounce | bool | None = None  # False: none, whatever the decorator says
     connection: Any = None  # of the caller's own, in whose transaction the run is started
 
 

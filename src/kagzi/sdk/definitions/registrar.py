@@ -25,6 +25,7 @@ from kagzi.errors import InvalidRequest
 from kagzi.sdk.annotations import parameters_of
 from kagzi.sdk.blocking import Portal
 from kagzi.sdk.cron import Cron
+from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions.options import WorkflowOptions, check_executor, check_flag
 from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
@@ -237,6 +238,7 @@ class Registrar:
         concurrency: Limit | Sequence[Limit] | None = None,
         rate: Rate | Sequence[Rate] | None = None,
         fair: Key | None = None,
+        debounce: Debounce | None = None,
     ) -> WorkflowDecorator: ...
     @names_its_options
     def workflow(
@@ -254,6 +256,7 @@ class Registrar:
         concurrency: Limit | Sequence[Limit] | None = None,
         rate: Rate | Sequence[Rate] | None = None,
         fair: Key | None = None,
+        debounce: Debounce | None = None,
     ) -> Any:
         """Make a function a workflow: `async def`, or `def` for one that does one thing after the other.
 
@@ -265,7 +268,8 @@ class Registrar:
         one, that is started with a `FailedRun` if a run fails or times out. `schedule` is when to start it by the
         clock: a `Cron`, or several with names of their own. `concurrency` is how many of its runs may run at once over
         all workers: a `Limit`, or one for all and one for each key; `rate`, a `Rate`, is how often they may begin. With
-        `fair`, a key as theirs, the keys take turns.
+        `fair`, a key as theirs, the keys take turns. With `debounce`, a `Debounce`, starts in a short time become one
+        run.
         """
         crons = _check_crons(schedule)
 
@@ -285,6 +289,7 @@ class Registrar:
                 concurrency=concurrency,
                 rate=rate,
                 fair=fair,
+                debounce=debounce,
                 codec=self._codec,
                 localns=_local_types(depth),
             )

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, get_args
 
 import msgspec
 
@@ -25,6 +25,7 @@ from kagzi.errors import InvalidRequest, NonDeterminismError
 from kagzi.sdk.ambient import current, use_payload_codec
 from kagzi.sdk.blocking import Portal, blocking
 from kagzi.sdk.children import ChildRun, run_child, spawn_child
+from kagzi.sdk.debounce import Debounce, check_declared, check_option
 from kagzi.sdk.definitions.options import (
     NO_OPTIONS,
     FailureHandler,
@@ -83,6 +84,7 @@ class Workflow(Generic[P, R]):
     timeout: Duration | None
     on_failure: FailureHandler | None
     limits: WorkflowLimits | None
+    debounce: Debounce | None
     signature: Signature
 
     def __init__(
@@ -99,6 +101,7 @@ class Workflow(Generic[P, R]):
         concurrency: Limit | Sequence[Limit] | None = None,
         rate: Rate | Sequence[Rate] | None = None,
         fair: Key | None = None,
+        debounce: Debounce | None = None,
         codec: Codec | None = None,
         localns: Mapping[str, Any] | None = None,
     ) -> None:
@@ -119,6 +122,9 @@ class Workflow(Generic[P, R]):
         self.limits = None
         if concurrency is not None or rate is not None or fair is not None:
             self.limits = limits_of(concurrency, rate, fair, self.name, list(inspect.signature(fn).parameters))
+        self.debounce = None
+        if debounce is not None:
+            self.debounce = check_declared(debounce, self.name, list(inspect.signature(fn).parameters))
         self._app = app
         self._codec = codec
         self._options = NO_OPTIONS
@@ -260,6 +266,7 @@ class Workflow(Generic[P, R]):
         on_failure: str | Workflow[Any, Any] | None = None,
         on_failure_queue: str | None = None,
         limit_key: str | None = None,
+        debounce: Debounce | Literal[False] | None = None,
         key: str | None = None,
         on_parent_end: OnParentEnd | None = None,
         tags: Mapping[str, str] | None = None,
@@ -282,6 +289,10 @@ class Workflow(Generic[P, R]):
 
         `limit_key` says whose share of the limits of the workflow the run takes, instead of what `concurrency=` makes
         of its arguments.
+
+        `debounce`, a `kagzi.Debounce`, has starts with one key become one run while nobody has begun it: the last input
+        counts. `handle.already_exists` says that there was one to join. `False` is for a run of its own, whatever the
+        decorator says.
 
         Of a child, which another workflow starts by `run` or `spawn`: `key` names it among its siblings
         (`render[p-7]`), so that it stays the same when the calls around it are reordered; `on_parent_end` says what
@@ -317,6 +328,8 @@ class Workflow(Generic[P, R]):
             changes["on_conflict"] = on_conflict
         if signal is not None:
             changes["signal"] = check_start_signal(signal)
+        if debounce is not None:
+            changes["debounce"] = check_option(debounce)
         if on_failure is not None:
             changes["on_failure"] = check_handler(on_failure)
         if on_failure_queue is not None:

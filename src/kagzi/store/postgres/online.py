@@ -45,6 +45,10 @@ _LONGEST_PAUSE: Final = 600.0  # between tries that fail
 _SECONDS_TO_COMMIT: Final = 0.5
 
 
+def not_built() -> Unavailable:
+    return Unavailable("indexes are being built; this can be asked for when they are there. Try again later")
+
+
 class IndexBuilds:
     """The indexes that this database still lacks, and the building of them."""
 
@@ -62,7 +66,7 @@ class IndexBuilds:
     def check(self, *indexes: str) -> None:
         """Raises Unavailable if one of these indexes is not built yet."""
         if self._unbuilt and not set(self.missing).isdisjoint(indexes):
-            raise Unavailable("indexes are being built; this can be asked for when they are there. Try again later")
+            raise not_built()
 
     async def read(self, connection: Connection) -> None:
         """Looks for what is missing, with the connection that has migrated."""

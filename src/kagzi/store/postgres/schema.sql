@@ -637,6 +637,7 @@ CREATE TABLE kagzi.workflow_runs (
     limit_key text,
     held_key bigint,
     woken text,
+    debounce_key text,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
@@ -653,6 +654,7 @@ CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_dea
 CREATE INDEX workflow_runs_children ON kagzi.workflow_runs USING btree (namespace, parent_run_id, run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX workflow_runs_claim ON kagzi.workflow_runs USING btree (namespace, task_queue, claim_key) WHERE (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]));
 CREATE INDEX workflow_runs_deadline ON kagzi.workflow_runs USING btree (deadline_at) WHERE ((deadline_at IS NOT NULL) AND (finished_at IS NULL));
+CREATE UNIQUE INDEX workflow_runs_debounced ON kagzi.workflow_runs USING btree (namespace, workflow_type, debounce_key) WHERE ((debounce_key IS NOT NULL) AND (started_at IS NULL) AND (finished_at IS NULL));
 CREATE INDEX workflow_runs_errors ON kagzi.workflow_runs USING btree (namespace, kagzi.error_class(error), run_id) WHERE (status = ANY (ARRAY['FAILED'::text, 'TIMED_OUT'::text, 'CANCELLED'::text]));
 CREATE INDEX workflow_runs_failed ON kagzi.workflow_runs USING btree (namespace, run_id) WHERE (status = ANY (ARRAY['FAILED'::text, 'TIMED_OUT'::text, 'CANCELLED'::text]));
 CREATE INDEX workflow_runs_fire ON kagzi.workflow_runs USING btree (available_at) WHERE (status = 'SCHEDULED'::text);

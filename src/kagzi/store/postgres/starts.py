@@ -13,6 +13,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
+from kagzi.store.postgres.debounce import start_debounced
 from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.single import INLINE_BYTES
@@ -37,17 +38,19 @@ _STATUSES = {status.value: status for status in RunStatus}
 
 
 async def apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> Applied:
-    plain = [start for start in starts if start.signal is None]
+    plain = [start for start in starts if start.signal is None and start.debounce is None]
     if len(plain) == len(starts):
         return await _apply_starts(connection, starts, now)
-    answers = iter((await _apply_starts(connection, plain, now)).answers if plain else ())
-    return Applied(
-        [
-            next(answers) if start.signal is None else await _start_with_signal(connection, start, now)
-            for start in starts
-        ],
-        [],
-    )
+    answers: list[Answer] = []
+    together = iter((await _apply_starts(connection, plain, now)).answers if plain else ())
+    for start in starts:
+        if start.signal is not None:
+            answers.append(await _start_with_signal(connection, start, now))
+        elif start.debounce is not None:
+            answers.append(await start_debounced(connection, start, now))
+        else:
+            answers.append(next(together))
+    return Applied(answers, [])
 
 
 async def _apply_starts(connection: Connection, starts: Sequence[StartRun], now: Instant | None) -> Applied:

@@ -70,7 +70,7 @@ from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.migrations import SETTINGS as MIGRATION_SETTINGS
 from kagzi.store.postgres.migrations import known_migrations, migrate, missing_migrations, unbuilt_migrations
-from kagzi.store.postgres.online import IndexBuilds, names_of
+from kagzi.store.postgres.online import IndexBuilds, names_of, not_built
 from kagzi.store.postgres.pool import Line, Pool, hang_up
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
@@ -114,6 +114,7 @@ _SCHEDULE_INDEXES = (
 )
 
 _LINES = "workflow_runs_lines"
+_DEBOUNCED = "workflow_runs_debounced"
 
 
 class PostgresStore:
@@ -227,17 +228,25 @@ class PostgresStore:
             return await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks)
         starts = [write for write in writes if type(write) is StartRun]
         if len(starts) == len(writes):
-            return await self._apply(0, apply_starts, starts)
+            return await self._apply_starts(starts)
         sent = [write for write in writes if type(write) is SendSignal]
         requests = [write for write in writes if not isinstance(write, StartRun | Chunk | SendSignal)]
         nothing = Applied([], [])
-        started = await self._apply(0, apply_starts, starts) if starts else nothing
+        started = await self._apply_starts(starts) if starts else nothing
         done = await self._apply(self.lane_of(chunks[0]), apply_chunks, chunks) if chunks else nothing
         told = await self._apply(self.lane_of(sent[0]), apply_signals, sent) if sent else nothing
         asked = await self._apply(self.lane_of(requests[0]), apply_requests, requests) if requests else nothing
         answers = {StartRun: iter(started.answers), Chunk: iter(done.answers), SendSignal: iter(told.answers)}
         others = iter(asked.answers)
         return Applied([next(answers.get(type(write), others)) for write in writes], done.woken + asked.woken)
+
+    async def _apply_starts(self, starts: list[StartRun]) -> Applied:
+        """Without the index that keeps a key to one run, debounced starts would make one each."""
+        if _DEBOUNCED not in self._indexes.missing or all(start.debounce is None for start in starts):
+            return await self._apply(0, apply_starts, starts)
+        others = [start for start in starts if start.debounce is None]
+        answers = iter((await self._apply(0, apply_starts, others)).answers if others else ())
+        return Applied([next(answers) if start.debounce is None else not_built() for start in starts], [])
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
         return await borrowed.start_in(connection, start, secret=self.page_secret, now=self._now())

@@ -23,6 +23,7 @@ from kagzi.store.protocol import Applied, RunKey, Told
 from kagzi.store.sqlite.cancels import cancel, repeat
 from kagzi.store.sqlite.chunks import apply_chunks
 from kagzi.store.sqlite.connection import begin
+from kagzi.store.sqlite.debounce import start_debounced
 from kagzi.store.sqlite.signal_starts import start_with_signal
 from kagzi.store.sqlite.signals import send_signal
 from kagzi.store.sqlite.starts import start_runs
@@ -53,13 +54,15 @@ def _apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant
     answers: list[Answer] = [ChunkAnswer.DONE] * len(writes)
     woken: list[Told] = []
     starts = [(position, write) for position, write in enumerate(writes) if type(write) is StartRun]
-    plain = [each for each in starts if each[1].signal is None]
+    plain = [each for each in starts if each[1].signal is None and each[1].debounce is None]
     if plain:
         start_runs(connection, plain, answers, now)
     if len(plain) < len(starts):
         for position, start in starts:
             if start.signal is not None:
                 answers[position] = start_with_signal(connection, start, now)
+            elif start.debounce is not None:
+                answers[position] = start_debounced(connection, start, now)
     if len(starts) < len(writes):
         chunks = [(position, write) for position, write in enumerate(writes) if isinstance(write, Chunk)]
         if chunks:

@@ -289,7 +289,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT, debounce_key TEXT,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
@@ -311,6 +311,8 @@ CREATE INDEX workflow_runs_claim ON workflow_runs (namespace, task_queue, claim_
     WHERE status IN ('PENDING', 'SLEEPING');
 CREATE INDEX workflow_runs_deadline ON workflow_runs (deadline_at)
     WHERE deadline_at IS NOT NULL AND finished_at IS NULL;
+CREATE UNIQUE INDEX workflow_runs_debounced ON workflow_runs (namespace, workflow_type, debounce_key)
+    WHERE debounce_key IS NOT NULL AND started_at IS NULL AND finished_at IS NULL;
 CREATE INDEX workflow_runs_errors ON workflow_runs (
     namespace,
     substr(substr(CAST(error AS TEXT), 10, instr(substr(CAST(error AS TEXT), 10), '"') - 1),
@@ -348,7 +350,8 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
                    NEW.next_fire_at, NEW.max_catchup, NEW.cancel_deadline, NEW.origin_run_id, NEW.trace_context,
                    NEW.waiting_for, NEW.parent_policy, NEW.has_children, NEW.depth, NEW.on_failure,
                    NEW.on_failure_queue, NEW.tags, NEW.repeats_run_id, NEW.incarnation, NEW.executions_before,
-                   NEW.limit_name, NEW.limit_key, NEW.held_key, NEW.woken)
+                   NEW.limit_name, NEW.limit_key, NEW.held_key, NEW.woken,
+                   NEW.debounce_key)
                IS (OLD.run_id, OLD.token, OLD.worker_id, OLD.claim_key, OLD.available_at, OLD.lease_expires_at,
                    OLD.lease_length, OLD.created_at, OLD.started_at, OLD.finished_at, OLD.deadline_at, OLD.priority,
                    OLD.attempts, OLD.executions, OLD.crashes, OLD.crashed_seq, OLD.poll, OLD.inbox_seq,
@@ -358,7 +361,8 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
                    OLD.next_fire_at, OLD.max_catchup, OLD.cancel_deadline, OLD.origin_run_id, OLD.trace_context,
                    OLD.waiting_for, OLD.parent_policy, OLD.has_children, OLD.depth, OLD.on_failure,
                    OLD.on_failure_queue, OLD.tags, OLD.repeats_run_id, OLD.incarnation, OLD.executions_before,
-                   OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken))
+                   OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken,
+                   OLD.debounce_key))
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;

@@ -79,9 +79,6 @@ def new_run_row(
     now: Instant,
 ) -> Row:
     """Returns what every new run has, in the order of the statements' `run_columns`."""
-    deadline_at = start.deadline_at
-    if start.timeout is not None and (deadline_at is None or now + start.timeout < deadline_at):
-        deadline_at = now + start.timeout
     return (
         namespace,
         start.run_id,
@@ -94,7 +91,7 @@ def new_run_row(
         now,
         started.available_at,
         None if started.born else claim_key(started.available_at, start.priority, now),
-        deadline_at,
+        deadline_of(start, now),
         input if len(input) <= INLINE_BYTES else None,
         start.retry_policy,
         lease_length,
@@ -104,6 +101,12 @@ def new_run_row(
         encode_tags(start.tags),
         start.limit_key,
     )
+
+
+def deadline_of(start: StartRun | ChildStart, now: Instant) -> Instant | None:
+    if start.timeout is not None and (start.deadline_at is None or now + start.timeout < start.deadline_at):
+        return now + start.timeout
+    return start.deadline_at
 
 
 def _existing_run(

@@ -26,6 +26,7 @@ _NOUNS = (
     "chunks",
     "claims",
     "continues",
+    "debounce",
     "declarations",
     "duties",
     "handlers",
@@ -65,6 +66,7 @@ from kagzi.testing.conformance.children import TestChildren  # noqa: E402
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
 from kagzi.testing.conformance.continues import TestContinuing  # noqa: E402
+from kagzi.testing.conformance.debounce import TestDebounce  # noqa: E402
 from kagzi.testing.conformance.declarations import TestDeclarations  # noqa: E402
 from kagzi.testing.conformance.duties import (  # noqa: E402
     TestDeadlines,
@@ -119,6 +121,7 @@ __all__ = [
     "TestCounters",
     "TestCounting",
     "TestDeadlines",
+    "TestDebounce",
     "TestDeclarations",
     "TestDefaultVersions",
     "TestExternalIds",

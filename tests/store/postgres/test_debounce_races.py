@@ -1,0 +1,57 @@
+"""A debounced start meets the claim of the run it would join, in both orders, statement by statement."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kagzi.api.operations import Answer, Started, StartRun
+from kagzi.store.postgres.debounce import start_debounced
+from kagzi.testing.conformance.debounce import LARGE, WAIT, debounced, started
+from tests.store.postgres.test_cancel_races import Ring, Side, ring
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+pytestmark = pytest.mark.postgres
+__all__ = ["ring"]  # a fixture of the neighbour's
+
+
+def starting(ring: Ring, start: StartRun) -> Side:
+    async def side(connection: Connection) -> Answer:
+        return await start_debounced(connection, start, ring.bench.now())
+
+    return side
+
+
+@pytest.mark.parametrize("later", [b"2", LARGE])
+async def test_a_claim_then_a_start_that_makes_another_run(ring: Ring, later: bytes) -> None:
+    first = await started(ring.bench, b"1")
+    ring.bench.clock.advance(WAIT)
+    polled, answer = await ring.fight(ring.claim(), starting(ring, debounced(ring.bench, later)))
+    assert [(claim.run_id, claim.input) for claim in polled.claims] == [(first.run_id, b"1")]
+    assert isinstance(answer, Started)
+    assert (answer.already_exists, answer.run_id != first.run_id) == (False, True)
+    assert (await ring.bench.run(answer.run_id)).input == later
+
+
+async def test_a_start_then_another_that_joins_it(ring: Ring) -> None:
+    one, other = (debounced(ring.bench, input) for input in (b"1", b"2"))
+    made, joined = await ring.fight(starting(ring, one), starting(ring, other))
+    assert isinstance(made, Started)
+    assert isinstance(joined, Started)
+    assert (joined.run_id, joined.already_exists) == (made.run_id, True)
+    assert (await ring.bench.run(made.run_id)).input == b"2"
+
+
+async def test_a_claim_passes_over_a_run_that_is_being_put_off(ring: Ring) -> None:
+    first = await started(ring.bench, b"1", most=WAIT)
+    ring.bench.clock.advance(WAIT)
+    transaction = ring._first.transaction()
+    await transaction.start()
+    await starting(ring, debounced(ring.bench, LARGE, most=WAIT))(ring._first)
+    assert (await ring.claim()(ring._second)).claims == ()
+    await transaction.commit()
+    # It is due all the same, and has the input that was committed.
+    assert (await ring.bench.claim(first.run_id)).input == LARGE
