@@ -460,7 +460,9 @@ THEIR_RPCS = {
     ),
 }
 OUR_RPCS = {
-    "WorkflowService": "WakeWorkflow SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows",
+    "WorkflowService": (
+        "WakeWorkflow SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows"
+    ),
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": (
         "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims "
