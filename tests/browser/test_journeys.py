@@ -264,6 +264,8 @@ async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site
                     "/new-schedule?cron=0+2+*+*+*",
                     "/workers",
                     "/queues",
+                    "/limits",
+                    "/limits/set",
                     "/system",
                     "/login",
                 ):

@@ -17,7 +17,7 @@ from kagzi.ids import RandomIds
 from tests.dashboard.support import Browser, dashboard
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-PATHS = ("/", "/runs", "/workflows", "/schedules", "/queues", "/workers", "/system", "/start")
+PATHS = ("/", "/runs", "/workflows", "/schedules", "/queues", "/limits", "/workers", "/system", "/start")
 
 
 def make_app(url: str) -> Kagzi:
@@ -252,3 +252,31 @@ async def test_a_queue_is_paused_and_resumed_from_its_page(engine: LocalEngine, 
     assert "The queue is paused" in (await browser.send(asked.form("/pause"), reason="deploy")).text
     (limit,) = await engine.limits.list("default")
     assert (limit.name, limit.pause_reason) == ("mail", "deploy")
+
+
+async def test_limits_are_set_cleared_and_paused(browser: Browser, engine: LocalEngine) -> None:
+    page = await browser.open("/limits")
+    assert "Nothing holds runs back" in page.text
+    form = (await browser.open(page.links["Set a limit"])).form("/limits/set")
+    for field, value, said in (
+        ("concurrency", "0", "concurrency"),
+        ("rate", "often", "100/1m"),
+        ("name", "", "name"),
+        ("key_concurrency", "3", "key"),  # keys are of workflows
+    ):
+        refused = await browser.send(form, code=400, **({"name": "mail"} | {field: value}))
+        assert said in refused.text
+    assert "say how many run at once" in (await browser.send(form, name="mail", code=400)).text
+    page = await browser.send(form, name="mail", concurrency="20", rate="100/1m", burst="5")
+    assert "The limit counts from now on." in page.text
+    assert "queuemail20100in1m00opensetbyhand" in page.text.replace(" ", "")
+    asked = await browser.open(page.links["Set …"])
+    assert asked.form("/limits/set").fields["rate"] == "100/1m"
+    page = await browser.send((await browser.open(page.links["Pause"])).form("/limits/pause"), reason=HOSTILE)
+    assert HOSTILE in page.text
+    page = await browser.send((await browser.open(page.links["Resume"])).form("/limits/resume"))
+    page = await browser.send((await browser.open(page.links["Clear"])).form("/limits/clear"))
+    assert "Nothing holds runs back" in page.text
+    page = await browser.open("/limits")
+    page = await browser.send((await browser.open(page.links["Pause the namespace"])).form("/limits/pause"))
+    assert "namespace default" in page.text

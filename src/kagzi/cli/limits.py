@@ -8,9 +8,8 @@ from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
-from kagzi.core.duration import parse_duration
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
-from kagzi.core.rate import RateLimit, check_rate
+from kagzi.core.rate import RateLimit, read_rate
 from kagzi.errors import InvalidRequest
 from kagzi.ports.documents import limit_document
 from kagzi.settings import Loaded
@@ -97,12 +96,9 @@ def set_limit(
 def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
     if text is None:
         return None
-    count, slash, period = text.partition("/")
     try:
-        if not slash:
-            raise InvalidRequest("say how many, a slash and a time: 100/1m")
-        return check_rate(RateLimit(int(count), parse_duration(period, "period"), burst))
-    except (InvalidRequest, ValueError) as error:
+        return read_rate(text, burst)
+    except InvalidRequest as error:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 

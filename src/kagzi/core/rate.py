@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kagzi.core.duration import format_span
+from kagzi.core.duration import format_span, parse_duration
 from kagzi.core.instant import Instant, Span
 from kagzi.errors import InvalidRequest
 
@@ -65,6 +65,14 @@ def check_rate(rate: RateLimit, field: str = "rate") -> RateLimit:
     if not 1 <= rate.burst <= MOST_COUNT:
         raise InvalidRequest(f"{field}: the burst must be from 1 to {MOST_COUNT:,}, not {rate.burst}")
     return rate
+
+
+def read_rate(text: str, burst: int = 1, field: str = "rate") -> RateLimit:
+    """Reads a rate as people write it: `100/1m`."""
+    count, slash, period = text.partition("/")
+    if not slash or not count.strip().isdecimal():
+        raise InvalidRequest(f"{field}: say how many, a slash and a time, such as 100/1m, not {text[:60]!r}")
+    return check_rate(RateLimit(int(count), parse_duration(period.strip(), "period"), burst), field)
 
 
 def slower(one: RateLimit | None, other: RateLimit | None) -> RateLimit | None:

@@ -51,6 +51,10 @@ _DONE: Final = {
     "resume-schedule": "The schedule fires again, from now on.",
     "pause-queue": "The queue is paused: none of its runs is handed out.",
     "resume-queue": "The queue is open: its runs are handed out again.",
+    "set-limit": "The limit counts from now on.",
+    "clear-limit": "What was set by hand was taken back.",
+    "pause-limit": "None of its runs is handed out.",
+    "resume-limit": "Its runs are handed out again.",
     "new-schedule": "The schedule was made.",
     "edit-schedule": "The schedule was changed.",
     "delete-schedule": "The schedule is gone; the runs it has started stay.",
@@ -78,6 +82,7 @@ TABS: Final = (
     Tab("/versions", "Versions", "v"),
     Tab("/schedules", "Schedules", "c"),
     Tab("/queues", "Queues", "q"),
+    Tab("/limits", "Limits", "l"),
     Tab("/workers", "Workers", "w"),
     Tab("/system", "System", "s"),
 )
