@@ -50,6 +50,11 @@ _OPERATIONS = (
     "handler by apply",
     "handler by recover_runs",
     "handler by time_out_runs",
+    "claim under a limit",
+    "first claim under a rate",
+    "run held",
+    "run let go",
+    "held run that was cancelled or ended",
 )
 _TRANSACTIONS = (
     "apply",
@@ -67,6 +72,11 @@ _TRANSACTIONS = (
     "fold_schedule_ends",
     "update_schedule",
     "backfill_schedule",
+    "unhold",
+    "pause",
+    "resume",
+    "set_limit",
+    "declare_limits",
     "expire_workers",
     "prune_runs",
     "prune_workers",

@@ -17,6 +17,7 @@ from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.beginning import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
 from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.catalogue import workflow_named
 from kagzi.testing.simulation.checks.rows import RunRow, Violation
 from kagzi.testing.simulation.network import run_at_once
 from kagzi.testing.simulation.orders import Order
@@ -53,7 +54,7 @@ def _judge_handler(world: World, run: Run) -> None:
     """It was told of the run that has failed. One that is found dead too often fails as well, and calls nobody."""
     failed = world.checker.runs[run.handles_run_id or ""]
     if run.status is RunStatus.COMPLETED:
-        told = getattr(workload, run.workflow_type).signature.decode_result(run.output or b"null")
+        told = workflow_named(run.workflow_type).signature.decode_result(run.output or b"null")
         if told != [failed.run_id, failed.status.value]:
             raise Violation(f"handler {run.run_id} was told of {told}, not of {failed.run_id}")
     elif run.status is not RunStatus.FAILED:
@@ -102,7 +103,7 @@ def _judge_child(world: World, run: Run, row: RunRow) -> None:
 
 
 def input_of(order: Order) -> tuple[str, bytes]:
-    workflow = getattr(workload, order.workflow)
+    workflow = workflow_named(order.workflow)
     return order.workflow, workflow.signature.encode_arguments(order.args, {})
 
 
@@ -123,7 +124,7 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
     if run.status is RunStatus.TIMED_OUT:
         return
     if run.status is RunStatus.COMPLETED and CANCEL not in row.events:
-        answer = getattr(workload, order.workflow).signature.decode_result(run.output or b"null")
+        answer = workflow_named(order.workflow).signature.decode_result(run.output or b"null")
         try:
             judge(order.program, answer[0])
         except Wrong as wrong:
@@ -162,8 +163,7 @@ def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
     """Replaying the stored history, and nothing else, gives the stored end and starts no body. Returns what the run
     says on the way, the last of each name."""
     reader = _Reader()
-    workflow = workload.app.find_workflow(run.workflow_type, run.version)
-    assert workflow is not None
+    workflow = workflow_named(run.workflow_type, run.version)
     assert run.started_at is not None
     execution = _Replay(
         reader,

@@ -26,7 +26,7 @@ def draw_families(seed: int, random: Random, orders: list[Order]) -> None:
     for place, order in enumerate(orders):
         if order.poison or random.random() > 0.75:
             continue
-        drawer = _Drawer(random, _FIRST_NUMBER + 200 * place, f"order-{order.number}")
+        drawer = _Drawer(random, _FIRST_NUMBER + 200 * place, f"order-{order.number}", named=order.id is not None)
         part = drawer.part(depth=2)
         if random.random() < 0.2:
             part = ["timeout", drawer.next(), random.choice((20, 300, 1200)), part, "either"]
@@ -36,7 +36,9 @@ def draw_families(seed: int, random: Random, orders: list[Order]) -> None:
 
 
 class _Drawer:
-    def __init__(self, random: Random, first: int, name: str) -> None:
+    def __init__(self, random: Random, first: int, name: str, *, named: bool) -> None:
+        # Whoever orders a run without an id and does not hear of it orders it again: its child's id would be taken.
+        self._named = named
         self._random = random
         self._number = first
         self._name = name
@@ -68,7 +70,7 @@ class _Drawer:
             case "expire":
                 return ["expire", number, ["sleep", self.next(), _LONG], choice((0.05, 1.0))]
             case _:
-                how = choice(("run", "run", "late", "named"))
+                how = choice(("run", "run", "late", "named" if self._named else "run"))
                 return ["child", number, self._work(depth - 1), how, f"{self._name} child {number}"]
 
     def _work(self, depth: int) -> Node:

@@ -19,7 +19,7 @@ from kagzi.sdk.worker.heartbeat import Held, Pace, beat
 from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.worker import Worker
 from kagzi.testing.faulty import FaultyEngine
-from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.catalogue import workflow_named, workflows_of
 from kagzi.testing.simulation.handlers import HANDLER
 from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.orders import Order
@@ -106,7 +106,7 @@ class Node:
             self.engine = FaultyEngine(Link(self.world, process, self._random))
         await self._until_it_works(self.engine.open)
         app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
-        app._workflows = workload.app._workflows
+        app._workflows = workflows_of(self.world.seed)
         await app.open(self.engine)
         self.app = app
         if self.has_worker:
@@ -127,6 +127,7 @@ class Node:
                     poll_wait=self._poll_wait,
                     adopt=self._adopts,
                     strict=True,
+                    limits=app.declared_limits(),
                 ),
                 heart=lambda engine, held: _Heart(self.process, engine, held),
             )
@@ -174,13 +175,14 @@ class Node:
 
     async def _place(self, app: Kagzi, order: Order) -> None:
         await asyncio.sleep(max(0.0, order.at - self.process.loop.time()))
-        workflow = getattr(workload, order.workflow).options(
+        workflow = workflow_named(order.workflow).options(
             id=order.id,
             delay=order.delay,
             timeout=order.timeout,
             priority=order.priority,
             queue=order.queue,
             on_failure=HANDLER if order.handled else None,
+            **({} if order.limit_key is None else {"limit_key": order.limit_key}),
         )
         workflow._app = app
         handle = await self._start_run(order, workflow)

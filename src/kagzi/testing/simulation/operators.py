@@ -17,6 +17,8 @@ from kagzi.core.instant import SECOND
 from kagzi.core.schedule import Overlap
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import KagziError, NotFound
+from kagzi.store.protocol import LimitChange
+from kagzi.testing.simulation.limited import Held, draw_changes, has_limits
 from kagzi.testing.simulation.network import run_at_once
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 Ask = Callable[[LocalEngine], Awaitable[Any]]
 
 NAMESPACE = "default"
+_PAUSED = 4.0  # seconds after healing, in which what is paused stays so
+_LIMITED = 90.0  # seconds after healing, in which limits that somebody has set hold
 _GOES_ON = 12.0  # seconds after healing, in which schedules catch up before they are paused
 
 
@@ -39,6 +43,8 @@ class Operators:
         self._world = world
         self._random = random
         self._schedules: list[str] = []
+        self._limited: list[Held] = []
+        self._over = False  # nothing is asked for any more
         self.at_work = False  # more may happen in this world even if no run is live
 
     def begin(self) -> None:
@@ -46,11 +52,19 @@ class Operators:
             self.at_work = True
             for _ in range(self._random.choice((1, 2, 3))):
                 self._plan_schedule()
+        if has_limits(self._world.seed):
+            for at, what, ask in draw_changes(self._random, self._world.until):
+                self._limited.append(what)
+                self._at(at, ask)
 
     def heal(self) -> None:
         """The faults are over: what goes on for ever ends soon."""
         if self.at_work:
             self._world.host.call_later(_GOES_ON, self._end_schedules)
+        if self._limited:
+            self._over = True
+            self._world.host.call_later(_PAUSED, self._resume)
+            self._world.host.call_later(_LIMITED, self._clear)
 
     # Schedules.
 
@@ -98,7 +112,19 @@ class Operators:
         for schedule_id in self._schedules:
             run_at_once(self._world.watched.delete_schedule(NAMESPACE, schedule_id))
         self.at_work = False
+        self._over = True
         self._world.look_whether_over()
+
+    # Limits.
+
+    def _resume(self) -> None:
+        for scope, name in self._limited:
+            run_at_once(self._world.watched.resume(NAMESPACE, scope, name))
+
+    def _clear(self) -> None:
+        """What was set, that is: what workers declare stays."""
+        for scope, name in self._limited:
+            run_at_once(self._world.watched.set_limit(NAMESPACE, scope, name, LimitChange()))
 
     # Asking.
 
@@ -107,7 +133,7 @@ class Operators:
 
     def _try(self, ask: Ask, again: bool) -> None:
         able = [node for node in self._world.engines if node.process.alive and node.app is not None]
-        if able and self.at_work:
+        if able and not self._over:
             node = self._random.choice(able)
             node.process.spawn(self._ask(node, ask, again))
         elif again:

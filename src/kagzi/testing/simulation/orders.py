@@ -34,6 +34,7 @@ class Order(Struct, kw_only=True):
     cancel_at_end: bool = False  # somebody asks just before its end is stored
     terminate: float | None = None  # somebody ends it
     tellings: list[Telling] = []  # signals it is sent
+    limit_key: str | None = None  # whose share of limits it takes
     handled: bool = False  # a workflow is started if it fails
     run_id: str | None = None  # once a start was acknowledged
 

@@ -12,6 +12,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import awaits_signal
 from kagzi.core.step import BEGIN, StepKind
+from kagzi.store.lines import HELD
 from kagzi.testing.simulation.programs import Node
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def _taking_problem(run: RunRow) -> str | None:
 
 
 def _sleeping_problem(run: RunRow, now: Instant) -> str | None:
-    if run.status is RunStatus.SLEEPING and (run.claim_key or 0) > now:
+    # One that is held is due already, and waits for others.
+    if run.status is RunStatus.SLEEPING and (run.claim_key or 0) > now and run.claim_key != HELD:
         for row in run.signals.values():
             if row.taken_seq is None and waits_for(run, row.name):
                 return f"sleeps although it waits for {row}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kagzi.testing.simulation.ledger import Visit
 
 
-class _App(Kagzi):
+class App(Kagzi):
     """Its steps are executed by many processes, each of which has an app of its own."""
 
     async def cancel_child(self, run_id: str) -> bool:
@@ -51,7 +51,7 @@ def _here() -> Kagzi:
     return app
 
 
-app = _App("memory://", namespace="default")
+app = App("memory://", namespace="default")
 
 RUN_ATTEMPTS = 3
 # The most attempts each step may have; the ledger holds recorded failures against it.

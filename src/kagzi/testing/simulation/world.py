@@ -21,6 +21,7 @@ from kagzi.errors import Conflict, KagziError, LimitExceeded, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
+from kagzi.testing.simulation.catalogue import workflow_named
 from kagzi.testing.simulation.checks.checker import Checker
 from kagzi.testing.simulation.checks.rows import Violation
 from kagzi.testing.simulation.endings import input_of, judge_endings
@@ -28,6 +29,7 @@ from kagzi.testing.simulation.families import draw_families
 from kagzi.testing.simulation.faults import CALM, Fault, Nemesis, draw_settings, draw_weather
 from kagzi.testing.simulation.handlers import NAMESPACE_HANDLER, draw_handlers, has_namespace_handler
 from kagzi.testing.simulation.ledger import Ledger
+from kagzi.testing.simulation.limited import draw_keys, draw_limited
 from kagzi.testing.simulation.network import Network, run_at_once
 from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.operators import Operators
@@ -81,12 +83,15 @@ class World:
         draw_values(seed, Random(f"kagzi values {seed}"), self.orders)
         draw_families(seed, Random(f"kagzi families {seed}"), self.orders)
         draw_handlers(seed, self.orders)
+        limiting = Random(f"kagzi limits {seed}")
+        draw_keys(seed, limiting, self.orders)
+        self.orders += draw_limited(seed, limiting, self.until)
         self._by_input = {input_of(order): order for order in self.orders}
         self._patience = PATIENCE * max(patience_with(order) for order in self.orders)
         self._deal_orders(random)
         self._nemesis = Nemesis(self, Random(random.random()))
         self._living = list(self.nodes)
-        self._calm = False
+        self.calm = False
         self._note_settings()
 
     # Building.
@@ -177,7 +182,7 @@ class World:
 
     def start_later(self, node: Node) -> None:
         if node in self._living:
-            self.host.call_later(self.random.uniform(0.1, 1.0 if self._calm else 5.0), self._start, node)
+            self.host.call_later(self.random.uniform(0.1, 1.0 if self.calm else 5.0), self._start, node)
 
     def crash(self, node: Node) -> None:
         self.happened(Fault.CRASH, node.process.name)
@@ -185,7 +190,7 @@ class World:
         self.start_later(node)
 
     def _heal(self) -> None:
-        self._calm = True
+        self.calm = True
         self._nemesis.end()
         self.operators.heal()
         self.weather = CALM if self.weather.notifications else self.weather.__class__(notifications=False)
@@ -232,7 +237,7 @@ class World:
         self.failed(Violation(f"{self._patience:g} s after healing: {'; '.join(stuck + waiting)}"))
 
     def look_whether_over(self) -> None:
-        if self.checker.live or self.operators.at_work or (not self._calm and any(node.orders for node in self.nodes)):
+        if self.checker.live or self.operators.at_work or (not self.calm and any(node.orders for node in self.nodes)):
             return
         if not any(node.orders or node.waiting for node in self._living):
             self.host.stop()
@@ -298,7 +303,7 @@ class World:
         if run.status is not status:
             raise self.violation(f"a client heard that run {handle.id} is {status}, and it is {run.status}")
         if status is RunStatus.COMPLETED:
-            stored = getattr(_workload(), order.workflow).signature.decode_result(run_output(self, handle.id))
+            stored = workflow_named(order.workflow).signature.decode_result(run_output(self, handle.id))
             if stored != answer:
                 raise self.violation(f"a client heard of another result of run {handle.id}")
 
@@ -425,9 +430,3 @@ def run_output(world: World, run_id: str) -> bytes:
     run = run_at_once(world.store.get_run("default", run_id))
     assert run is not None
     return run.output or b"null"
-
-
-def _workload() -> Any:
-    from kagzi.testing.simulation import workload
-
-    return workload

@@ -16,6 +16,7 @@ from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.testing.simulation.checks.answers import Answers
 from kagzi.testing.simulation.checks.families import Families
 from kagzi.testing.simulation.checks.ids import Ids, superseded
+from kagzi.testing.simulation.checks.limits import Limits
 from kagzi.testing.simulation.checks.rows import (
     RunRow,
     StepRow,
@@ -95,6 +96,7 @@ class Checker:
         self._answers = Answers(world, self.runs)
         self._families = Families(world, connection, self.runs)
         self._ids = Ids(world, self.runs)
+        self._limits = Limits(world, connection, self.runs)
         self.schedules = Schedules(world, connection, self.runs)
         connection.executescript(_TRIGGERS)
 
@@ -125,6 +127,7 @@ class Checker:
         self._ids.check(before, rows)
         self._families.check(before, rows, now, method, args)
         self.schedules.check(before, rows, now, method, args)
+        self._limits.check(before, rows, now, method, args)
         self._answers.check(method, args, answer)
 
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:

@@ -19,6 +19,7 @@ from kagzi.core.family import ANY_CHILD, awaits_child
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
+from kagzi.store.lines import HELD
 from kagzi.testing.simulation.checks.rows import RunRow, StepRow, Violation, wrong
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Families:
                     continue
                 if (step.status, step.output, step.error) != (was.status, was.output, was.error):
                     raise wrong(row.run_id, f"heard {was} of a child, and then {step}")
-        if row.status is RunStatus.SLEEPING and (row.claim_key or 0) > now:
+        if row.status is RunStatus.SLEEPING and (row.claim_key or 0) > now and row.claim_key != HELD:
             for step in row.steps.values():
                 unseen = step.completed_seq is None and step.status is not StepStatus.RUNNING and not step.generation
                 if step.child_run_id is not None and unseen and waits_for_child(row, step.child_run_id):

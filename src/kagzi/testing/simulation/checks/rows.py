@@ -79,6 +79,10 @@ class RunRow(Struct):
     incarnation: int | None
     schedule_group_id: str | None
     scheduled_for: Instant | None
+    version: str
+    held_key: int | None
+    limit_name: str | None
+    limit_key: str | None
     signals: dict[str, SignalRow] = {}
     values: dict[str, ValueRow] = {}
     steps: dict[tuple[str, int], StepRow] = {}

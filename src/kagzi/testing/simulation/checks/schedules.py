@@ -58,6 +58,9 @@ class Schedules:
         self._rows: dict[str, ScheduleRow] = {}
         self._fired: dict[tuple[str, Instant], str] = {}  # ever, also of what was deleted since
         self._of_schedule: dict[str, list[str]] = {}  # its runs
+        # Whoever has not heard of making a schedule makes it again, also when somebody has deleted it meanwhile. It
+        # counts from 0 then, and those ends of runs of the first one that come later.
+        self._made_again: set[str] = set()
 
     def check(
         self, before: dict[str, RunRow], touched: list[RunRow], now: Instant, method: str, args: tuple[Any, ...]
@@ -73,7 +76,10 @@ class Schedules:
             fired = [row for row in born if row.schedule_group_id == schedule_id]
             if schedule_id in old:
                 self._check_turn(old[schedule_id], new, fired, before, method)
-            self._check_counters(new)
+            elif self._of_schedule.get(schedule_id):
+                self._made_again.add(schedule_id)
+            if schedule_id not in self._made_again:
+                self._check_counters(new)
             pauses = method == "update_schedule" and args[0].schedule_id == schedule_id and args[0].enabled is False
             if pauses and (new.status != "PAUSED" or new.next_fire_at is not None):
                 raise Violation(f"{new} was paused")

@@ -24,6 +24,7 @@ from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.run import CLAIMABLE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.store.lines import HELD
 from kagzi.store.unserved import ASIDE
 from kagzi.testing.simulation.checks.families import outcomes_told, waits_for_child
 from kagzi.testing.simulation.checks.rows import RunRow, difference, of_poll, wrong
@@ -56,6 +57,9 @@ class Transactions:
             "set_runs_aside": self._after_setting_aside,
             "end_cancelled_runs": self._after_cancel_grace,
             "fire_schedules": self._after_firing,
+            "unhold": self._after_moves_in_line,
+            "set_limit": self._after_moves_in_line,
+            "declare_limits": self._after_moves_in_line,
         }
 
     def judge(self, method: str, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
@@ -143,7 +147,7 @@ class Transactions:
             for what, is_so in woken.items():
                 if is_so:
                     self._world.operation(f"{what} that woke a run")
-            if any(woken.values()) and (old.claim_key or 0) > now:
+            if any(woken.values()) and (old.claim_key or 0) > now and old.claim_key != HELD:
                 expected.available_at, expected.claim_key = now, new.claim_key
         if difference(expected, new):
             raise wrong(new.run_id, f"was changed by {fresh} and {outcomes}: {difference(expected, new)}")
@@ -186,6 +190,9 @@ class Transactions:
 
     def _after_claim(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         poll: Poll = args[0]
+        if new.status is old.status and new.claim_key == HELD:
+            self._after_moves_in_line(old, new, now, args)
+            return
         if old.status is RunStatus.RUNNING and new.token == old.token and of_poll(new.token, poll):
             if new.lease_length is None or new.lease_expires_at != now + new.lease_length:
                 raise wrong(new.run_id, "has a lease of another length after a repeated poll")
@@ -259,6 +266,20 @@ class Transactions:
             raise wrong(new.run_id, f"was set aside or brought back otherwise: {difference(old, new)}")
         if place != ASIDE and place > now:
             raise wrong(new.run_id, f"was brought back and is not due: {difference(old, new)}")
+
+    def _after_moves_in_line(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        """Only its place changes, and what it counts for, should nobody have said that."""
+        same = msgspec.structs.replace(
+            old,
+            claim_key=new.claim_key,
+            held_key=new.held_key,
+            limit_name=old.limit_name or new.limit_name,
+            limit_key=new.limit_key if old.limit_key is None else old.limit_key,
+        )
+        if difference(same, new) or HELD not in (old.claim_key, new.claim_key):
+            raise wrong(new.run_id, f"was held or let go otherwise: {difference(old, new)}")
+        if old.claim_key == HELD and new.held_key != old.held_key:
+            raise wrong(new.run_id, f"lost its place in its line: {difference(old, new)}")
 
     def _after_deadlines(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if new.status is not RunStatus.TIMED_OUT or old.deadline_at is None or old.deadline_at > now:

@@ -1,0 +1,145 @@
+"""Plant one bug about limits at a time: the simulation must notice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from kagzi.core.rate import RateLimit
+from kagzi.engine.limits import Limits
+from kagzi.store import lines as deciding
+from kagzi.store.lines import HELD, Room
+from kagzi.store.sqlite import claims, lines, starts
+from kagzi.testing.simulation.limited import has_limits
+from tests.simulation.hunting import hunt
+from tests.simulation.mutants import say_instead
+
+SEEDS = [seed for seed in range(250) if has_limits(seed)]
+FIRST = SEEDS[0]
+# A seed that has shown the bug, where the first does not.
+HINTS = {
+    "nothing_is_counted": 14,
+    "a_claim_does_not_count_what_it_takes": 31,
+    "keys_are_not_counted": 14,
+    "shared_names_are_not_shared": 14,
+    "queues_are_never_full": 14,
+    "what_is_paused_is_handed_out": 15,
+    "parked_runs_count_as_running": 26,
+    "held_runs_have_no_place": 14,
+    "held_runs_are_never_let_go": 14,
+    "one_key_is_let_go": 15,
+    "news_moves_held_runs": 65,
+    "a_rate_counts_from_the_past": 15,
+    "every_claim_takes_a_turn_but_the_first": 15,
+    "a_turn_is_not_remembered": 15,
+}
+Patch = pytest.MonkeyPatch
+
+
+def births_ignore_limits(patch: Patch) -> None:
+    patch.setattr(starts, "is_limited", lambda *_: False)
+
+
+def nothing_is_counted(patch: Patch) -> None:
+    patch.setattr(Room, "_reached", lambda *_: None)
+
+
+def a_claim_does_not_count_what_it_takes(patch: Patch) -> None:
+    patch.setattr(Room, "take", lambda *_: None)
+
+
+def keys_are_not_counted(patch: Patch) -> None:
+    reached = Room._reached
+    patch.setattr(Room, "_reached", lambda self, run: reached(self, replace(run, limit_key="")))
+
+
+def shared_names_are_not_shared(patch: Patch) -> None:
+    patch.setattr(Room, "_name", lambda _self, workflow_type, _name: workflow_type)
+
+
+def queues_are_never_full(patch: Patch) -> None:
+    patch.setattr(Room, "full", lambda *_: False)
+
+
+def what_is_paused_is_handed_out(patch: Patch) -> None:
+    limit_of = claims.limit_of
+    patch.setattr(claims, "limit_of", lambda row: replace(limit_of(row), paused_at=None))
+
+
+def parked_runs_count_as_running(patch: Patch) -> None:
+    """Nobody is let go of then while others sleep."""
+    say_instead(patch, "count_limited", "INDEXED BY workflow_runs_leased", "")
+    say_instead(patch, "count_limited", "status = 'RUNNING'", "status IN ('RUNNING', 'SLEEPING')")
+
+
+def held_runs_have_no_place(patch: Patch) -> None:
+    say_instead(patch, "hold_runs", "SET held_key = coalesce(held_key, ", "SET held_key = iif(1, NULL, ")
+
+
+def held_runs_are_never_let_go(patch: Patch) -> None:
+    patch.setattr(Limits, "_turn", _no_turn)
+
+
+async def _no_turn(_self: Limits, _namespace: str) -> bool:
+    return False
+
+
+def one_key_is_let_go(patch: Patch) -> None:
+    free = deciding.free
+    patch.setattr(lines, "free", lambda *args: [each for each in free(*args) if each.line.limit_key in ("", "a")])
+
+
+def news_moves_held_runs(patch: Patch) -> None:
+    """As if their place in the line were the time of their waking."""
+    say_instead(
+        patch,
+        "find_inbox_of_run",
+        "available_at, ",
+        f"CASE WHEN claim_key = {HELD} THEN claim_key ELSE available_at END, ",
+    )
+
+
+def a_rate_counts_from_the_past(patch: Patch) -> None:
+    """Tokens of a lull are kept for ever."""
+
+    def taken(self: RateLimit, turn: int, now: int) -> int:
+        return turn + self.interval
+
+    patch.setattr(RateLimit, "taken", taken)
+
+
+def every_claim_takes_a_turn_but_the_first(patch: Patch) -> None:
+    say_instead(patch, "find_due_limited", "executions = 0", "executions > 0")
+
+
+def a_turn_is_not_remembered(patch: Patch) -> None:
+    say_instead(patch, "write_turn", "DO UPDATE SET turn = excluded.turn", "DO NOTHING")
+
+
+BUGS: list[Callable[[Patch], None]] = [
+    births_ignore_limits,
+    nothing_is_counted,
+    a_claim_does_not_count_what_it_takes,
+    keys_are_not_counted,
+    shared_names_are_not_shared,
+    queues_are_never_full,
+    what_is_paused_is_handed_out,
+    parked_runs_count_as_running,
+    held_runs_have_no_place,
+    held_runs_are_never_let_go,
+    one_key_is_let_go,
+    news_moves_held_runs,
+    a_rate_counts_from_the_past,
+    every_claim_takes_a_turn_but_the_first,
+    a_turn_is_not_remembered,
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(bug: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    bug(monkeypatch)
+    hunt(bug.__name__, HINTS.get(bug.__name__, FIRST), SEEDS)
