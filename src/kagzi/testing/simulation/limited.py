@@ -82,9 +82,10 @@ def draw_limited(seed: int, random: Random, seconds: float) -> list[Order]:
     orders = []
     for place in range(random.choice((8, 12, 16))):
         number = _FIRST_NUMBER + 10 * place
-        program = ["seq", number, [["step", number + 1, random.choice((0, 150, 600, 2500))]]]
+        parts: list[Node] = [["step", number + 1, random.choice((0, 150, 600, 2500))]]
         if random.random() < 0.5:
-            program[2] += [["sleep", number + 2, random.choice((50, 400, 1500))], ["step", number + 3, 0]]
+            parts += [["sleep", number + 2, random.choice((50, 400, 1500))], ["step", number + 3, 0]]
+        program = ["seq", number, parts]
         tenant = random.choice((*TENANTS, "a", "a", "a"))
         orders.append(
             Order(
@@ -137,12 +138,9 @@ def _draw_change(random: Random, scope: Scope, name: str) -> Ask:
         case "clear":
             return lambda engine: engine.limits.clear(NAMESPACE, scope, name)
     rate = RateLimit(random.choice((1, 3, 5)), random.choice((1, 2)) * SECOND, random.choice((1, 2)))
-    said: dict[str, Any] = random.choice(
-        (
-            {"concurrency": random.choice((1, 2, 3))},
-            {"concurrency": random.choice((1, 2, 3))},
-            {"rate": rate},
-            *([{"key_concurrency": random.choice((1, 2))}, {"key_rate": rate}] if keyed else []),
-        )
-    )
+    most = random.choice((1, 2, 3))
+    choices: list[dict[str, Any]] = [{"concurrency": most}, {"concurrency": most}, {"rate": rate}]
+    if keyed:
+        choices += [{"key_concurrency": most}, {"key_rate": rate}]
+    said = random.choice(choices)
     return lambda engine: partial(engine.limits.set, NAMESPACE, scope, name, **said)()
