@@ -43,8 +43,7 @@ class RandomIds:
 
     def forget(self) -> None:
         """Draw anew: of two processes with the same past each needs a chance of its own."""
-        self._pool = ""
-        self._at = 0
+        self._pool: list[str] = []
         self._random = random.Random(self._entropy(16))
 
     def run_id(self) -> str:
@@ -64,12 +63,13 @@ class RandomIds:
 
     def _digits(self) -> str:
         """128 bits of chance as 32 hexadecimal digits."""
-        # One system call for 256 ids instead of one each.
-        at = self._at
-        if at >= len(self._pool):
-            self._pool, at = self._entropy(4096).hex(), 0
-        self._at = at + 32
-        return self._pool[at : at + 32]
+        # One system call for 256 ids instead of one each. Threads may take at the same time: each gets another.
+        try:
+            return self._pool.pop()
+        except IndexError:
+            digits = self._entropy(4096).hex()
+            self._pool = [digits[at : at + 32] for at in range(0, len(digits), 32)]
+            return self._pool.pop()
 
 
 _sources: WeakSet[RandomIds] = WeakSet()

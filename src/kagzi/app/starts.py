@@ -18,6 +18,7 @@ from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource
 from kagzi.sdk.debounce import debounce_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
+from kagzi.sdk.definitions.options import NO_OPTIONS
 from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.payload import Codec
@@ -38,6 +39,9 @@ def start_of(
     codec: Codec | None,
 ) -> StartRun:
     """Returns the start of a run as the engine takes it. `namespace` is that of the app."""
+    usual = workflow.usual_start
+    if usual is not None and options is NO_OPTIONS and usual.namespace == namespace:
+        return replace(usual, run_id=ids.run_id(), input=workflow.signature.encode_arguments(args, kwargs))
     handler = options.on_failure or workflow.on_failure
     input = workflow.signature.encode_arguments(args, kwargs)
     limit_name, limit_key = limit_of(workflow, options, args, kwargs)
@@ -63,6 +67,8 @@ def start_of(
         debounce=debounce_of(workflow, options, args, kwargs),
         on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
     )
+    if options is NO_OPTIONS and workflow.limits is None:
+        workflow.usual_start = start
     return start if options.signal is None else _with_signal(start, options, ids, codec)
 
 

@@ -465,9 +465,12 @@ def _ignore(*_: object) -> None:
 
 
 async def test_a_finished_run_is_guarded_in_every_column(bench: Bench) -> None:
-    """What a column that a migration adds needs: a new `finished_is_final` that compares it, too."""
+    """What a column that a migration adds needs: a new `finished_gives_its_id_only` that compares it, too. The trigger
+    that every update fires, `finished_is_final`, looks at two columns only."""
     rows = raw(bench.store).execute("PRAGMA table_info(workflow_runs)").fetchall()
-    (text,) = raw(bench.store).execute("SELECT sql FROM sqlite_master WHERE name = 'finished_is_final'").fetchone()
+    (text,) = (
+        raw(bench.store).execute("SELECT sql FROM sqlite_master WHERE name = 'finished_gives_its_id_only'").fetchone()
+    )
     columns = {name for _, name, *_ in rows}
     for side in ("NEW", "OLD"):
         assert columns == set(re.findall(rf"\b{side}\.(\w+)", text)) | ({"former_id"} if side == "OLD" else set())

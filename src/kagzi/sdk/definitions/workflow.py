@@ -51,6 +51,7 @@ from kagzi.sdk.signature import Signature
 from kagzi.sdk.start_signal import Signal, check_start_signal
 
 if TYPE_CHECKING:
+    from kagzi.api.operations import StartRun
     from kagzi.sdk.definitions.registrar import Registrar
     from kagzi.sdk.handle import Handle
 
@@ -86,6 +87,7 @@ class Workflow(Generic[P, R]):
     limits: WorkflowLimits | None
     debounce: Debounce | None
     signature: Signature
+    usual_start: StartRun | None = None  # one without options and limits, from which the next ones are made
 
     def __init__(
         self,

@@ -83,6 +83,15 @@ _LONGEST_TURN: Final[Span] = 20 * SECOND
 
 
 class Execution:
+    # What most executions never set is a default of the class: an execution is made for each run.
+    outcome: Outcome | None = None
+    cancelled = False  # the workflow has been told to end
+    random: Random | None = None  # made on first use, by the context
+    may_await_news = False  # something from outside may be what the workflow waits for
+    _inbox: SignalInbox | None = None
+    _children: Children | None = None
+    _main: WorkflowTask | None = None
+    _encode_result: Callable[[Any], bytes] | None = None
     value_names: set[str] | None = None  # that the workflow has set so far
     continuing: ContinueAsNew | None = None  # the workflow function is to begin anew
 
@@ -117,9 +126,6 @@ class Execution:
         # Of chance and of hashes: that of the run whose history this one repeats; each incarnation has another.
         self.seed = f"{seed or run_id}/{incarnation}" if incarnation else seed or run_id
         self.workflow = workflow
-        self.outcome: Outcome | None = None
-        self.cancelled = False  # the workflow has been told to end
-        self.random: Random | None = None  # made on first use, by the context
         self._effects = effects
         self.default_retry = default_retry
         self.payload_limit = payload_limit
@@ -130,16 +136,11 @@ class Execution:
         self._journal = Journal(effects, self.loop, recorded.ticks)
         self.redact = redact
         self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit, redact)
-        self._inbox: SignalInbox | None = None
-        self._children: Children | None = None
         self._attempts = attempts  # of the run, that were set aside
         self._incarnation = incarnation
         self._depth = depth
         self.trace_context = trace_context  # of the run, which its children have, too
-        self.may_await_news = False  # something from outside may be what the workflow waits for
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
-        self._main: WorkflowTask | None = None
-        self._encode_result: Callable[[Any], bytes] | None = None
         # That the workflow was told to end, or will be when this is replayed.
         self.cancel_recorded = bool(recorded.events) and recorded.tells_cancelled()
         # For logs: whether workflow code now does what it has done before. The code behind an event ran before the

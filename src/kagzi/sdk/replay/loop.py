@@ -160,27 +160,28 @@ class WorkflowTask(asyncio.Task[Any]):
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
+    # What most loops never set is a default of the class: a loop is made for each run.
     blocking_calls: BlockingCalls = "off"
+    late: Span = 0  # how much later than `now` timers that are set now begin to run
+    evicting = False
+    mistake: Exception | None = None  # fails the run, even if its code never hears of it
+    _task_limit = _generator_limit = _cancelled_limit = _FEW
+    _cancelled_timers = 0
+    _refused = 0
+    _created = 0
 
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
         self.execution = execution
         self.now = now
-        self.late: Span = 0  # how much later than `now` timers that are set now begin to run
         self.root = Scope(None, "")
-        self.evicting = False
         self.unawaited = Unawaited(self)
-        self.mistake: Exception | None = None  # fails the run, even if its code never hears of it
         self._ready: deque[Handle] = deque()
         self.timers: list[Timer] = []
         self._tasks: list[WorkflowTask] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
-        self._task_limit = self._generator_limit = self._cancelled_limit = _FEW
-        self._cancelled_timers = 0
         self._host: list[tuple[asyncio.AbstractEventLoop | None, Any]] = []  # what was running when this was entered
-        self._refused = 0
         self._ordered: dict[int, WorkflowTask] = {}
         self._salt = salt
-        self._created = 0
 
     def release(self) -> None:
         """Forget the execution, which holds this loop."""

@@ -68,7 +68,21 @@ _LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 
 class Attempt:
+    # What most attempts never set is a default of the class: an attempt is made for each run.
     trace: RunSpan | None = None  # of a `TracedAttempt`
+    gone = False
+    execution: Execution | None = None
+    _unhurried = 0  # of the outbox, the first so many wait for another that goes along
+    _in_flight = 0
+    _chunk: Chunk  # the last one that was sent
+    _last: Operation | None = None  # the operation that ends this attempt, once submitted
+    _unstorable = False  # what it did was refused, so the run fails
+    _refusals = 0  # in a row, for reasons that may pass
+    _timer: asyncio.TimerHandle | None = None
+    _timer_due: Instant = 0
+    _lingers_since: Instant = 0  # waits for children in memory, for the first time after `_lingers_after` events
+    _lingers_after = -1
+    _reconciled = False
     _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
     _values: Values | None = None  # made when the run says something about itself
     errors: SealedErrors | None = None  # of an app with a codec
@@ -80,9 +94,7 @@ class Attempt:
         self.workflow = claim.workflow_type
         self.claim = claim
         self.leased_at = leased_at  # by the worker's monotonic clock, when the lease was last known to be asked for
-        self.gone = False
         self.cancelling = claim.cancel_requested  # somebody has asked for the run to end
-        self.execution: Execution | None = None
         self.loop = worker.loop
         self._worker = worker
         self.monotonic = worker.monotonic
@@ -92,20 +104,7 @@ class Attempt:
         self._surely_ahead = bounds.low if claim.history else bounds.high
         self._outbox: list[Operation] = []
         self.submit = self._outbox.append
-        self._unhurried = 0  # of these, the first so many wait for another that goes along
-        self._in_flight = 0
-        self._chunk: Chunk  # the last one that was sent
-        self._last: Operation | None = None  # the operation that ends this attempt, once submitted
-        self._unstorable = False  # what it did was refused, so the run fails
-        self._refusals = 0  # in a row, for reasons that may pass
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due: Instant = 0
         self._news = News(worker, claim, self._arrived, self.abandon)
-        self._lingers_since: Instant = (
-            0  # waits for children in memory, for the first time after `_lingers_after` events
-        )
-        self._lingers_after = -1
-        self._reconciled = False
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution, beside `submit`.

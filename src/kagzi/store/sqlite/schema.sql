@@ -337,8 +337,8 @@ CREATE INDEX workflow_runs_scheduled ON workflow_runs (namespace, schedule_group
     WHERE schedule_group_id IS NOT NULL;
 CREATE INDEX workflow_runs_scheduled_live ON workflow_runs (namespace, schedule_group_id)
     WHERE schedule_group_id IS NOT NULL AND finished_at IS NULL;
-CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
-    WHEN OLD.finished_at IS NOT NULL
+CREATE TRIGGER finished_gives_its_id_only BEFORE UPDATE OF superseded_by ON workflow_runs FOR EACH ROW
+    WHEN OLD.finished_at IS NOT NULL AND NEW.superseded_by IS NOT OLD.superseded_by
      AND NOT (OLD.superseded_by IS NULL AND NEW.superseded_by IS NOT NULL
               AND OLD.external_id IS NOT NULL AND NEW.external_id IS NULL AND NEW.former_id IS OLD.external_id
               AND (NEW.run_id, NEW.token, NEW.worker_id, NEW.claim_key, NEW.available_at, NEW.lease_expires_at,
@@ -363,6 +363,11 @@ CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
                    OLD.on_failure_queue, OLD.tags, OLD.repeats_run_id, OLD.incarnation, OLD.executions_before,
                    OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken,
                    OLD.debounce_key))
+BEGIN
+    SELECT RAISE(ABORT, 'this run has finished and cannot change');
+END;
+CREATE TRIGGER finished_is_final BEFORE UPDATE ON workflow_runs FOR EACH ROW
+    WHEN OLD.finished_at IS NOT NULL AND NEW.superseded_by IS OLD.superseded_by
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;

@@ -1,0 +1,1 @@
+-- PostgreSQL evaluates WHEN before it calls a trigger: finished_is_final costs an update of a live run next to nothing.
