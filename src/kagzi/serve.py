@@ -232,8 +232,8 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
     ]
 
 
-def make_http_port(server: Server, settings: Settings) -> Port:
-    """The HTTP port with its dashboard."""
+def make_http_port(server: Server, settings: Settings, decode: Callable[[bytes], bytes] | None = None) -> Port:
+    """The HTTP port with its dashboard; with `decode` that shows payloads as the codec of an app reads them."""
     # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
     from kagzi.http.port import HttpPort
     from kagzi.http.tls import Tls
@@ -242,7 +242,9 @@ def make_http_port(server: Server, settings: Settings) -> Port:
     if settings.ui_enabled == "on":
         from kagzi.dashboard import make_pages
 
-        pages = make_pages(read_only=settings.ui_read_only == "on", session_seconds=settings.ui_session_secs)
+        pages = make_pages(
+            read_only=settings.ui_read_only == "on", session_seconds=settings.ui_session_secs, decode=decode
+        )
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         tls = Tls(cert=settings.tls_cert, key=settings.tls_key, client_ca=settings.tls_client_ca)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from kagzi.core.flow import Scope
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
 from tests.dashboard.support import Browser, dashboard
+from tests.http.support import engine_on
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 PATHS = ("/", "/runs", "/workflows", "/schedules", "/queues", "/limits", "/workers", "/system", "/start")
@@ -280,3 +282,46 @@ async def test_limits_are_set_cleared_and_paused(browser: Browser, engine: Local
     page = await browser.open("/limits")
     page = await browser.send((await browser.open(page.links["Pause the namespace"])).form("/limits/pause"))
     assert "namespace default" in page.text
+
+
+async def test_what_a_codec_has_written_is_shown_as_such_or_read_with_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+    app = Kagzi(url, codec=Backwards())
+
+    @app.step
+    async def pack(item: str) -> str:
+        return f"packed {item}"
+
+    @app.workflow(name="ship", retry=Retry(attempts=1))
+    async def ship(item: str) -> str:
+        kagzi.set_value("shelf", "upper shelf")
+        await pack(item)
+        raise ValueError(f"{item} fell down")
+
+    async with app, app.worker(), engine_on(url) as engine:
+        run = await ship.start("lamp")
+        await until(engine, run.id, RunStatus.FAILED)
+        assert app.codec is not None
+        for decode in (None, app.codec.decode, _other_key):
+            async with dashboard(engine, decode=decode) as port, Browser(port.url) as browser:
+                shown = await browser.open(f"/runs/{run.id}")
+                step = await browser.open(f"/runs/{run.id}/step?step=pack")
+                texts = [shown.text, step.text, (await browser.open("/")).text]
+                reads = decode is app.codec.decode
+                assert [text in " ".join(texts) for text in ("packed lamp", "lamp fell down", "upper shelf")] == [
+                    reads
+                ] * 3
+                assert ("encoded by a codec of the app" in shown.text) is not reads
+                assert ("as the codec of the app reads them" in shown.text) is (decode is not None)
+
+
+class Backwards:
+    def encode(self, data: bytes) -> bytes:
+        return b"\xff" + data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[:0:-1]
+
+
+def _other_key(data: bytes) -> bytes:
+    raise ValueError(f"cannot read {len(data)} bytes")

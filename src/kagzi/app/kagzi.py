@@ -254,12 +254,13 @@ class Kagzi(Client):
         return scope
 
     @names_its_options
-    def asgi(self, *, insecure: bool = False, read_only: bool | None = None) -> Mounted:
+    def asgi(self, *, insecure: bool = False, read_only: bool | None = None, decode: bool = False) -> Mounted:
         """The HTTP API and the dashboard, to be mounted in a web app of your own: `api.mount("/kagzi", app.asgi())`.
 
         Who may come is decided by API keys (docs/security.md). While there are none, only this machine is answered;
         `insecure` lets everybody in whom your own code lets through. `read_only`: no form changes anything; else what
-        KAGZI_UI_READ_ONLY says.
+        KAGZI_UI_READ_ONLY says. `decode`: payloads and errors are shown as the codec of this app reads them, to
+        everybody who may see the page; else as they are stored.
         """
         from kagzi.mount import Mounted  # programs without it need no web server
 
@@ -270,6 +271,7 @@ class Kagzi(Client):
             ids=self._ids,
             insecure=insecure,
             read_only=read_only,
+            decode=self.codec.decode if decode and self.codec is not None else None,
         )
         self._on_close.append(mounted.close)
         return mounted

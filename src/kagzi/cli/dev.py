@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -75,7 +75,9 @@ def dev(
         output.note("no app was named, so this is a demo; yours: kagzi dev shop.py")
     serving = settings_of(db_url=place, http_port=http_port, log_format=log_format, log_level=log_level).settings
     worker = _worker_command(target, place, found.namespace, queues)
-    run(_develop(serving, worker, _watched(target), found.namespace if target == DEMO else None))
+    # The developer has the keys anyway: the dashboard shows what they show.
+    decode = None if found.codec is None else found.codec.decode
+    run(_develop(serving, worker, _watched(target), found.namespace if target == DEMO else None, decode))
 
 
 def _worker_command(target: str, url: str, namespace: str, queues: tuple[str, ...]) -> list[str]:
@@ -92,11 +94,17 @@ def _watched(target: str) -> Path | None:
     return Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
 
 
-async def _develop(settings: Settings, worker: list[str], watched: Path | None, demo_in: str | None) -> None:
+async def _develop(
+    settings: Settings,
+    worker: list[str],
+    watched: Path | None,
+    demo_in: str | None,
+    decode: Callable[[bytes], bytes] | None,
+) -> None:
     ports: list[Port] = []
 
     def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
-        ports.append(make_http_port(server, settings))
+        ports.append(make_http_port(server, settings, decode))
         return [(f"HTTP on {settings.http_host}", ports[0])]
 
     server = Server(settings, make_ports=make_ports, grace=1.0)

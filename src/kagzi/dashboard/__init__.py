@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from kagzi.dashboard.routes import PAGES
 from kagzi.dashboard.shell import trouble
+from kagzi.http.call import Decode
 from kagzi.http.pages import Pages
 
 __all__ = ["PAGES", "make_pages"]
 
 
-def make_pages(*, read_only: bool, session_seconds: float) -> Pages:
-    return Pages(routes=PAGES, trouble=trouble, read_only=read_only, session_seconds=session_seconds)
+def make_pages(*, read_only: bool, session_seconds: float, decode: Decode | None = None) -> Pages:
+    """`decode`: payloads are shown as the codec of their app reads them, to everybody who may see the page."""
+    return Pages(routes=PAGES, trouble=trouble, read_only=read_only, session_seconds=session_seconds, decode=decode)

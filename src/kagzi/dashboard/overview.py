@@ -10,6 +10,7 @@ from msgspec import Struct
 from kagzi.api.workflows import RunFilter
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
+from kagzi.dashboard.decoding import read_run
 from kagzi.dashboard.shell import page
 from kagzi.http.call import Call, Html
 from kagzi.http.workers import QueueDocument, list_queues
@@ -45,7 +46,7 @@ async def show_overview(call: Call[Any, None]) -> Html:
         tiles=[Tile(status, by_status[status], status in uncertain) for status in _TILES],
         workers=(await admin.count_workers(call.namespace)).get(WorkerStatus.ONLINE, 0),
         unserved=[queue for queue in queues if _is_unserved(queue)],
-        failures=(await workflows.list(failed, page_size=_ENDED)).items,
+        failures=[read_run(call, run) for run in (await workflows.list(failed, page_size=_ENDED)).items],
         newest=(await workflows.list(RunFilter(namespace=call.namespace), page_size=_NEWEST)).items,
     )
 

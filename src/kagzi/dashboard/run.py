@@ -13,6 +13,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import STEP_ID_BYTES
 from kagzi.core.run import CLAIMABLE, Run
 from kagzi.core.run_value import OURS
+from kagzi.dashboard.decoding import read_run, read_signal, read_step, read_value
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.timeline import SCALE, ChildRow, Row, child_rows, entries_of, rows_of, whole_run
@@ -40,15 +41,15 @@ class Verb(Struct, frozen=True):
 
 async def show_run(call: Call[RunQuery, None]) -> Html:
     workflows, now = call.engine.workflows, call.host.clock.now()
-    run = await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"]))
+    run = read_run(call, await workflows.get(call.namespace, await run_id_of(call, call.path["run_id"])))
     # What went in and came out is on the page of each step, which is fetched where a row is opened.
-    steps = await workflows.steps(call.namespace, run.run_id, payloads=False)
+    steps = [read_step(call, step) for step in await workflows.steps(call.namespace, run.run_id, payloads=False)]
     entries = entries_of(steps)
     failed = [entry for entry in entries if entry.failed]
     wanted = failed if call.query.only == "failed" else entries
     after = call.query.after
     rows = rows_of(run, wanted[after : after + STEPS_SHOWN], now)
-    said = await workflows.values(call.namespace, run.run_id)
+    said = [read_value(call, value) for value in await workflows.values(call.namespace, run.run_id)]
     return await page(
         call,
         "run.html",
@@ -70,7 +71,8 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         end=run.finished_at or now,
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
-        signals=await workflows.signals(call.namespace, run.run_id),
+        signals=[read_signal(call, signal) for signal in await workflows.signals(call.namespace, run.run_id)],
+        decoded=call.decode is not None,
     )
 
 
@@ -85,7 +87,7 @@ async def show_step(call: Call[StepQuery, None]) -> Html:
     steps = await workflows.steps(call.namespace, run.run_id, step_id=call.query.step)
     if not steps:
         raise NotFound(f"run {run.run_id} has no step {call.query.step}")
-    attempts = sorted(steps, key=lambda step: step.attempt)
+    attempts = sorted([read_step(call, step) for step in steps], key=lambda step: step.attempt)
     return await page(
         call,
         "step.html",

@@ -16,6 +16,7 @@ from kagzi.core.page import Page
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.why import is_due, why
 from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.dashboard.decoding import read_run
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import NotFound
@@ -117,4 +118,4 @@ async def _explained(call: Call[RunsQuery, None], runs: tuple[Run, ...], now: In
         serving = [worker for worker in online if run.task_queue in worker.queues]
         return why(run, now=now, steps=None, serving=serving, others=online, limits=limits)
 
-    return [Line(run, explain(run)) for run in runs]
+    return [Line(run, explain(run)) for run in (read_run(call, run) for run in runs)]

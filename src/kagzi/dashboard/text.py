@@ -13,6 +13,7 @@ from kagzi.core.instant import SECOND, Instant, Span, to_datetime
 from kagzi.core.report import report
 
 SHOWN_CHARACTERS: Final = 4_000  # of one payload
+_ENCODED: Final = "encoded by a codec of the app: {:,} bytes, here in base64"
 _DEEP: Final = "nested too deeply to be shown in lines"
 
 
@@ -45,14 +46,15 @@ def length(span: Span) -> str:
 
 
 def payload(data: bytes | None) -> str:
-    """JSON in lines, as it is written; what is not JSON as base64. Cut off where it is long."""
+    """JSON in lines, as it is written; what is not JSON, because a codec has written it, as base64. Cut off where it is
+    long."""
     if data is None:
         return ""
     try:
         msgspec.json.decode(data)
         text = msgspec.json.format(data, indent=2).decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = f"base64: {base64.b64encode(data).decode()}"
+        text = f"{_ENCODED.format(len(data))}\n{base64.b64encode(data).decode()}"
     except RecursionError:
         text = _DEEP
     return _cut(text)
