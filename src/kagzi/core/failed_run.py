@@ -77,8 +77,6 @@ class FailedRow(Struct, frozen=True, kw_only=True):
     finished_at: Instant
     parent_run_id: str | None
     priority: int
-    trace_context: str | None
-    limit_key: str | None  # whose share of limits it took; its handler takes one of the same key
     on_failure: str | None  # its own handler
     on_failure_queue: str | None
     namespace_handler: str | None  # that of its namespace, as an administrator has set it

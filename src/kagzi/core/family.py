@@ -21,6 +21,11 @@ class ParentPolicy(StrEnum):
     NONE = "none"
 
 
+def policy_of(name: str | None) -> ParentPolicy | None:
+    """Returns the policy that is kept under this name; None for a run without a parent."""
+    return None if name is None else ParentPolicy(name)
+
+
 def awaits_child(run_id: str) -> str:
     """Returns what `ParkRun.waiting_for` says of a wait for the outcome of this child."""
     return f"c:{run_id}"

@@ -30,6 +30,7 @@ from kagzi.api.operations import (
     Write,
 )
 from kagzi.api.workers import AttachedWorker, Claim, RunNews
+from kagzi.core.carried import born_with
 from kagzi.core.instant import Instant
 from kagzi.core.run import Run, RunStatus
 from kagzi.engine.adopters import Adopters, WorkerKey
@@ -211,9 +212,8 @@ class Aftermath:
                 executions=1,
                 crashes=0,
                 inbox_seq=0,
-                retry_policy=start.retry_policy,
                 history=(),
-                trace_context=start.trace_context,
+                **born_with(start),
             )
             now = self._loop.time()
             self._known.drive(DrivenRun(claim, lease.worker_id, now, StartedRun(start, answer.started_at, now)))

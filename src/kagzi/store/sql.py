@@ -14,7 +14,8 @@ What several statements say alike stands once, as a fragment of any file in the 
     CASE WHEN {at} > {now} THEN {at} ELSE least({at} - {priority} * {{AGEING}}, {now}) END
 
 A statement, or another fragment, has its text as `{{claim_key(r.available_at, r.priority, i.now)}}`. `{{AGEING}}` is
-the constant of `core.run`, so that SQL and Python cannot differ.
+the constant of `core.run`, so that SQL and Python cannot differ. `{{carried(r)}}` and its like are columns that runs
+carry (`kagzi.store.columns`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Final, LiteralString
 from msgspec import Struct
 
 from kagzi.core.run import AGEING
+from kagzi.store.columns import MAKERS
 
 _HEADER: Final = re.compile(r"^-- (name|fragment): *(\w+)(?:\((.*)\))? *$", re.MULTILINE)
 _USE: Final = re.compile(r"\{\{(\w+)(?:\((.*?)\))?\}\}")
@@ -60,7 +62,7 @@ def parse_statements(texts: dict[str, str]) -> dict[str, LiteralString]:
         # split() alternates between what lies before a header, the three parts of it, and what follows it.
         parts = _HEADER.split(text)
         for kind, name, parameters, body in zip(parts[1::4], parts[2::4], parts[3::4], parts[4::4], strict=True):
-            if name in statements or name in fragments:
+            if name in statements or name in fragments or name in MAKERS:
                 raise ValueError(f"{file_name}: a {kind} called {name} exists already")
             piece = _without_introduction(body, name, file_name)
             if kind == "fragment":
@@ -85,6 +87,11 @@ def _without_introduction(body: str, name: str, file_name: str) -> str:
 def _expand(text: str, fragments: dict[str, Fragment], owner: str) -> str:
     def fill(use: re.Match[str]) -> str:
         name, given = use[1], _split(use[2]) if use[2] else []
+        if name in MAKERS:
+            try:
+                return MAKERS[name](*given)
+            except (TypeError, ValueError, IndexError) as error:
+                raise ValueError(f"{owner}: {use[0]} is not understood: {error}") from None
         fragment = fragments.get(name)
         if fragment is None:
             raise ValueError(f"{owner}: there is no fragment called {name}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kagzi.api.operations import Answer, Started, StartRun
+from kagzi.core.carried import kept_of
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.debounce import Found, stands_in_the_way
 from kagzi.store.postgres.single import INLINE_BYTES
@@ -87,17 +87,12 @@ async def _join_or_insert(connection: Connection, start: StartRun, now: Instant 
         start.version,
         start.priority,
         input,
-        start.retry_policy,
-        start.trace_context,
         debounce.wait,
         start.timeout,
         start.deadline_at,
         start.lease_length,
-        start.on_failure,
-        start.on_failure_queue,
-        encode_tags(start.tags),
-        start.limit_key,
         start.limit_name,
         debounce.key,
+        *kept_of(start),
     )
     return None if row is None else Started(run_id=start.run_id, available_at=row["available_at"])

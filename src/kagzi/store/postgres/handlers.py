@@ -37,15 +37,11 @@ async def start_handlers(connection: Connection, runs: Sequence[RunKey]) -> list
     started = await connection.fetch(
         _START_HANDLERS,
         namespaces,
+        [row.run_id for row, _ in called],
         ids,
         [handler.task_queue for _, handler in called],
         [handler.workflow_type for _, handler in called],
-        [row.priority for row, _ in called],
         [input if len(input) <= INLINE_BYTES else None for input in inputs],
-        [row.trace_context for row, _ in called],
-        [row.finished_at for row, _ in called],
-        [row.run_id for row, _ in called],
-        [row.limit_key for row, _ in called],
     )
     large = [place for place, input in enumerate(inputs) if len(input) > INLINE_BYTES]
     if large:

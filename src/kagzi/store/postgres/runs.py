@@ -8,12 +8,12 @@ from uuid import UUID
 
 from kagzi.api.admin import RunCount
 from kagzi.api.workers import Claim, Poll, Polled
-from kagzi.core.family import ParentPolicy
+from kagzi.core.carried import TO_PEOPLE, TO_WORKER
+from kagzi.core.family import policy_of
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.step import Step
-from kagzi.core.tags import decode_tags
 from kagzi.store import counting
+from kagzi.store.columns import SHOWN_RUN, reader
 from kagzi.store.postgres.handlers import read_failed_inputs
 from kagzi.store.postgres.lines import claim_limited
 from kagzi.store.postgres.statements import STATEMENTS
@@ -38,6 +38,34 @@ _HORIZON = STATEMENTS["horizon"]
 _ENSURE_NAMESPACE = STATEMENTS["ensure_namespace"]
 
 _STATUSES = {status.value: status for status in RunStatus}
+
+
+def _text(id: UUID | None) -> str | None:
+    return None if id is None else str(id)
+
+
+_claim_of = reader(
+    Claim,
+    """
+    _ _ workflow_type version task_queue external_id _ started_at lease attempts executions crashes inbox_seq token
+    cancel_requested origin_run_id scheduled_for family depth handles_run_id incarnation executions_before woken
+    """,
+    TO_WORKER,
+    read={"token": str, "origin_run_id": _text, "handles_run_id": _text},
+    given=("namespace", "run_id", "input", "history", "failed_input", "limited"),
+)
+_run_of = reader(
+    Run,
+    SHOWN_RUN,
+    TO_PEOPLE,
+    read={
+        "run_id": str,
+        "parent_policy": policy_of,
+        **dict.fromkeys(("worker_id", "parent_run_id", "handles_run_id", "superseded_by"), _text),
+        **dict.fromkeys(("origin", "schedule_id", "seed_run_id"), _text),
+    },
+    given=("status", "waiting_for", "lease_expires_at", "cancel_deadline"),
+)
 
 
 async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Instant | None) -> Polled:
@@ -79,50 +107,18 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
     handling = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["handles_run_id"] is not None]
     failed = await read_failed_inputs(connection, poll.namespace, handling) if handling else {}
     claims = [
-        claim_of(row, run_id, poll, inputs.get(run_id), histories.get(run_id, []), failed.get(run_id))
+        _claim_of(
+            row,
+            poll.namespace,
+            run_id,
+            inputs.get(run_id) or row["input"],
+            tuple(histories.get(run_id, ())),
+            failed.get(run_id),
+            row["limited"],
+        )
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
     return Polled(now=time, claims=tuple(claims), more=more, held=held)
-
-
-def claim_of(
-    row: asyncpg.Record,
-    run_id: str,
-    poll: Poll,
-    kept_apart: bytes | None,
-    history: list[Step],
-    failed_input: bytes | None,
-) -> Claim:
-    return Claim(
-        namespace=poll.namespace,
-        run_id=run_id,
-        token=str(row["token"]),
-        workflow_type=row["workflow_type"],
-        version=row["version"],
-        task_queue=row["task_queue"],
-        external_id=row["external_id"],
-        input=row["input"] if kept_apart is None else kept_apart,
-        started_at=row["started_at"],
-        lease=row["lease_length"],
-        attempts=row["attempts"],
-        executions=row["executions"],
-        crashes=row["crashes"],
-        inbox_seq=row["inbox_seq"],
-        retry_policy=row["retry_policy"],
-        history=tuple(history),
-        cancel_requested=row["cancel_requested"],
-        origin_run_id=None if row["origin_run_id"] is None else str(row["origin_run_id"]),
-        trace_context=row["trace_context"],
-        scheduled_for=row["scheduled_for"],
-        family=row["family"],
-        depth=row["depth"],
-        handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
-        failed_input=failed_input,
-        incarnation=row["incarnation"],
-        executions_before=row["executions_before"],
-        woken=row["woken"],
-        limited=row["limited"],
-    )
 
 
 async def get_run(connection: Connection, namespace: str, run_id: str) -> Run | None:
@@ -174,47 +170,13 @@ def _seen(row: asyncpg.Record) -> counting.Seen:
 
 
 def run_of(row: asyncpg.Record) -> Run:
-    worker_id = row["worker_id"]
     status = _STATUSES[row["status"]]
-    return Run(
-        namespace=row["namespace"],
-        run_id=str(row["run_id"]),
-        external_id=row["external_id"],
-        task_queue=row["task_queue"],
-        workflow_type=row["workflow_type"],
-        version=row["version"],
-        status=status,
-        priority=row["priority"],
-        attempts=row["attempts"],
-        executions=row["executions"],
-        crashes=row["crashes"],
-        created_at=row["created_at"],
-        available_at=row["available_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        deadline_at=row["deadline_at"],
-        worker_id=None if worker_id is None else str(worker_id),
-        input=row["input"],
-        output=row["output"],
-        error=row["error"],
-        handles_run_id=None if row["handles_run_id"] is None else str(row["handles_run_id"]),
-        on_failure=row["on_failure"],
-        waiting_for=read_waits(row["waiting_for"], status),
-        lease_expires_at=row["lease_expires_at"] if status is RunStatus.RUNNING else None,
-        cancel_deadline=None if status.finished else row["cancel_deadline"],
-        parent_run_id=None if row["parent_run_id"] is None else str(row["parent_run_id"]),
-        parent_step_id=row["parent_step_id"],
-        parent_policy=None if row["parent_policy"] is None else ParentPolicy(row["parent_policy"]),
-        depth=row["depth"],
-        tags=decode_tags(row["tags"]),
-        superseded_by=None if row["superseded_by"] is None else str(row["superseded_by"]),
-        former_id=row["former_id"],
-        origin=None if row["origin"] is None else str(row["origin"]),
-        incarnation=row["incarnation"],
-        schedule_id=None if row["schedule_group_id"] is None else str(row["schedule_group_id"]),
-        seed_run_id=None if row["seed_run_id"] is None else str(row["seed_run_id"]),
-        scheduled_for=row["scheduled_for"],
-        limit_key=row["limit_key"],
+    return _run_of(
+        row,
+        status,
+        read_waits(row["waiting_for"], status),
+        row["lease_expires_at"] if status is RunStatus.RUNNING else None,
+        None if status.finished else row["cancel_deadline"],
     )
 
 

@@ -19,9 +19,9 @@ from kagzi.api.operations import (
     TakeSignal,
     lets_go_as,
 )
+from kagzi.core.carried import kept_of
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.core.tags import encode_tags
 from kagzi.store.ends import may_have_family
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol import Applied, Told
@@ -47,7 +47,7 @@ _MORE_THAN_A_ROW: Final = frozenset({SpawnChild, TakeOutcome, TakeSignal})  # st
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
     """What became of this chunk; None if it is not simple enough and nothing was done."""
-    if type(chunk.operations[-1]) is SpawnChild:
+    if chunk.operations and type(chunk.operations[-1]) is SpawnChild:
         return await _spawn(connection, chunk, chunk.operations[-1], now)
     simple = _simple(chunk.operations)
     if simple is None:
@@ -228,18 +228,13 @@ def spawn_row(namespace: str, parent: str, spawn: SpawnChild) -> tuple[object, .
         child.version,
         child.priority,
         own if len(own) <= INLINE_BYTES else None,
-        child.retry_policy,
-        child.trace_context,
         child.timeout,
         child.deadline_at,
         child.delay,
         child.start_at,
         child.policy.value,
         child.depth,
-        child.on_failure,
-        child.on_failure_queue,
-        encode_tags(child.tags),
-        child.limit_key,
+        *kept_of(child),
     )
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec.structs import replace
 
 from kagzi.api.operations import Answer, SignalAnswer, Started, StartRun
+from kagzi.core.carried import kept_columns, kept_of
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.core.tags import encode_tags
 from kagzi.errors import Unavailable
 from kagzi.store.postgres.chunks import optional
 from kagzi.store.postgres.debounce import start_debounced
@@ -263,7 +263,6 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         start.version,
         start.priority,
         start.input,
-        start.retry_policy,
         start.lease_length,
         start.timeout,
         start.deadline_at,
@@ -272,13 +271,9 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         lease and lease.length,
         lease and lease.token,
         lease and lease.worker_id,
-        start.trace_context,
         lease and lease.poll,
-        start.on_failure,
-        start.on_failure_queue,
-        encode_tags(start.tags),
         start.limit_name,
-        start.limit_key,
+        *kept_of(start),
     )
 
 
@@ -293,7 +288,6 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         _alike([start.version for start in starts]),
         optional([start.priority or None for start in starts]),
         [start.input if len(start.input) <= INLINE_BYTES else None for start in starts],
-        optional([start.retry_policy for start in starts]),
         optional([start.lease_length for start in starts]),
         optional([start.timeout for start in starts]),
         optional([start.deadline_at for start in starts]),
@@ -302,13 +296,9 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional(_alike([lease and lease.length for lease in leases])),
         optional([lease and lease.token for lease in leases]),
         optional(_alike([lease and lease.worker_id for lease in leases])),
-        optional([start.trace_context for start in starts]),
         optional([lease and lease.poll for lease in leases]),
-        optional([start.on_failure for start in starts]),
-        optional([start.on_failure_queue for start in starts]),
-        optional([encode_tags(start.tags) for start in starts]),
         optional([start.limit_name for start in starts]),
-        optional([start.limit_key for start in starts]),
+        *map(optional, kept_columns(starts)),
     )
 
 

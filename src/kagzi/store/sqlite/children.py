@@ -33,8 +33,9 @@ def spawn_child(connection: sqlite3.Connection, chunk: Chunk, spawn: SpawnChild,
         return raise_inbox(connection, (namespace, parent), _waits(child.run_id), now)
     execute(connection, "mark_parent", (namespace, parent))
     started = Started(run_id=child.run_id, available_at=max(now + child.delay, child.start_at or 0))
-    row = (*new_run_row(namespace, child, input, started, None, now), parent, spawn.step_id, child.policy.value)
-    if not execute(connection, "insert_child", (*row, child.depth)).rowcount:
+    place = (parent, spawn.step_id, child.policy.value, child.depth)
+    row = (*place, *new_run_row(namespace, child, input, started, None, now))
+    if not execute(connection, "insert_child", row).rowcount:
         own = (namespace, child.run_id, parent, spawn.step_id)
         if execute(connection, "is_own_child", own).fetchone()[0]:
             return None
@@ -43,7 +44,7 @@ def spawn_child(connection: sqlite3.Connection, chunk: Chunk, spawn: SpawnChild,
             execute(connection, "refuse_child", (*step, spawn_refused(child), now))
             return raise_inbox(connection, (namespace, parent), _waits(child.run_id), now)
         free_id(connection, holder, child.run_id)
-        execute(connection, "insert_child", (*row, child.depth))
+        execute(connection, "insert_child", row)
         note_origin(connection, holder, child.run_id)
     if len(input) > INLINE_BYTES:
         execute_rows(connection, "insert_payloads", [(namespace, child.run_id, "input", input)])

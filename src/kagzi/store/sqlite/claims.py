@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
 from kagzi.api.workers import Claim, Poll, Polled
+from kagzi.core.carried import TO_WORKER
 from kagzi.core.instant import Instant, Span
+from kagzi.store.columns import reader
 from kagzi.store.sqlite.limits import limit_of
 from kagzi.store.sqlite.lines import choose
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
+
+_claim_of: Final = reader(
+    Claim,
+    """
+    run_id workflow_type version task_queue external_id input started_at lease attempts executions crashes inbox_seq
+    token cancel_requested origin_run_id scheduled_for family depth handles_run_id failed_input incarnation
+    executions_before woken limited
+    """,
+    TO_WORKER,
+    read={"cancel_requested": bool, "family": bool, "limited": bool},
+    given=("namespace", "history"),
+)
 
 
 def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
@@ -63,39 +78,7 @@ def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
 def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[str]) -> tuple[Claim, ...]:
     rows = execute(connection, "read_claims", (poll.namespace, _json(run_ids))).fetchall()
     histories = read_history(connection, poll.namespace, run_ids)
-    claims = {
-        row[0]: Claim(
-            namespace=poll.namespace,
-            run_id=row[0],
-            token=row[13],
-            workflow_type=row[1],
-            version=row[2],
-            task_queue=row[3],
-            external_id=row[4],
-            input=row[5],
-            started_at=row[6],
-            lease=row[7],
-            attempts=row[8],
-            executions=row[9],
-            crashes=row[10],
-            inbox_seq=row[11],
-            retry_policy=row[12],
-            history=histories.get(row[0], ()),
-            cancel_requested=bool(row[14]),
-            origin_run_id=row[15],
-            trace_context=row[16],
-            scheduled_for=row[17],
-            family=bool(row[18]),
-            depth=row[19],
-            handles_run_id=row[20],
-            failed_input=row[21],
-            incarnation=row[22],
-            executions_before=row[23],
-            woken=row[24],
-            limited=bool(row[25]),
-        )
-        for row in rows
-    }
+    claims = {row[0]: _claim_of(row, poll.namespace, histories.get(row[0], ())) for row in rows}
     return tuple(claims[run_id] for run_id in run_ids)
 
 

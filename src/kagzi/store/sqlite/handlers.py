@@ -38,17 +38,13 @@ def _start(connection: sqlite3.Connection, failed: FailedRow, now: Instant) -> l
             "start_handler",
             (
                 failed.namespace,
+                failed.run_id,
                 run_id,
                 handler.task_queue,
                 handler.workflow_type,
                 resolve_version(connection, failed.namespace, handler.workflow_type),
-                failed.priority,
-                failed.finished_at,
                 claim_key(failed.finished_at, failed.priority, now),
                 input if inline else None,
-                failed.trace_context,
-                failed.run_id,
-                failed.limit_key,
             ),
         )
         if not inline:

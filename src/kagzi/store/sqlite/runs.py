@@ -9,12 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from kagzi.api.admin import RunCount
-from kagzi.core.family import ParentPolicy
+from kagzi.core.carried import TO_PEOPLE
+from kagzi.core.family import policy_of
 from kagzi.core.flow import Scope
 from kagzi.core.instant import Instant
 from kagzi.core.run import AGEING, Run, RunStatus
-from kagzi.core.tags import decode_tags
 from kagzi.store import counting
+from kagzi.store.columns import SHOWN_RUN, reader
 from kagzi.store.protocol import Horizon, Queue
 from kagzi.store.sqlite.limits import read_paused
 from kagzi.store.sqlite.statements import execute
@@ -33,47 +34,23 @@ def claim_key(available_at: Instant, priority: int, now: Instant) -> Instant:
     return min(available_at - priority * AGEING, now)
 
 
+_run_of: Final = reader(
+    Run,
+    SHOWN_RUN,
+    TO_PEOPLE,
+    read={"parent_policy": policy_of},
+    given=("status", "waiting_for", "lease_expires_at", "cancel_deadline"),
+)
+
+
 def run_of(row: tuple[Any, ...]) -> Run:
     status = _STATUSES[row[6]]
-    return Run(
-        namespace=row[0],
-        run_id=row[1],
-        external_id=row[2],
-        task_queue=row[3],
-        workflow_type=row[4],
-        version=row[5],
-        status=status,
-        priority=row[7],
-        attempts=row[8],
-        executions=row[9],
-        crashes=row[10],
-        created_at=row[11],
-        available_at=row[12],
-        started_at=row[13],
-        finished_at=row[14],
-        deadline_at=row[15],
-        worker_id=row[16],
-        input=row[17],
-        output=row[18],
-        error=row[19],
-        waiting_for=read_waits(row[20], status),
-        lease_expires_at=row[21] if status is RunStatus.RUNNING else None,
-        cancel_deadline=None if status.finished else row[22],
-        parent_run_id=row[23],
-        parent_step_id=row[24],
-        parent_policy=None if row[25] is None else ParentPolicy(row[25]),
-        depth=row[26],
-        handles_run_id=row[27],
-        on_failure=row[28],
-        tags=decode_tags(row[29]),
-        superseded_by=row[30],
-        former_id=row[31],
-        origin=row[32],
-        incarnation=row[33],
-        schedule_id=row[34],
-        seed_run_id=row[36],
-        scheduled_for=row[35],
-        limit_key=row[37],
+    return _run_of(
+        row,
+        status,
+        read_waits(row[20], status),
+        row[21] if status is RunStatus.RUNNING else None,
+        None if status.finished else row[22],
     )
 
 

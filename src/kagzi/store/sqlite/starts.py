@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from kagzi.api.operations import Answer, ChildStart, Started, StartRun
+from kagzi.core.carried import kept_of
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
-from kagzi.core.tags import encode_tags
 from kagzi.store.protocol import RunKey
 from kagzi.store.sqlite.limits import Limited, is_limited, read_limited
 from kagzi.store.sqlite.restarts import free_id, note_origin
@@ -93,13 +93,8 @@ def new_run_row(
         None if started.born else claim_key(started.available_at, start.priority, now),
         deadline_of(start, now),
         input if len(input) <= INLINE_BYTES else None,
-        start.retry_policy,
         lease_length,
-        start.trace_context,
-        start.on_failure,
-        start.on_failure_queue,
-        encode_tags(start.tags),
-        start.limit_key,
+        *kept_of(start),
     )
 
 

@@ -53,14 +53,12 @@ WITH instant AS MATERIALIZED (
     SELECT n.*, i.now, greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
            NULL::bigint AS lease_length
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::integer[], $6::bigint[], $7::bigint[], $8::bytea[], $9::uuid[],
-                $10::text[], $11::text[], $12::text[], $13::text[], $14::integer[], $15::bytea[], $16::bytea[],
-                $17::text[], $18::bigint[], $19::bigint[], $20::bigint[], $21::bigint[], $22::text[], $23::integer[],
-                $24::text[], $25::text[], $26::text[], $27::text[])
+                $10::text[], $11::text[], $12::text[], $13::text[], $14::integer[], $15::bytea[], $16::bigint[],
+                $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::integer[], {{carried_arrays($22)}})
         WITH ORDINALITY
         AS n (namespace, parent_run_id, parent_step_id, attempt, started_at, input_hash, step_input, run_id,
-              external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context, timeout,
-              deadline_at, delay, start_at, parent_policy, depth, on_failure, on_failure_queue, tags,
-              limit_key, place)
+              external_id, task_queue, workflow_type, version, priority, input, timeout, deadline_at, delay, start_at,
+              parent_policy, depth, {{carried}}, place)
     CROSS JOIN instant AS i
 ), placed AS (
     INSERT INTO kagzi.step_runs (

@@ -35,13 +35,12 @@ WITH instant AS MATERIALIZED (
 ), asked AS MATERIALIZED (
     SELECT $2::text AS namespace, $3::uuid AS run_id, NULL::text AS external_id, $4::text AS task_queue,
            $5::text AS workflow_type, $6::text AS version, $7::integer AS priority, $8::bytea AS input,
-           $9::bytea AS retry_policy, $10::text AS trace_context, i.now, i.now + $11::bigint AS available_at,
-           $12::bigint AS timeout, $13::bigint AS deadline_at, $14::bigint AS lease_length, $15::text AS on_failure,
-           $16::text AS on_failure_queue, $17::text AS tags, $18::text AS limit_key
+           i.now, i.now + $9::bigint AS available_at, $10::bigint AS timeout, $11::bigint AS deadline_at,
+           $12::bigint AS lease_length, {{carried_parameters($15)}}
     FROM instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{run_columns}}, limit_name, debounce_key)
-SELECT {{run_values}}, $19::text, $20::text
+SELECT {{run_values}}, $13::text, $14::text
 FROM asked
 ON CONFLICT DO NOTHING
 RETURNING run_id, status, available_at;

@@ -28,16 +28,14 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
 
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns and has these values; more may follow.
-namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, retry_policy, trace_context,
-    created_at, available_at, deadline_at, status, claim_key, lease_length, on_failure, on_failure_queue, tags,
-    limit_key
+namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, created_at, available_at,
+    deadline_at, status, claim_key, lease_length, {{carried}}
 
 -- fragment: run_values
 -- The values of a new run that waits to be claimed, from a source that has the names of the columns, `now` and `timeout`.
-namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
-       trace_context, now, available_at, least(now + timeout, deadline_at), 'PENDING',
-       {{claim_key(available_at, coalesce(priority, 0), now)}}, lease_length, on_failure, on_failure_queue, tags,
-       limit_key
+namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, now, available_at,
+       least(now + timeout, deadline_at), 'PENDING', {{claim_key(available_at, coalesce(priority, 0), now)}},
+       lease_length, {{carried}}
 
 -- fragment: born_run_columns
 -- What a run has that is born under a lease.
@@ -45,12 +43,11 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 
 -- fragment: born_run_values
 -- The values of a new run that is claimed in the moment it is inserted if it is `born`, else waits.
-namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, retry_policy,
-       trace_context, now, available_at, least(now + timeout, deadline_at),
+namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(priority, 0), input, now, available_at,
+       least(now + timeout, deadline_at),
        CASE WHEN born THEN 'RUNNING' ELSE 'PENDING' END,
        CASE WHEN NOT born THEN {{claim_key(available_at, coalesce(priority, 0), now)}} END,
-       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END, on_failure, on_failure_queue, tags,
-       limit_key,
+       CASE WHEN born THEN coalesce(lease_length, birth_length) ELSE lease_length END, {{carried}},
        CASE WHEN born THEN now + birth_length END,
        CASE WHEN born THEN now END,
        CASE WHEN born THEN 1 ELSE 0 END,
@@ -62,11 +59,11 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 -- fragment: claim_columns(r)
 -- What a worker has to know of a run it has claimed, beside its history.
 {r}.run_id, {r}.workflow_type, {r}.version, {r}.task_queue, {r}.external_id, {r}.input, {r}.started_at,
-           {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.retry_policy, {r}.token,
-           {r}.cancel_requested, {r}.origin_run_id, {r}.trace_context, {r}.scheduled_for,
+           {r}.lease_length, {r}.attempts, {r}.executions, {r}.crashes, {r}.inbox_seq, {r}.token,
+           {r}.cancel_requested, {r}.origin_run_id, {r}.scheduled_for,
            {r}.has_children IS TRUE OR coalesce({r}.parent_policy, 'none') <> 'none' AS family,
            coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
-           coalesce({r}.executions_before, 0) AS executions_before, {r}.woken
+           coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {{carried_to_worker({r})}}
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
@@ -74,9 +71,9 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
        coalesce(r.input, i.data) AS input, coalesce(r.output, o.data) AS output, r.error,
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
-       coalesce(r.depth, 0) AS depth, r.handles_run_id, r.on_failure, r.tags,
-       r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
-       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, nullif(r.limit_key, '') AS limit_key
+       coalesce(r.depth, 0) AS depth, r.handles_run_id, r.superseded_by, r.former_id,
+       coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
+       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -5,7 +5,7 @@
 -- Those of the runs that this transaction has ended which call for a handler. Runs that handle a failure do not, nor do those
 -- below them, or a handler that fails would call itself.
 SELECT r.namespace, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.status, r.error, r.attempts,
-       r.crashes, r.created_at, r.started_at, r.finished_at, r.parent_run_id, r.priority, r.trace_context, r.limit_key, r.on_failure,
+       r.crashes, r.created_at, r.started_at, r.finished_at, r.parent_run_id, r.priority, r.on_failure,
        r.on_failure_queue, n.on_failure AS namespace_handler, n.on_failure_queue AS namespace_queue,
        t.queue AS registered_queue
 FROM unnest($1::text[], $2::uuid[]) AS k (namespace, run_id)
@@ -23,18 +23,15 @@ WHERE r.status IN ('FAILED', 'TIMED_OUT') AND r.handles_run_id IS NULL
 -- name: start_handlers
 -- Insert handlers, each at the moment in which its run failed. They have neither an id that could meet a user's nor a
 -- deadline.
-INSERT INTO kagzi.workflow_runs AS r ({{run_columns}}, handles_run_id)
-SELECT {{run_values}}, handles_run_id
-FROM (
-    SELECT k.namespace, k.run_id, NULL::text AS external_id, k.task_queue, k.workflow_type,
-           kagzi.resolve_version(k.namespace, k.workflow_type) AS version, k.priority, k.input,
-           NULL::bytea AS retry_policy, k.trace_context, k.now, k.now AS available_at, NULL::bigint AS timeout,
-           NULL::bigint AS deadline_at, NULL::bigint AS lease_length, k.handles_run_id,
-           NULL::text AS on_failure, NULL::text AS on_failure_queue, NULL::text AS tags, k.limit_key
-    FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::integer[], $6::bytea[], $7::text[], $8::bigint[],
-                $9::uuid[], $10::text[])
-        AS k (namespace, run_id, task_queue, workflow_type, priority, input, trace_context, now, handles_run_id, limit_key)
-) AS asked
+INSERT INTO kagzi.workflow_runs AS r (
+    namespace, run_id, task_queue, workflow_type, version, priority, input, created_at, available_at, status, claim_key,
+    handles_run_id, {{carried_to_handler}})
+SELECT f.namespace, k.run_id, k.task_queue, k.workflow_type, kagzi.resolve_version(f.namespace, k.workflow_type),
+       f.priority, k.input, f.finished_at, f.finished_at, 'PENDING', {{claim_key_of_now(f.priority, f.finished_at)}},
+       f.run_id, {{carried_to_handler(f)}}
+FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::bytea[])
+    AS k (namespace, failed_run_id, run_id, task_queue, workflow_type, input)
+JOIN kagzi.workflow_runs AS f ON f.namespace = k.namespace AND f.run_id = k.failed_run_id
 RETURNING {{changed_run}}, r.workflow_type;
 
 -- name: keep_failed_inputs

@@ -61,7 +61,7 @@ WITH instant AS MATERIALIZED (
     RETURNING d.claim_key AS place, {{claim_columns(r)}},
               r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh, false AS limited
 )
-SELECT i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS candidates, c.*
+SELECT c.*, i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS candidates
 FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed

@@ -173,10 +173,9 @@ WITH locked AS MATERIALIZED (
 ), asked AS MATERIALIZED (
     SELECT $1::text AS namespace, $24::uuid AS run_id, $25::text AS external_id, $26::text AS task_queue,
            $27::text AS workflow_type, $28::text AS version, $29::integer AS priority, $30::bytea AS input,
-           $31::bytea AS retry_policy, $32::text AS trace_context, $33::bigint AS timeout, $34::bigint AS deadline_at,
-           $37::text AS parent_policy, $38::integer AS depth, $39::text AS on_failure, $40::text AS on_failure_queue,
-           $41::text AS tags, $42::text AS limit_key, NULL::bigint AS lease_length, i.now,
-           greatest(i.now + coalesce($35::bigint, 0), $36::bigint) AS available_at, f.handles_run_id
+           $31::bigint AS timeout, $32::bigint AS deadline_at, $35::text AS parent_policy, $36::integer AS depth,
+           {{carried_parameters($37)}}, NULL::bigint AS lease_length, i.now,
+           greatest(i.now + coalesce($33::bigint, 0), $34::bigint) AS available_at, f.handles_run_id
     FROM free AS f CROSS JOIN instant AS i
     WHERE NOT $18::boolean OR EXISTS (SELECT FROM taken)
 ), made AS (
@@ -213,12 +212,12 @@ WITH instant AS MATERIALIZED (
 ), asked AS MATERIALIZED (
     SELECT $2::text AS namespace, $3::uuid AS run_id, $4::text AS external_id, $5::text AS task_queue,
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
-           $10::bytea AS retry_policy, $11::bigint AS lease_length, $12::bigint AS timeout, $13::bigint AS deadline_at,
-           $16::bigint AS birth_length, $17::uuid AS token, $18::uuid AS worker_id, $19::text AS trace_context,
-           $20::integer AS poll, $21::text AS on_failure, $22::text AS on_failure_queue, $23::text AS tags, $24::text AS limit_name, $25::text AS limit_key, i.now,
-           greatest(i.now + coalesce($14::bigint, 0), $15::bigint) AS available_at,
-           $17::uuid IS NOT NULL AND greatest(i.now + coalesce($14::bigint, 0), $15::bigint) <= i.now
-           AND NOT {{is_limited($2::text, $5::text, $6::text, $24::text)}} AS born
+           $10::bigint AS lease_length, $11::bigint AS timeout, $12::bigint AS deadline_at,
+           $15::bigint AS birth_length, $16::uuid AS token, $17::uuid AS worker_id, $18::integer AS poll,
+           $19::text AS limit_name, {{carried_parameters($20)}}, i.now,
+           greatest(i.now + coalesce($13::bigint, 0), $14::bigint) AS available_at,
+           $16::uuid IS NOT NULL AND greatest(i.now + coalesce($13::bigint, 0), $14::bigint) <= i.now
+           AND NOT {{is_limited($2::text, $5::text, $6::text, $19::text)}} AS born
     FROM instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{born_run_columns}})

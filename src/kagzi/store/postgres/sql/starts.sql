@@ -11,20 +11,18 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce(n.namespace, ($2::text[])[1]) AS namespace, n.run_id, n.external_id,
            coalesce(n.task_queue, ($5::text[])[1]) AS task_queue,
            coalesce(n.workflow_type, ($6::text[])[1]) AS workflow_type, coalesce(n.version, ($7::text[])[1]) AS version,
-           n.priority, n.input, n.retry_policy, n.lease_length, n.timeout, n.deadline_at,
+           n.priority, n.input, n.lease_length, n.timeout, n.deadline_at,
            -- These two matter only to runs with a token.
-           coalesce(n.birth_length, ($16::bigint[])[1]) AS birth_length, n.token,
-           coalesce(n.worker_id, ($18::uuid[])[1]) AS worker_id,
-           n.trace_context, n.poll, n.on_failure, n.on_failure_queue, n.tags, n.limit_name, n.limit_key, i.now, greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
+           coalesce(n.birth_length, ($15::bigint[])[1]) AS birth_length, n.token,
+           coalesce(n.worker_id, ($17::uuid[])[1]) AS worker_id, n.poll, n.limit_name, {{carried(n)}}, i.now,
+           greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
            n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now
            AND NOT {{is_limited(coalesce(n.namespace, ($2::text[])[1]), coalesce(n.task_queue, ($5::text[])[1]), coalesce(n.workflow_type, ($6::text[])[1]), n.limit_name)}} AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
-                $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[],
-                $17::uuid[], $18::uuid[], $19::text[], $20::integer[], $21::text[], $22::text[], $23::text[],
-                $24::text[], $25::text[])
-        AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input,
-              retry_policy, lease_length, timeout, deadline_at, delay, start_at, birth_length, token, worker_id,
-              trace_context, poll, on_failure, on_failure_queue, tags, limit_name, limit_key)
+                $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::uuid[],
+                $17::uuid[], $18::integer[], $19::text[], {{carried_arrays($20)}})
+        AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, lease_length,
+              timeout, deadline_at, delay, start_at, birth_length, token, worker_id, poll, limit_name, {{carried}})
     CROSS JOIN instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{born_run_columns}})

@@ -13,9 +13,9 @@ ON CONFLICT DO NOTHING;
 
 -- name: insert_child
 -- A child. Nothing if its id is taken. What is below a failure handler handles the same failure, and calls no other.
-INSERT INTO workflow_runs ({{run_columns}}, parent_run_id, parent_step_id, parent_policy, depth, handles_run_id)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-    (SELECT p.handles_run_id FROM workflow_runs AS p WHERE p.namespace = ?1 AND p.run_id = ?21))
+INSERT INTO workflow_runs (parent_run_id, parent_step_id, parent_policy, depth, {{run_columns}}, handles_run_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, {{carried_values(?19)}},
+    (SELECT p.handles_run_id FROM workflow_runs AS p WHERE p.namespace = ?5 AND p.run_id = ?1))
 ON CONFLICT DO NOTHING;
 
 -- name: mark_parent

@@ -34,8 +34,8 @@ WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 -- name: read_claims
 -- What a worker has to know of the runs it claimed.
 SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coalesce(r.input, i.data), r.started_at,
-    r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.retry_policy, r.token,
-    r.cancel_requested, r.origin_run_id, r.trace_context, r.scheduled_for,
+    r.lease_length, r.attempts, r.executions, r.crashes, r.inbox_seq, r.token, r.cancel_requested,
+    r.origin_run_id, r.scheduled_for,
     r.has_children IS NOT NULL OR coalesce(r.parent_policy, 'none') <> 'none', coalesce(r.depth, 0), r.handles_run_id,
     CASE WHEN r.handles_run_id IS NOT NULL THEN
         (SELECT v.value FROM run_values AS v
@@ -45,7 +45,8 @@ SELECT r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, coales
     EXISTS (SELECT 1 FROM limits AS l
             WHERE l.namespace = r.namespace
               AND ((l.scope = 'queue' AND l.name = r.task_queue)
-                   OR (l.scope = 'workflow' AND l.name IN (r.workflow_type, r.limit_name))))
+                   OR (l.scope = 'workflow' AND l.name IN (r.workflow_type, r.limit_name)))),
+    {{carried_to_worker(r)}}
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS i
     ON r.input IS NULL AND i.namespace = r.namespace AND i.run_id = r.run_id AND i.kind = 'input'

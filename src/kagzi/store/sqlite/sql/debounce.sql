@@ -24,7 +24,7 @@ DELETE FROM workflow_payloads WHERE namespace = ?1 AND run_id = ?2 AND kind = 'i
 -- name: start_debounced_run
 -- Insert the run that later starts may join. Nothing if its id is taken, or if another has the key.
 INSERT INTO workflow_runs ({{run_columns}}, limit_name, debounce_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {{carried_values(?)}}, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: find_debounced

@@ -7,8 +7,7 @@ CASE WHEN {at} > {now} THEN {at} ELSE min({at} - {priority} * {{AGEING}}, {now})
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, status, priority, created_at, available_at,
-    claim_key, deadline_at, input, retry_policy, lease_length, trace_context, on_failure, on_failure_queue, tags,
-    limit_key
+    claim_key, deadline_at, input, lease_length, {{carried}}
 
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
@@ -16,9 +15,9 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
     r.executions, r.crashes, r.created_at, r.available_at, r.started_at, r.finished_at, r.deadline_at, r.worker_id,
     coalesce(r.input, i.data), coalesce(r.output, o.data), r.error,
     r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
-    coalesce(r.depth, 0), r.handles_run_id, r.on_failure, r.tags,
-    r.superseded_by, r.former_id, coalesce(r.repeats_run_id, r.origin_run_id), coalesce(r.incarnation, 0),
-    r.schedule_group_id, r.scheduled_for, r.origin_run_id, nullif(r.limit_key, '')
+    coalesce(r.depth, 0), r.handles_run_id, r.superseded_by, r.former_id,
+    coalesce(r.repeats_run_id, r.origin_run_id), coalesce(r.incarnation, 0), r.schedule_group_id, r.scheduled_for,
+    r.origin_run_id, {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

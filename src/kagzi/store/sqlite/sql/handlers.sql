@@ -5,7 +5,7 @@
 -- A run that this transaction has ended, if it calls for a handler. Runs that handle a failure do not, nor do those below
 -- them, or a handler that fails would call itself.
 SELECT r.namespace, r.run_id, r.workflow_type, r.version, r.task_queue, r.external_id, r.status, r.error, r.attempts,
-    r.crashes, r.created_at, r.started_at, r.finished_at, r.parent_run_id, r.priority, r.trace_context, r.limit_key, r.on_failure,
+    r.crashes, r.created_at, r.started_at, r.finished_at, r.parent_run_id, r.priority, r.on_failure,
     r.on_failure_queue, n.on_failure AS namespace_handler, n.on_failure_queue AS namespace_queue,
     (SELECT t.queues FROM workflow_types AS t
      WHERE t.namespace = r.namespace AND t.workflow_type = '__kagzi_failure_handler' LIMIT 1) AS registered_queue
@@ -15,10 +15,13 @@ WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status IN ('FAILED', 'TIMED_OUT')
   AND (r.on_failure IS NOT NULL OR n.on_failure IS NOT NULL OR registered_queue IS NOT NULL);
 
 -- name: start_handler
--- Insert a handler. It has neither an id that could meet a user's nor a deadline.
+-- Insert the handler of a run, at the moment in which that failed. It has neither an id that could meet a user's nor a deadline.
 INSERT INTO workflow_runs (namespace, run_id, task_queue, workflow_type, version, status, priority, created_at,
-    available_at, claim_key, input, trace_context, handles_run_id, limit_key)
-VALUES (?1, ?2, ?3, ?4, ?5, 'PENDING', ?6, ?7, ?7, ?8, ?9, ?10, ?11, ?12);
+    available_at, claim_key, input, handles_run_id, {{carried_to_handler}})
+SELECT r.namespace, ?3, ?4, ?5, ?6, 'PENDING', r.priority, r.finished_at, r.finished_at, ?7, ?8, r.run_id,
+    {{carried_to_handler(r)}}
+FROM workflow_runs AS r
+WHERE r.namespace = ?1 AND r.run_id = ?2;
 
 -- name: keep_failed_input
 -- What a failed run was given, as it is, for its handler: the failed run may be deleted before that one comes to it.

@@ -2,7 +2,7 @@
 -- Insert new runs. Those whose id or external id is taken stay out; the number of rows tells that there were any.
 INSERT INTO workflow_runs ({{run_columns}}, token, worker_id, poll, lease_expires_at, started_at, executions,
     limit_name)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {{carried_values(?)}}, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: find_started_run
