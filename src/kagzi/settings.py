@@ -217,10 +217,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     worker_blocking_calls: Annotated[
         Literal["warn", "error", "off"],
         Meta(
-            description="What becomes of connections, processes, `time.sleep()` and threads in workflow code: a "
-            "warning for each place, an error that fails the run, or nothing. With `--strict`, in the test kit and in "
-            "`kagzi dev` a warning is an error. Where they are errors, `open()` is one, too, and steps cost some "
-            "percent more."
+            description="What becomes of `open()`, connections, processes, `time.sleep()` and threads in workflow "
+            "code: a warning for each place, an error that fails the run, or nothing. With `--strict`, in the test kit "
+            "and in `kagzi dev` a warning is an error. Where they are errors, steps cost some percent more."
         ),
     ] = "warn"
 

@@ -3,10 +3,11 @@ begin, and reported with file and line.
 
 Where such a call is an error, Python tells of all of them by audit events, to a hook that is installed once in a
 process. Such a hook is called for each event of the process, and those that an execution causes itself (it sets the
-hooks of async generators for each turn) make a step cost some percent more. So where it is a warning only, the
-functions that begin such a call are wrapped instead, which costs nothing elsewhere; `open` is left alone there, because
-a frame of ours would be in the traceback of every file that is missing. Threads are told of by `side_threads`, which
-wraps their start.
+hooks of async generators for each turn) make a step cost some percent more, also if the hook does nothing: most of it
+is what Python does to call one. So where it is a warning only, the functions that begin such a call are wrapped
+instead, which costs nothing elsewhere. `open` is a special one, because a frame of ours would be in the traceback of
+every file that is missing: it is exchanged while workflow code runs (`WorkflowLoop.drain`). Threads are told of by
+`side_threads`, which wraps their start.
 
 What the import system, logging, tracebacks and time zones open is not the workflow's doing, and neither is what Kagzi
 does.
@@ -75,11 +76,12 @@ _here = _Here()
 _watching = threading.Lock()
 _listening = threading.Lock()
 _told: set[str] = set()
+_open = open
 
 
 def watch_blocking_calls(*, all_of_them: bool) -> None:
-    """Notice from now on what workflow code of this process does; `open`, and what few call, only if all of them are to
-    be noticed. Once is enough."""
+    """Notice from now on what workflow code of this process does; what few call only if all of them are to be noticed.
+    Once is enough."""
     if _watching.acquire(blocking=False):
         _wrap(time, "sleep", _SLEEP)
         _wrap(socket.socket, "connect", _NETWORK)
@@ -107,6 +109,16 @@ def _hook(
                 if "zoneinfo" in what:
                     return  # `ZoneInfo("Europe/Berlin")` reads it once, in C
             notice(what, loop)
+
+
+@wraps(open)
+def watched_open(*args: Any, **kwargs: Any) -> Any:
+    loop = _get_running_loop()
+    if type(loop) is WorkflowLoop:
+        what = f"open({args[0] if args else kwargs.get('file')!r:.200})"
+        if "zoneinfo" not in what:
+            notice(what, loop)
+    return _open(*args, **kwargs)
 
 
 def _wrap(owner: Any, name: str, what: str) -> None:

@@ -23,7 +23,9 @@ on a thread can be inside one task only.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import ctypes
+import io
 import logging
 import sys
 import sysconfig
@@ -48,6 +50,11 @@ if TYPE_CHECKING:
     from kagzi.sdk.replay.execution import Execution
 
 logger = logging.getLogger("kagzi.workflow")
+
+# `open` as it is found by name, and by pathlib.
+_BUILTINS: dict[str, Any] = vars(builtins)
+_IO: dict[str, Any] = vars(io)
+_plain_open = open
 
 _current_task = asyncio.current_task
 _Future = asyncio.Future
@@ -169,6 +176,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     _cancelled_timers = 0
     _refused = 0
     _created = 0
+    watched_open: Callable[..., Any] | None = None  # takes the place of `open` while workflow code runs
 
     def __init__(self, execution: Execution, *, salt: int, now: Instant) -> None:
         self.execution = execution
@@ -194,11 +202,17 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._host.append((_get_running_loop(), sys.get_asyncgen_hooks()))
         _set_running_loop(self)
         sys.set_asyncgen_hooks(self._remember_generator, _discard)
+        # Only now, and only if nobody else has one there: outside of workflow code `open` is the one that everybody
+        # knows, without a frame of ours in its tracebacks. What another thread opens meanwhile is let pass by it.
+        if self.watched_open is not None and _BUILTINS["open"] is _plain_open:
+            _BUILTINS["open"] = _IO["open"] = self.watched_open
 
     def __exit__(self, *_: object) -> None:
         host, hooks = self._host.pop()
         _set_running_loop(host)
         sys.set_asyncgen_hooks(*hooks)
+        if host is not self and self.watched_open is not None and _BUILTINS["open"] is self.watched_open:
+            _BUILTINS["open"] = _IO["open"] = _plain_open
 
     def drain(self) -> None:
         """Run callbacks until none is ready."""
@@ -210,11 +224,16 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         started, dropped = sys.get_asyncgen_hooks()
         _set_running_loop(self)
         sys.set_asyncgen_hooks(self._remember_generator, _discard)
+        watched = self.watched_open
+        if watched is not None and _BUILTINS["open"] is _plain_open:
+            _BUILTINS["open"] = _IO["open"] = watched
         try:
             self._run_ready()
         finally:
             _set_running_loop(host)
             sys.set_asyncgen_hooks(started, dropped)
+            if watched is not None and _BUILTINS["open"] is watched:
+                _BUILTINS["open"] = _IO["open"] = _plain_open
 
     def _run_ready(self) -> None:
         ready = self._ready

@@ -12,6 +12,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import CannotDecode
 from kagzi.sdk.payload import Codec
+from kagzi.sdk.replay.blocking_calls import watched_open
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import BlockingCalls
 from kagzi.sdk.worker.attempt import Attempt
@@ -97,6 +98,8 @@ def begin_run(
         redact=definition.redact,
     )
     execution.loop.blocking_calls = "error" if strict and blocking_calls == "warn" else blocking_calls
+    if execution.loop.blocking_calls == "warn":  # where it is an error, an audit hook sees it
+        execution.loop.watched_open = watched_open
     # A handler that has begun anew was given its input by itself, and not by the engine.
     failed_input = None if claim.incarnation else claim.failed_input
     try:
