@@ -20,7 +20,8 @@ CREATE TRIGGER finished_gives_its_id_only BEFORE UPDATE OF superseded_by ON work
                    NEW.next_fire_at, NEW.max_catchup, NEW.cancel_deadline, NEW.origin_run_id, NEW.trace_context,
                    NEW.waiting_for, NEW.parent_policy, NEW.has_children, NEW.depth, NEW.on_failure,
                    NEW.on_failure_queue, NEW.tags, NEW.repeats_run_id, NEW.incarnation, NEW.executions_before,
-                   NEW.limit_name, NEW.limit_key, NEW.held_key, NEW.woken)
+                   NEW.limit_name, NEW.limit_key, NEW.held_key, NEW.woken,
+                   NEW.debounce_key)
                IS (OLD.run_id, OLD.token, OLD.worker_id, OLD.claim_key, OLD.available_at, OLD.lease_expires_at,
                    OLD.lease_length, OLD.created_at, OLD.started_at, OLD.finished_at, OLD.deadline_at, OLD.priority,
                    OLD.attempts, OLD.executions, OLD.crashes, OLD.crashed_seq, OLD.poll, OLD.inbox_seq,
@@ -30,7 +31,8 @@ CREATE TRIGGER finished_gives_its_id_only BEFORE UPDATE OF superseded_by ON work
                    OLD.next_fire_at, OLD.max_catchup, OLD.cancel_deadline, OLD.origin_run_id, OLD.trace_context,
                    OLD.waiting_for, OLD.parent_policy, OLD.has_children, OLD.depth, OLD.on_failure,
                    OLD.on_failure_queue, OLD.tags, OLD.repeats_run_id, OLD.incarnation, OLD.executions_before,
-                   OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken))
+                   OLD.limit_name, OLD.limit_key, OLD.held_key, OLD.woken,
+                   OLD.debounce_key))
 BEGIN
     SELECT RAISE(ABORT, 'this run has finished and cannot change');
 END;
