@@ -107,7 +107,7 @@ class Database(Protocol):
 # Without the rows that `benchmarks.filling` has made.
 RUNS = """SELECT input, output, executions FROM {schema}workflow_runs
           WHERE status = 'COMPLETED' AND workflow_type = '{workflow}'"""
-STEPS = "SELECT count(*) FROM {schema}step_runs WHERE status = 'COMPLETED' AND step_id <> 'old'"
+STEPS = "SELECT count(*) FROM {schema}step_runs WHERE status = 'COMPLETED' AND step_id NOT IN ('old', '@begin')"
 
 
 class PostgresDatabase:
