@@ -54,11 +54,11 @@ CROSS JOIN LATERAL (
 ) AS d;
 
 -- name: set_aside
--- No worker of their queue executes these. What is claimed or changed meanwhile stays as it is.
+-- No worker of their queue executes these. What is claimed or changed meanwhile stays as it is: only what waits has a
+-- claim key. (With its status in the condition the planner may walk over all that waits, by the index of claims.)
 WITH due AS MATERIALIZED (
     SELECT r.run_id FROM kagzi.workflow_runs AS r
-    WHERE r.namespace = $1::text AND r.run_id = ANY ($2::uuid[]) AND r.status IN ('PENDING', 'SLEEPING')
-      AND r.claim_key <= $3::bigint
+    WHERE r.namespace = $1::text AND r.run_id = ANY ($2::uuid[]) AND r.claim_key <= $3::bigint
     ORDER BY r.run_id
     FOR NO KEY UPDATE OF r SKIP LOCKED
 )
