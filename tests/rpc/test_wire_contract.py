@@ -221,12 +221,14 @@ OURS: dict[str, str] = {
         "54 deadline_at_us ?int64, 55 parent_policy ?string, 56 handles_run_id ?string, 57 superseded_by ?string, "
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
         "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 66 former_id ?string, "
-        "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string"
+        "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string, "
+        "70 parent_step_attempt_id ?string"
     ),
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
-        "59 trace_context ?string, 60 wait_us int64, 62 on_failure ?string, 63 on_failure_queue ?string, "
+        "59 trace_context ?string, 60 wait_us int64, 61 parent_step_attempt_id ?string, 62 on_failure ?string, "
+        "63 on_failure_queue ?string, "
         "64 signal ?StartSignal, 65 limit_key ?string, 66 tags map<string,string>, 67 debounce ?StartDebounce, "
         "75 limit_name ?string"
     ),
@@ -652,7 +654,12 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (
         StartRun,
         "StartWorkflowRequest",
-        {"lease_length": "lease_us", "lease": FROM_THE_CALL, "version_resolved": FROM_THE_CALL},
+        {
+            "lease_length": "lease_us",
+            "lease": FROM_THE_CALL,
+            "version_resolved": FROM_THE_CALL,
+            "started_by": "parent_step_attempt_id",
+        },
     ),
     (
         Started,
@@ -667,7 +674,16 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         },
     ),
     # Nobody but workers asks for its depth.
-    (Run, "Workflow", {"status": "exact_status", "depth": None, "origin": "origin_run_id"}),
+    (
+        Run,
+        "Workflow",
+        {
+            "status": "exact_status",
+            "depth": None,
+            "origin": "origin_run_id",
+            "parent_attempt": "parent_step_attempt_id",
+        },
+    ),
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),
     (Step, "StepRecord", {}),
     (StepOperation, "StepRecord", {}),

@@ -490,3 +490,30 @@ def test_a_retried_parent_tells_its_new_child_what_it_has_told_the_old_one() -> 
         assert failures == ["now"]
 
     run_virtually(app, main)
+
+
+def test_a_run_that_a_step_starts_says_which_attempt_did(press: Press, stage: Stage) -> None:
+    app, render, tries = press.app, press.render, list[int]()
+
+    @app.step(retry=kagzi.Retry(attempts=2, first="10ms"))
+    async def send() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ValueError("not the first time")
+        return (await render.start(5)).id
+
+    @app.workflow
+    async def sending() -> str:
+        return await send()
+
+    async def main() -> None:
+        run = await sending.start()
+        started = app.handle(await run.result(timeout=60), render)
+        assert await started.result(timeout=60) == 50
+        record = await started.get()
+        assert (record.parent_run_id, record.parent_step_id, record.parent_attempt) == (run.id, "send", 2)
+        assert record.on_parent_end == "none"
+        assert [child.run_id for child in (await app.runs(parent=run.id)).items] == [started.id]
+        assert (await run.get()).parent_run_id is None
+
+    stage.run(app, main)

@@ -263,6 +263,14 @@ class StartDebounce(Struct, frozen=True, kw_only=True):
     most: Span | None = None  # and at most so long after the first
 
 
+class StartedBy(Struct, frozen=True):
+    """The attempt of a step whose body has started a run."""
+
+    run_id: str
+    step_id: str
+    attempt: int
+
+
 class StartRun(Struct, frozen=True, kw_only=True):
     """Insert a run. The caller makes `run_id`, so a repeated start is harmless; that of another run is a Conflict."""
 
@@ -292,6 +300,7 @@ class StartRun(Struct, frozen=True, kw_only=True):
     limit_name: str | None = None  # whose limits count beside those of its workflow; None: only those
     limit_key: str | None = None  # whose share of the limits of that name it takes
     debounce: StartDebounce | None = None  # gives another start's run this input, if that has not begun
+    started_by: StartedBy | None = None  # remembered, and no more: neither hears of the other's end
 
 
 class Started(Struct, frozen=True, kw_only=True):

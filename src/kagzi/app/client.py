@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, overload
 
+from msgspec.structs import replace
+
 from kagzi.api.operations import CancelRun, SendSignal, Started, StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.app.connected import Connected
@@ -36,7 +38,7 @@ from kagzi.sdk.schedules import Home, Schedules
 from kagzi.sdk.search import Runs, search, status_of
 from kagzi.sdk.signal_values import check_key, encode_signal
 from kagzi.sdk.unserved import Unserved
-from kagzi.sdk.worker.bodies import current_step
+from kagzi.sdk.worker.bodies import current_step, starting_step
 from kagzi.store.drivers import is_async
 
 R = TypeVar("R")
@@ -152,7 +154,10 @@ class Client(Connected):
     def _start_of(
         self, workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StartRun:
-        return start_of(workflow, options, args, kwargs, namespace=self.namespace, ids=self._ids, codec=self._codec)
+        start = start_of(workflow, options, args, kwargs, namespace=self.namespace, ids=self._ids, codec=self._codec)
+        if (by := starting_step(self._engine, start.namespace)) is not None:
+            start = replace(start, started_by=by)
+        return start
 
     def _handle_of(self, workflow: Workflow[Any, R], namespace: str, started: Started) -> Handle[R]:
         return Handle(

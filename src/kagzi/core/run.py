@@ -79,6 +79,7 @@ class Run(Struct, frozen=True, kw_only=True):
     error: bytes | None
     parent_run_id: str | None = None
     parent_step_id: str | None = None
+    parent_attempt: int | None = None  # of that step, if its body has started the run
     parent_policy: ParentPolicy | None = None
     depth: int = 0  # generations above it
     handles_run_id: str | None = None  # the failed run that it, or one above it, was started for

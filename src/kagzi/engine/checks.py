@@ -171,6 +171,10 @@ class StartCheck:
             check_name(start.limit_key, "limit key")
         if start.tags:
             check_tags(start.tags)
+        if start.started_by is not None:
+            check_id(start.started_by.run_id, "parent run id")
+            check_step_id(start.started_by.step_id)
+            check_number(start.started_by.attempt, "parent attempt", 1, 2**31 - 1)
         if start.priority:
             check_number(start.priority, "priority", 0, PRIORITY_LIMIT)
         if start.delay:

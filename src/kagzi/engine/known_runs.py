@@ -46,8 +46,8 @@ class DrivenRun:
 
     def completed(self, last: CompleteRun, finished_at: Instant) -> Run | None:
         """Returns the completed run as the database shows it, except that `finished_at` is estimated; None if it was
-        not started here."""
-        if self.started is None:
+        not started here, or by a step."""
+        if self.started is None or self.started.start.started_by is not None:
             return None
         claim = self.claim
         start, created_at = self.started.start, self.started.created_at

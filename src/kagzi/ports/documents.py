@@ -70,6 +70,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     deadline_at: Moment | None
     worker_id: str | None
     parent_run_id: str | None = None
+    parent_step_id: str | None = None  # the step of that run which has started it
+    parent_attempt: int | None = None  # of that step, if it was started in its body
     tags: dict[str, str] = {}
     limit_key: str | None = None  # whose share of limits it takes
     superseded_by: str | None = None
@@ -318,6 +320,8 @@ def _run_fields(run: Run) -> Mapping[str, object]:
         "deadline_at": moment(run.deadline_at),
         "worker_id": run.worker_id,
         "parent_run_id": run.parent_run_id,
+        "parent_step_id": run.parent_step_id,
+        "parent_attempt": run.parent_attempt,
         "tags": run.tags,
         "limit_key": run.limit_key,
         "superseded_by": run.superseded_by,

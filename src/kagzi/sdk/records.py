@@ -76,6 +76,8 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     on_failure: str | None = None  # the workflow that is started if it fails
     handles_run_id: str | None = None  # of a failure handler: the run that has failed
     parent_run_id: str | None = None
+    parent_step_id: str | None = None  # the step of that run which has started it
+    parent_attempt: int | None = None  # of that step, if it was started in its body
     on_parent_end: str | None = None
     tags: dict[str, str] = {}
     limit_key: str | None = None  # whose share of limits it takes
@@ -164,6 +166,8 @@ def run_record(run: Run, read: Read) -> RunRecord:
         schedule_id=run.schedule_id,
         scheduled_for=None if run.scheduled_for is None else to_datetime(run.scheduled_for),
         parent_run_id=run.parent_run_id,
+        parent_step_id=run.parent_step_id,
+        parent_attempt=run.parent_attempt,
         on_parent_end=None if run.parent_policy is None else run.parent_policy.value,
         tags=run.tags,
         limit_key=run.limit_key,

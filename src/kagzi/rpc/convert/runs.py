@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import astuple
+
 from kagzi._proto.v1 import common_pb2, workflow_pb2
 from kagzi.api.operations import (
     CancelAnswer,
@@ -12,6 +14,7 @@ from kagzi.api.operations import (
     RepeatRun,
     StartDebounce,
     Started,
+    StartedBy,
     StartRun,
     StartSignal,
     TerminateRun,
@@ -34,6 +37,7 @@ from kagzi.rpc.convert.common import (
     timestamp,
 )
 from kagzi.rpc.convert.errors import error_from_wire, failure_to_detail
+from kagzi.rpc.convert.steps import StepName, step_name_of
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.tracing import well_formed
 
@@ -122,7 +126,23 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         on_conflict=_choice(request),
         signal=_signal_of(request, run_id) if request.HasField("signal") else None,
         debounce=_debounce_of(request.debounce) if request.HasField("debounce") else None,
+        started_by=_starter_of(request),
     )
+
+
+def _starter_of(request: pb.StartWorkflowRequest) -> StartedBy | None:
+    if not request.HasField("parent_step_attempt_id"):
+        return None
+    name = step_name_of(request.parent_step_attempt_id)
+    return StartedBy(name.run_id, name.identity, name.attempt)
+
+
+def _attempt_of(workflow: pb.Workflow) -> int | None:
+    return step_name_of(workflow.parent_step_attempt_id).attempt if workflow.parent_step_attempt_id else None
+
+
+def _attempt_id(run_id: str | None, step_id: str | None, attempt: int | None) -> str | None:
+    return None if run_id is None or step_id is None or attempt is None else str(StepName(run_id, step_id, attempt))
 
 
 def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
@@ -150,6 +170,7 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         on_conflict=_choice_to_wire(start),
         signal=None if start.signal is None else _signal_to_wire(start.signal),
         debounce=None if start.debounce is None else _debounce_to_wire(start.debounce),
+        parent_step_attempt_id=None if start.started_by is None else str(StepName(*astuple(start.started_by))),
     )
 
 
@@ -306,6 +327,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         worker_id=run.worker_id,
         parent_run_id=run.parent_run_id,
         parent_step_id=run.parent_step_id,
+        parent_step_attempt_id=_attempt_id(run.parent_run_id, run.parent_step_id, run.parent_attempt),
         parent_policy=run.parent_policy,
         exact_status=_EXACT[run.status],
         executions=run.executions,
@@ -357,6 +379,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         error=error_from_wire(workflow.error, exact=bool(workflow.exact_status)),
         parent_run_id=workflow.parent_run_id or None,
         parent_step_id=workflow.parent_step_id or None,
+        parent_attempt=_attempt_of(workflow),
         parent_policy=_policy_of(workflow.parent_policy),
         waiting_for=tuple(workflow.waiting_for),
         handles_run_id=workflow.handles_run_id if workflow.HasField("handles_run_id") else None,

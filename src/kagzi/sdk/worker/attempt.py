@@ -209,6 +209,10 @@ class Attempt:
         """What each `def` body runs inside of."""
         return self._worker.bodies.around or nullcontext
 
+    def lives_in(self, engine: object) -> bool:
+        """Whether this is the engine that the run was claimed from."""
+        return self._worker.works_for(engine)
+
     def call_of(self, info: StepInfo) -> StepCall | None:
         """The call whose body this is, if its end is still waited for."""
         calls = (call for call in self._bodies if call.step_id == info.step_id and call.attempt == info.attempt)

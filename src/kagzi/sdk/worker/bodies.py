@@ -21,6 +21,7 @@ from weakref import ReferenceType, ref
 
 from msgspec import Struct
 
+from kagzi.api.operations import StartedBy
 from kagzi.core.instant import SECOND, Span
 from kagzi.errors import StepTimeout
 from kagzi.sdk.replay.waits import StepCall
@@ -51,6 +52,17 @@ class StepInfo(Struct, frozen=True):
 
 
 current_step: ContextVar[StepInfo] = ContextVar("kagzi_step")
+
+
+def starting_step(engine: object, namespace: str) -> StartedBy | None:
+    """Returns the attempt of a step whose body this is, if its run lives where something is about to be started."""
+    info = current_step.get(None)
+    if info is None or info.held_by is None or info.namespace != namespace:
+        return None
+    attempt = info.held_by()
+    if attempt is None or attempt.gone or not attempt.lives_in(engine):
+        return None
+    return StartedBy(info.run_id, info.step_id, info.attempt)
 
 
 class Bodies:

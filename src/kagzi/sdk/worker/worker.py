@@ -161,6 +161,9 @@ class Worker:
             self.slots.concurrency,
         )
 
+    def works_for(self, engine: object) -> bool:
+        return self._engine is engine
+
     def process_pool(self) -> ProcessPool | None:
         """Where steps with executor="process" run; None on virtual time."""
         if self._process_pool is None and self.settings.threads:

@@ -273,6 +273,7 @@ def start_columns(start: StartRun) -> tuple[object, ...]:
         lease and lease.worker_id,
         lease and lease.poll,
         start.limit_name,
+        *_parent(start),
         *kept_of(start),
     )
 
@@ -298,8 +299,14 @@ def _start_columns(starts: list[StartRun]) -> tuple[object, ...]:
         optional(_alike([lease and lease.worker_id for lease in leases])),
         optional([lease and lease.poll for lease in leases]),
         optional([start.limit_name for start in starts]),
+        *(optional(list(column)) for column in zip(*map(_parent, starts), strict=True)),
         *map(optional, kept_columns(starts)),
     )
+
+
+def _parent(start: StartRun) -> tuple[str | None, str | None, int | None]:
+    by = start.started_by
+    return (None, None, None) if by is None else (by.run_id, by.step_id, by.attempt)
 
 
 def _alike(column: list[T]) -> list[T]:

@@ -6,6 +6,7 @@ import sqlite3
 
 from kagzi.api.operations import Answer, ChildStart, Started, StartRun
 from kagzi.core.carried import kept_of
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
 from kagzi.store.protocol import RunKey
@@ -67,7 +68,9 @@ def run_row(start: StartRun, started: Started, now: Instant) -> Row:
         lease_expires_at = now + start.lease.length
     born = 1 if started.born else 0
     row = new_run_row(start.namespace, start, start.input, started, lease_length, now)
-    return (*row, token, worker_id, poll, lease_expires_at, started_at, born, start.limit_name)
+    by = start.started_by
+    parent = (None, None, None, None) if by is None else (by.run_id, by.step_id, by.attempt, ParentPolicy.NONE.value)
+    return (*row, token, worker_id, poll, lease_expires_at, started_at, born, start.limit_name, *parent)
 
 
 def new_run_row(

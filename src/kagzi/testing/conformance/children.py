@@ -20,6 +20,7 @@ from kagzi.api.operations import (
     RetryRun,
     SpawnChild,
     Started,
+    StartedBy,
     TakeOutcome,
     TerminateRun,
 )
@@ -458,3 +459,26 @@ class TestChildren:
         run = await bench.run(claim.run_id)
         assert (run.parent_run_id, run.parent_policy, run.depth) == (None, None, 0)
         assert run.task_queue == QUEUE
+
+    async def test_a_run_remembers_the_step_that_started_it_and_is_no_child(self, bench: Bench) -> None:
+        starter = await bench.started_claim()
+        by = StartedBy(starter.run_id, "send", 2)
+        asked = bench.start_run(started_by=by, task_queue="children")
+        # Alone, and in a batch beside one that nobody's step has started.
+        beside = bench.start_run(task_queue="children")
+        third = bench.start_run(started_by=by, task_queue="children")
+        await bench.answer(asked)
+        await bench.apply([beside, third])
+        for run_id in (asked.run_id, third.run_id):
+            run = await bench.run(run_id)
+            assert (run.parent_run_id, run.parent_step_id, run.parent_attempt) == (starter.run_id, "send", 2)
+            assert (run.parent_policy, run.depth) == (ParentPolicy.NONE, 0)
+        assert (await bench.run(beside.run_id)).parent_run_id is None
+        found = await bench.store.list_runs(RunFilter(namespace=NAMESPACE, parent_run_id=starter.run_id), None, 10)
+        assert {run.run_id for run in found.runs} == {asked.run_id, third.run_id}
+        (claim, *_) = await bench.claims(queues=("children",), limit=1)
+        assert not claim.family
+        # The end of neither is told to the other.
+        assert await apply(bench, claim, CompleteRun(output=b"1")) == []
+        await bench.done(starter, CompleteRun(output=b"1"))
+        assert (await bench.run(third.run_id)).status is RunStatus.PENDING

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Iterable
 
 from kagzi._proto.v1 import workflow_pb2 as pb
-from kagzi.api.operations import Started
+from kagzi.api.operations import Started, StartRun
 from kagzi.api.reply import Reply, gather, reply_of, settled
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Span
@@ -80,7 +80,14 @@ class WorkflowService:
     def _start(self, request: pb.StartWorkflowRequest, namespace: str, call: Call | None) -> Awaitable[Started]:
         run_id = request.run_id or self._host.ids.run_id()
         start = start_from_wire(request, namespace=namespace, run_id=run_id)
+        if start.started_by is not None:
+            return self._start_by_step(start, start.started_by.run_id, call)
         return traces.start(self._host, start, call)
+
+    async def _start_by_step(self, start: StartRun, parent: str, call: Call | None) -> Started:
+        """A run is remembered as started by a step only of one that is there, for those who look at this namespace."""
+        await self._workflows.get(start.namespace, parent)
+        return await traces.start(self._host, start, call)
 
     def _start_result(self, result: Started | Exception) -> pb.StartResult:
         if not isinstance(result, Exception):

@@ -39,7 +39,8 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
 
 -- fragment: born_run_columns
 -- What a run has that is born under a lease.
-{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll, limit_name
+{{run_columns}}, lease_expires_at, started_at, executions, token, worker_id, poll, limit_name,
+    parent_run_id, parent_step_id, parent_attempt, parent_policy
 
 -- fragment: born_run_values
 -- The values of a new run that is claimed in the moment it is inserted if it is `born`, else waits.
@@ -54,7 +55,7 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
        CASE WHEN born THEN token END,
        CASE WHEN born THEN worker_id END,
        CASE WHEN born THEN poll END,
-       limit_name
+       limit_name, parent_run_id, parent_step_id, parent_attempt, CASE WHEN parent_run_id IS NOT NULL THEN 'none' END
 
 -- fragment: claim_columns(r)
 -- What a worker has to know of a run it has claimed, beside its history.
@@ -73,7 +74,8 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        r.waiting_for, r.lease_expires_at, r.cancel_deadline, r.parent_run_id, r.parent_step_id, r.parent_policy,
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.superseded_by, r.former_id,
        coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
-       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, {{carried_to_people(r)}}
+       r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, r.parent_attempt,
+       {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -214,7 +214,8 @@ WITH instant AS MATERIALIZED (
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
            $10::bigint AS lease_length, $11::bigint AS timeout, $12::bigint AS deadline_at,
            $15::bigint AS birth_length, $16::uuid AS token, $17::uuid AS worker_id, $18::integer AS poll,
-           $19::text AS limit_name, {{carried_parameters($20)}}, i.now,
+           $19::text AS limit_name, $20::uuid AS parent_run_id, $21::text AS parent_step_id,
+           $22::integer AS parent_attempt, {{carried_parameters($23)}}, i.now,
            greatest(i.now + coalesce($13::bigint, 0), $14::bigint) AS available_at,
            $16::uuid IS NOT NULL AND greatest(i.now + coalesce($13::bigint, 0), $14::bigint) <= i.now
            AND NOT {{is_limited($2::text, $5::text, $6::text, $19::text)}} AS born

@@ -14,15 +14,18 @@ WITH instant AS MATERIALIZED (
            n.priority, n.input, n.lease_length, n.timeout, n.deadline_at,
            -- These two matter only to runs with a token.
            coalesce(n.birth_length, ($15::bigint[])[1]) AS birth_length, n.token,
-           coalesce(n.worker_id, ($17::uuid[])[1]) AS worker_id, n.poll, n.limit_name, {{carried(n)}}, i.now,
+           coalesce(n.worker_id, ($17::uuid[])[1]) AS worker_id, n.poll, n.limit_name,
+           n.parent_run_id, n.parent_step_id, n.parent_attempt, {{carried(n)}}, i.now,
            greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
            n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now
            AND NOT {{is_limited(coalesce(n.namespace, ($2::text[])[1]), coalesce(n.task_queue, ($5::text[])[1]), coalesce(n.workflow_type, ($6::text[])[1]), n.limit_name)}} AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::uuid[],
-                $17::uuid[], $18::integer[], $19::text[], {{carried_arrays($20)}})
+                $17::uuid[], $18::integer[], $19::text[], $20::uuid[], $21::text[], $22::integer[],
+                {{carried_arrays($23)}})
         AS n (namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, lease_length,
-              timeout, deadline_at, delay, start_at, birth_length, token, worker_id, poll, limit_name, {{carried}})
+              timeout, deadline_at, delay, start_at, birth_length, token, worker_id, poll, limit_name,
+              parent_run_id, parent_step_id, parent_attempt, {{carried}})
     CROSS JOIN instant AS i
 )
 INSERT INTO kagzi.workflow_runs ({{born_run_columns}})

@@ -1,8 +1,8 @@
 -- name: insert_runs
 -- Insert new runs. Those whose id or external id is taken stay out; the number of rows tells that there were any.
 INSERT INTO workflow_runs ({{run_columns}}, token, worker_id, poll, lease_expires_at, started_at, executions,
-    limit_name)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {{carried_values(?)}}, ?, ?, ?, ?, ?, ?, ?)
+    limit_name, parent_run_id, parent_step_id, parent_attempt, parent_policy)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {{carried_values(?)}}, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING;
 
 -- name: find_started_run
