@@ -638,6 +638,7 @@ CREATE TABLE kagzi.workflow_runs (
     held_key bigint,
     woken text,
     debounce_key text,
+    parent_attempt integer,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (

@@ -289,7 +289,7 @@ CREATE TABLE workflow_runs (
     timezone         TEXT,
     next_fire_at     INTEGER,
     max_catchup      INTEGER, cancel_deadline INTEGER, origin_run_id TEXT, trace_context TEXT, waiting_for TEXT, parent_policy TEXT
-    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT, debounce_key TEXT,
+    CHECK (parent_policy IN ('cancel', 'abandon', 'terminate', 'none')), has_children INTEGER, depth INTEGER, on_failure TEXT, on_failure_queue TEXT, tags TEXT, superseded_by TEXT, former_id TEXT, repeats_run_id TEXT, incarnation INTEGER, executions_before INTEGER, limit_name TEXT, limit_key TEXT, held_key INTEGER, woken TEXT, debounce_key TEXT, parent_attempt INTEGER,
     PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_status CHECK (status IN
         ('PENDING', 'RUNNING', 'SLEEPING', 'COMPLETED', 'FAILED', 'CANCELLED', 'TIMED_OUT', 'SCHEDULED', 'PAUSED')),
