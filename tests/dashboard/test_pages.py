@@ -13,6 +13,7 @@ from kagzi.api.operations import StartRun
 from kagzi.api.workflows import RunFilter
 from kagzi.clock import SystemClock
 from kagzi.core.flow import Scope
+from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
 from tests.dashboard.support import Browser, dashboard
@@ -325,3 +326,24 @@ class Backwards:
 
 def _other_key(data: bytes) -> bytes:
     raise ValueError(f"cannot read {len(data)} bytes")
+
+
+async def test_a_run_that_waits_for_a_moment_is_woken(quick: Browser, memory: LocalEngine) -> None:
+    await start(memory, "ship", id="now")
+    assert "Wake now" not in (await quick.open("/runs/now")).links
+    await memory.workflows.start(
+        StartRun(
+            namespace="default",
+            run_id=RandomIds(SystemClock().now).run_id(),
+            workflow_type="ship",
+            task_queue="default",
+            external_id="later",
+            delay=3600 * SECOND,
+        )
+    )
+    asked = await quick.open((await quick.open("/runs/later")).links["Wake now"])
+    assert "this cannot be taken back" in asked.text
+    woken = await quick.send(asked.form("/wake"))
+    assert "The run goes on as if its time had come." in woken.text
+    assert "Waiting for a worker" in woken.text
+    assert "nothing was changed" in (await quick.send(asked.form("/wake"))).text
