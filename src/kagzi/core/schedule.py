@@ -49,7 +49,7 @@ class SkipReason(StrEnum):
 
     CATCHUP = "catchup"  # missed, and more than are caught up on
     OVERLAP = "overlap"  # the run before was still live
-    PAUSED = "paused"  # it waited for the run before when the schedule was paused or changed
+    PAUSED = "paused"  # it was due, or waited for the run before, when the schedule was paused or changed
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -200,11 +200,16 @@ def _before(times: Times, at: Instant, first: Instant) -> Instant | None:
     return first if before is None or before < first else before
 
 
-def _missed(times: Times, first: Instant, last: Instant, counted: int) -> Skip:
+def unfired(times: Times, first: Instant, now: Instant) -> Skip:
+    """Returns the firings from this one on that are due and will not be fired: their schedule is paused or changed."""
+    return _missed(times, first, max(first, times.until(now) or first), MOST_COUNTED, SkipReason.PAUSED)
+
+
+def _missed(times: Times, first: Instant, last: Instant, counted: int, reason: SkipReason = SkipReason.CATCHUP) -> Skip:
     count, at = 1, last
     while count < counted and (before := _before(times, at, first)) is not None:
         count, at = count + 1, before
-    return Skip(first_at=first, last_at=last, count=count, reason=SkipReason.CATCHUP)
+    return Skip(first_at=first, last_at=last, count=count, reason=reason)
 
 
 def _overlapping(at: Instant) -> Skip:

@@ -21,6 +21,7 @@ from kagzi.core.schedule import (
     decide,
     delay_of,
     firing_id,
+    unfired,
 )
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 
@@ -105,9 +106,21 @@ def first_firing(cron_expr: str, timezone: str, after: Instant) -> Instant | Non
 
 def dropped(buffered_for: Instant | None) -> list[Skip]:
     """What waited when its schedule was paused or changed."""
-    if buffered_for is None:
+    return [] if buffered_for is None else [_alone(buffered_for)]
+
+
+def not_fired(cron_expr: str, timezone: str, next_fire_at: Instant | None, now: Instant) -> list[Skip]:
+    """What was due and not fired yet when its schedule, which was not paused, was paused or changed."""
+    if next_fire_at is None or next_fire_at > now:
         return []
-    return [Skip(first_at=buffered_for, last_at=buffered_for, count=1, reason=SkipReason.PAUSED)]
+    try:
+        return [unfired(parse_times(cron_expr, timezone), next_fire_at, now)]
+    except KagziError:  # a zone that is not known here, which the change may put right
+        return [_alone(next_fire_at)]
+
+
+def _alone(instant: Instant) -> Skip:
+    return Skip(first_at=instant, last_at=instant, count=1, reason=SkipReason.PAUSED)
 
 
 def refuse_fired(next_fire_at: Instant | None, fired_until: Instant) -> InvalidRequest | None:

@@ -28,6 +28,7 @@ from kagzi.store.schedules import (
     dropped,
     first_firing,
     lateness,
+    not_fired,
     plan,
     planned,
     refuse_fired,
@@ -196,7 +197,8 @@ async def update_schedule(
         )
         if update.input is not None:
             await _replace_input(connection, key, update.input)
-        skips = dropped(beside["buffered_for"])
+        due = (template["cron_expr"], template["timezone"], template["next_fire_at"], template["now"])
+        skips = dropped(beside["buffered_for"]) + not_fired(*due)
         await _note_skips(connection, [(key, skip) for skip in skips], template["now"])
         await connection.execute(
             _UPDATE_SCHEDULE,
@@ -207,7 +209,7 @@ async def update_schedule(
             fired_until,
             None if enabled else update.pause_reason,
             template["now"],
-            len(skips),
+            sum(skip.count for skip in skips),
             update.is_by_hand,
         )
     return await get_schedule(connection, *key)

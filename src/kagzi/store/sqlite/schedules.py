@@ -24,6 +24,7 @@ from kagzi.store.schedules import (
     dropped,
     first_firing,
     lateness,
+    not_fired,
     plan,
     planned,
     refuse_fired,
@@ -114,7 +115,7 @@ def update_schedule(
     row = execute(connection, "read_watermark", key).fetchone()
     if row is None:
         return None
-    fired_until, buffered_for, status, cron_expr, timezone = row
+    fired_until, buffered_for, status, cron_expr, timezone, due_at = row
     fired_until = max(fired_until, now)
     if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
         return refused
@@ -145,14 +146,15 @@ def update_schedule(
     )
     if update.input is not None:
         _replace_input(connection, key, update.input)
-    skips = dropped(buffered_for)
+    skips = dropped(buffered_for) + not_fired(cron_expr, timezone, due_at, now)
     _note_skips(connection, key, skips, now)
+    skipped = sum(skip.count for skip in skips)
     overlap = None if update.overlap is None else update.overlap.value
     reason = None if enabled else update.pause_reason
     execute(
         connection,
         "update_schedule",
-        (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, len(skips), update.is_by_hand),
+        (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, skipped, update.is_by_hand),
     )
     return get_schedule(connection, *key)
 
@@ -321,7 +323,7 @@ def backfill_schedule(
     connection: sqlite3.Connection, schedule: Schedule, instants: Sequence[tuple[Instant, str]], now: Instant
 ) -> list[Recovered] | None:
     row = execute(connection, "read_watermark", (schedule.namespace, schedule.schedule_id)).fetchone()
-    if row is None or row[3:] != (schedule.cron_expr, schedule.timezone):
+    if row is None or row[3:5] != (schedule.cron_expr, schedule.timezone):
         return None
     wanted = [planned(schedule.namespace, schedule.schedule_id, run_id, at, now) for at, run_id in instants]
     runs = _insert(connection, wanted, now)

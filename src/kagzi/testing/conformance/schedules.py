@@ -455,6 +455,17 @@ class TestChangingSchedules:
         assert await skips(bench, found) == [(bench.now(), bench.now(), 1, SkipReason.PAUSED)]
         assert (await look(bench, found)).skipped_runs == 1
 
+    async def test_what_was_due_and_not_fired_is_on_record_when_its_schedule_is_paused(self, bench: Bench) -> None:
+        found = await made(bench)
+        until(bench, found.next_fire_at)
+        first = bench.now()
+        bench.clock.advance(2 * MINUTE)
+        await bench.store.update_schedule(self._update(found, enabled=False))
+        await bench.store.update_schedule(self._update(found, enabled=True))  # nothing more
+        assert await skips(bench, found) == [(first, first + 2 * MINUTE, 3, SkipReason.PAUSED)]
+        assert (await look(bench, found)).skipped_runs == 3
+        assert (await fire(bench)).runs == []
+
     async def test_the_next_firing_may_be_chosen_unless_it_has_passed(self, bench: Bench) -> None:
         found = await made(bench, cron_expr="@hourly")
         chosen = bench.now() + 7 * SECOND

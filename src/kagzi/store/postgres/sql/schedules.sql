@@ -73,7 +73,7 @@ LIMIT $4::integer;
 
 -- name: lock_template
 -- The template of one schedule, held until the change is done. Whoever fires skips it meanwhile.
-SELECT t.status, t.cron_expr, t.timezone, coalesce($3::bigint, kagzi.clock()) AS now
+SELECT t.status, t.cron_expr, t.timezone, t.next_fire_at, coalesce($3::bigint, kagzi.clock()) AS now
 FROM kagzi.workflow_runs AS t
 WHERE t.namespace = $1::text AND t.run_id = $2::uuid AND t.status IN ('SCHEDULED', 'PAUSED')
 FOR UPDATE OF t;

@@ -55,7 +55,7 @@ LIMIT ?4;
 
 -- name: read_watermark
 -- How far a schedule has fired, and what of it waits.
-SELECT s.fired_until, s.buffered_for, t.status, t.cron_expr, t.timezone
+SELECT s.fired_until, s.buffered_for, t.status, t.cron_expr, t.timezone, t.next_fire_at
 FROM schedules AS s
 JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
 WHERE s.namespace = ?1 AND s.schedule_id = ?2;
