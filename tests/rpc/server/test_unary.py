@@ -529,3 +529,24 @@ async def test_retrying_in_a_namespace_that_is_none_does_not_make_it(client: Cli
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
     listed = await client.namespaces.ListNamespaces(namespace_pb2.ListNamespacesRequest())
     assert [namespace.namespace for namespace in listed.namespaces] == ["default"]
+
+
+async def test_a_run_that_a_step_starts_names_the_step(client: Client) -> None:
+    await client.register("w")
+    parent = await client.start("w")
+    task = await client.poll("w")
+    step_id = (await client.begin(task.run_id, "send")).step_id
+    start = workflow_pb2.StartWorkflowRequest(workflow_type="other", parent_step_attempt_id=step_id)
+    run = await client.get((await client.workflows.StartWorkflow(start)).run_id)
+    assert (run.parent_run_id, run.parent_step_id, run.parent_step_attempt_id) == (parent, "send", step_id)
+    assert run.parent_policy == "none"
+    # A run of nobody's, or of another namespace, has started nothing here; nor has what is no step.
+    await client.namespaces.CreateNamespace(namespace_pb2.CreateNamespaceRequest(namespace="elsewhere"))
+    foreign = workflow_pb2.StartWorkflowRequest(
+        namespace="elsewhere", workflow_type="other", parent_step_attempt_id=step_id
+    )
+    unknown = workflow_pb2.StartWorkflowRequest(workflow_type="other", parent_step_attempt_id="send")
+    for refused in (foreign, unknown):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await client.workflows.StartWorkflow(refused)
+        assert error.value.code() is grpc.StatusCode.NOT_FOUND
