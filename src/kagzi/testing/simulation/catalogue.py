@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kagzi.sdk.definitions.workflow import Workflow
-from kagzi.testing.simulation import limited, workload
+from kagzi.testing.simulation import limited, restarts, workload
 
 Workflows = dict[tuple[str, str], Workflow[Any, Any]]
 
@@ -19,7 +19,12 @@ def workflow_named(name: str, version: str = "1") -> Any:
 
 def workflows_of(seed: int) -> Workflows:
     """What the workers of this world execute."""
-    return {**workload.app._workflows, **(limited.app._workflows if limited.has_limits(seed) else {})}
+    found = dict(workload.app._workflows)
+    if limited.has_limits(seed):
+        found |= limited.app._workflows
+    if restarts.has_restarts(seed):
+        found |= restarts.app._workflows
+    return found
 
 
-_ALL: Workflows = {**workload.app._workflows, **limited.app._workflows}
+_ALL: Workflows = {**workload.app._workflows, **limited.app._workflows, **restarts.app._workflows}

@@ -22,6 +22,8 @@ from kagzi.testing.simulation.checks.rows import RunRow, Violation
 from kagzi.testing.simulation.network import run_at_once
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.programs import Wrong, judge
+from kagzi.testing.simulation.restarts import CHANGING, judge_changed
+from kagzi.testing.simulation.values import FIRST_INPUT
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
@@ -46,8 +48,9 @@ def judge_endings(world: World) -> None:
         if run.handles_run_id is not None:
             _judge_handler(world, run)
             continue
-        # A run whose start was not acknowledged is known by its input, and is one of those that were left alone.
-        _judge(world, run, row, by_run.get(run.run_id) or by_input[run.workflow_type, run.input])
+        # A run whose start was not acknowledged is known by the input that it was started with.
+        first = row.values[FIRST_INPUT].value if FIRST_INPUT in row.values else run.input
+        _judge(world, run, row, by_run.get(run.run_id) or by_input[run.workflow_type, first])
 
 
 def _judge_handler(world: World, run: Run) -> None:
@@ -126,7 +129,10 @@ def _judge(world: World, run: Run, row: RunRow, order: Order) -> None:
     if run.status is RunStatus.COMPLETED and CANCEL not in row.events:
         answer = workflow_named(order.workflow).signature.decode_result(run.output or b"null")
         try:
-            judge(order.program, answer[0])
+            if run.workflow_type in CHANGING:
+                judge_changed(order, answer, world.moved.get(run.run_id))
+            else:
+                judge(order.program, answer[0])
         except Wrong as wrong:
             raise Violation(f"run {run.run_id} (order {order.number}): {wrong}") from None
     _judge_replay(world, run, row)
@@ -145,7 +151,7 @@ def _judge_values(run: Run, row: RunRow, said: dict[str, bytes]) -> None:
     for name, value in said.items():
         if name not in row.values or row.values[name].value != value:
             raise Violation(f"run {run.run_id} said {name} = {value!r}, and stored is {row.values.get(name)}")
-    if not row.attempts and row.values.keys() - said.keys():
+    if not row.attempts and row.values.keys() - said.keys() - {FIRST_INPUT}:
         raise Violation(f"run {run.run_id} said {said}, and stored is {row.values}")
 
 
@@ -175,6 +181,8 @@ def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
         payload_limit=PAYLOAD_BYTES,
         strict=True,
         scheduled_for=run.scheduled_for,
+        seed=run.seed_run_id,
+        incarnation=run.incarnation,
     )
     coroutine: Coroutine[Any, Any, Any] = workflow.begin(run.input, execution)
     execution.begin(coroutine, workflow.encode_result)

@@ -131,6 +131,12 @@ class Ledger:
 
         return over
 
+    def copy_waits(self, source: str, copy: str) -> None:
+        """A run begins with what another has recorded, and with the waits that this one has begun."""
+        for (run_id, kind, number), since in list(self._waits.items()):
+            if run_id == source:
+                self._waits.setdefault((copy, kind, number), since)
+
     def end_heeding(self, process: Process, run_id: str, name: str, due: Instant, heard: str | None) -> None:
         """A workflow has waited for a signal, the only one of its name, and heard it or not."""
         run = self._world.checker.runs[run_id]

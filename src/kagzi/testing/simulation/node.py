@@ -24,6 +24,7 @@ from kagzi.testing.simulation.handlers import HANDLER
 from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
+from kagzi.testing.simulation.restarts import Changer
 from kagzi.testing.simulation.signals import Telling
 from kagzi.testing.simulation.store_port import StorePort
 
@@ -191,6 +192,10 @@ class Node:
         if handle is not None:
             self.world.log(self.process.name, "started", handle.id, order.number)
             self.world.acknowledged(order, handle)
+            if order.changes:
+                self.waiting += 1
+                await Changer(self, self._random).change(order, workflow, handle)
+                self.waiting -= 1
             if order.cancel is not None or order.terminate is not None:
                 await self._stop(order, handle)
             if order.wait:

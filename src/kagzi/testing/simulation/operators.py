@@ -20,6 +20,7 @@ from kagzi.errors import KagziError, NotFound
 from kagzi.store.protocol import LimitChange
 from kagzi.testing.simulation.limited import Held, draw_changes, has_limits
 from kagzi.testing.simulation.network import run_at_once
+from kagzi.testing.simulation.restarts import has_restarts, move
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.node import Node
@@ -56,6 +57,9 @@ class Operators:
             for at, what, ask in draw_changes(self._random, self._world.until):
                 self._limited.append(what)
                 self._at(at, ask)
+        if has_restarts(self._world.seed):
+            for _ in range(self._random.choice((1, 2, 3))):
+                self._at(self._random.uniform(1.0, self._world.until), move)
 
     def heal(self) -> None:
         """The faults are over: what goes on for ever ends soon."""

@@ -35,6 +35,7 @@ class Order(Struct, kw_only=True):
     terminate: float | None = None  # somebody ends it
     tellings: list[Telling] = []  # signals it is sent
     limit_key: str | None = None  # whose share of limits it takes
+    changes: int = 0  # how often somebody wants it otherwise: repeats, restarts or forks it
     handled: bool = False  # a workflow is started if it fails
     run_id: str | None = None  # once a start was acknowledged
 

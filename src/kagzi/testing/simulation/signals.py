@@ -98,7 +98,7 @@ def _taking_problem(run: RunRow) -> str | None:
         for step in run.events.values()
         if step.kind is StepKind.SIGNAL and step.step_id != BEGIN
     }
-    taken = [(row.taken_seq, row.value) for row in run.signals.values() if row.taken_seq is not None]
+    taken = [(row.taken_seq, row.value) for row in run.signals.values() if row.taken_seq]  # 0: in a life before
     if len(taken) != len(events) or dict(taken) != events:
         return f"has the events {events}, and taken are {taken}"
     for name in {row.name for row in run.signals.values()}:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kagzi.testing.simulation.orders import Order
 
 _FIRST_NUMBER = 700_001  # of nodes that say something: far from those of other nodes
+FIRST_INPUT = "@first_input"
 _ONE_OF = 3  # worlds in which runs talk: the others are as they were
 
 
@@ -52,6 +53,7 @@ def values_problem(old: RunRow | None, new: RunRow, method: str, now: Instant) -
     fresh = [row for name, row in new.values.items() if row != before.get(name)]
     if old is None and new.handles_run_id is not None and [row.name for row in fresh] == [FAILED_INPUT]:
         return None
+    fresh = [row for row in fresh if row.name != FIRST_INPUT]  # kept when the run begins anew
     # Without a token afterwards: the run was terminated by a later write of the same batch.
     if fresh and (method != "apply" or old is None or old.token is None or new.token not in (old.token, None)):
         return f"said {fresh} by {method}, under no lease"

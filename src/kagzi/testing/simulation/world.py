@@ -35,6 +35,7 @@ from kagzi.testing.simulation.node import Node
 from kagzi.testing.simulation.operators import Operators
 from kagzi.testing.simulation.orders import Order, draw_endings, draw_orders, patience_with
 from kagzi.testing.simulation.process import Process
+from kagzi.testing.simulation.restarts import draw_changed
 from kagzi.testing.simulation.signals import Telling, draw_signals
 from kagzi.testing.simulation.values import draw_values
 from kagzi.testing.simulation.watched import WatchedStore
@@ -73,6 +74,7 @@ class World:
         self.network = Network(self, self.watched, Random(random.random()))
         self.operators = Operators(self, Random(f"kagzi operators {seed}"))
         self._senders = Random(f"kagzi senders {seed}")
+        self.moved: dict[str, int] = {}  # how many events a run had when it was moved to another version
         self._told: set[tuple[str, str]] = set()  # runs and keys of signals that were acknowledged
         self.nodes = self._draw_nodes(random)
         self.engines = [node for node in self.nodes if node.has_engine]
@@ -86,6 +88,7 @@ class World:
         limiting = Random(f"kagzi limits {seed}")
         draw_keys(seed, limiting, self.orders)
         self.orders += draw_limited(seed, limiting, self.until)
+        self.orders += draw_changed(seed, Random(f"kagzi restarts {seed}"), self.until)
         self._by_input = {input_of(order): order for order in self.orders}
         self._patience = PATIENCE * max(patience_with(order) for order in self.orders)
         self._deal_orders(random)
@@ -294,7 +297,11 @@ class World:
         if run is None:
             raise self.violation(f"run {handle.id} was acknowledged and is not there")
         if order.run_id is not None and order.run_id != handle.id and order.id is not None:
-            raise self.violation(f"{order.id} is {order.run_id} and {handle.id}")
+            heir = self.checker.runs[order.run_id]
+            while heir.superseded_by is not None:
+                heir = self.checker.runs[heir.superseded_by]
+            if heir.run_id != handle.id:
+                raise self.violation(f"{order.id} is {order.run_id} and {handle.id}")
         order.run_id = handle.id
 
     def answered(self, order: Order, handle: Handle[Any], status: RunStatus, answer: Any) -> None:

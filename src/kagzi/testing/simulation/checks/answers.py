@@ -110,7 +110,9 @@ class Answers:
     def _check_started(self, start: StartRun, answer: Started) -> None:
         self._world.operation("StartRun")
         run = self._runs.get(answer.run_id)
-        if run is None or run.namespace != start.namespace or run.external_id != start.external_id:
+        # A start that comes again finds its run, also if that has given its id up since.
+        its_own = run is not None and run.run_id == start.run_id and start.external_id == run.former_id
+        if run is None or run.namespace != start.namespace or (run.external_id != start.external_id and not its_own):
             raise wrong(answer.run_id, f"is the answer to {start}")
         if answer.born and (start.lease is None or start.lease.token not in run.tokens):
             raise wrong(answer.run_id, "is said to be born under a lease it never had")

@@ -17,6 +17,7 @@ from kagzi.testing.simulation.checks.answers import Answers
 from kagzi.testing.simulation.checks.families import Families
 from kagzi.testing.simulation.checks.ids import Ids, superseded
 from kagzi.testing.simulation.checks.limits import Limits
+from kagzi.testing.simulation.checks.repeats import begins_anew, check_anew, check_repeat
 from kagzi.testing.simulation.checks.rows import (
     RunRow,
     StepRow,
@@ -78,8 +79,9 @@ CREATE TEMP TRIGGER step_made AFTER INSERT ON main.step_runs
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
 CREATE TEMP TRIGGER step_changed AFTER UPDATE ON main.step_runs
     BEGIN INSERT INTO touched VALUES (NEW.run_id, 1); END;
+-- What was recorded in a life before the last one goes when another one begins.
 CREATE TEMP TRIGGER step_deleted AFTER DELETE ON main.step_runs
-    BEGIN INSERT INTO touched VALUES (OLD.run_id, 2); END;
+    BEGIN INSERT INTO touched VALUES (OLD.run_id, iif(OLD.generation = 0, 2, 1)); END;
 """
 
 
@@ -124,7 +126,7 @@ class Checker:
         rows = [self.runs[run_id] for run_id, _ in touched]
         if (problem := handlers_problem(before, rows, self._world.namespace_handler)) is not None:
             raise Violation(f"{method} has {problem}")
-        self._ids.check(before, rows)
+        self._ids.check(before, rows, method, args)
         self._families.check(before, rows, now, method, args)
         self.schedules.check(before, rows, now, method, args)
         self._limits.check(before, rows, now, method, args)
@@ -148,9 +150,16 @@ class Checker:
             ):
                 raise wrong(new.run_id, f"changed after it had ended ({method}): {difference(old, new)}")  # (1)
             return
+        anew = begins_anew(old, new)
+        if anew:
+            check_anew(self._world, old, new, method, args)
         for field in _UNCHANGING:
-            if getattr(old, field) != getattr(new, field):
+            # One that ends and is restarted in one batch gives its id up in it, too.
+            given_up = field == "external_id" and new.status.finished and new.superseded_by is not None
+            if getattr(old, field) != getattr(new, field) and not (anew and field == "input") and not given_up:
                 raise wrong(new.run_id, f"has another {field}")
+        if new.version != old.version and method != "move_runs" and not anew:
+            raise wrong(new.run_id, f"goes on in version {new.version}, and was in {old.version}")
         if new.status is not old.status:
             self.transitions[f"{old.status} to {new.status}"] += 1
             self._world.log(method, f"{old.status} to {new.status}", new.run_id)
@@ -165,6 +174,8 @@ class Checker:
             raise wrong(new.run_id, f"forgot that it was cancelled: {difference(old, new)}")  # (12)
         if new.inbox_seq < old.inbox_seq:
             raise wrong(new.run_id, f"has a smaller inbox than before: {difference(old, new)}")
+        if anew:
+            return
         if any(row.taken_seq and not new.signals[row.key].taken_seq for row in old.signals.values()):
             if new.attempts == old.attempts:
                 raise wrong(new.run_id, f"gave back signals without being tried again: {new.signals}")
@@ -184,7 +195,12 @@ class Checker:
             raise wrong(run.run_id, f"is {run.status} without what that needs: {run}")
 
     def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
-        repeats = method == "apply" and any(isinstance(w, RepeatRun) and w.run_id == run.run_id for w in args[0])
+        writes = args[0] if method == "apply" else ()
+        repeats = next((w for w in writes if isinstance(w, RepeatRun) and w.run_id == run.run_id), None)
+        if repeats is not None:
+            check_repeat(self._world, repeats, run, self.runs[repeats.of_run_id])
+            if run.steps:
+                self._world.ledger.copy_waits(repeats.of_run_id, run.run_id)
         if run.handles_run_id is not None and run.parent_run_id is None:
             self._world.operation(f"handler by {method}")
             if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):

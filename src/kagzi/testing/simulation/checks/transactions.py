@@ -57,6 +57,7 @@ class Transactions:
             "set_runs_aside": self._after_setting_aside,
             "end_cancelled_runs": self._after_cancel_grace,
             "fire_schedules": self._after_firing,
+            "move_runs": self._after_moves,
             "unhold": self._after_moves_in_line,
             "set_limit": self._after_moves_in_line,
             "declare_limits": self._after_moves_in_line,
@@ -266,6 +267,12 @@ class Transactions:
             raise wrong(new.run_id, f"was set aside or brought back otherwise: {difference(old, new)}")
         if place != ASIDE and place > now:
             raise wrong(new.run_id, f"was brought back and is not due: {difference(old, new)}")
+
+    def _after_moves(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        self._world.operation("run moved to another version")
+        self._world.moved[new.run_id] = new.last_seq
+        if old.status not in CLAIMABLE or difference(msgspec.structs.replace(old, version=new.version), new):
+            raise wrong(new.run_id, f"was moved, and is otherwise: {difference(old, new)}")
 
     def _after_moves_in_line(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         """Only its place changes, and what it counts for, should nobody have said that."""
