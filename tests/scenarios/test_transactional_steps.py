@@ -353,6 +353,64 @@ async def test_an_async_session_of_sqlalchemy_and_constraints_that_are_deferred(
         books.change("DROP TABLE entries")
 
 
+@pytest.mark.postgres
+async def test_a_body_can_neither_end_its_transaction_nor_leave_something_to_the_next(postgres_database: str) -> None:
+    books = Books(postgres_database)
+    database = f"ALTER DATABASE {postgres_database.rpartition('/')[2]}"
+    books.change(f"{database} SET default_transaction_isolation TO serializable")
+    app = Kagzi(postgres_database)
+    traces = (
+        "SELECT pg_advisory_lock(pg_backend_pid())",
+        "CREATE TEMPORARY TABLE notes (text text)",
+        "SET ROLE pg_monitor",
+        "RESET ROLE",
+    )
+    found = """SELECT current_setting('transaction_isolation'), to_regclass('pg_temp.notes') IS NULL,
+        NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())"""
+
+    @app.step(transaction=True, retry=Retry(attempts=1))
+    def enter_sync(how: str) -> Any:
+        connection = kagzi.connection()
+        row = connection.execute(found).fetchone()
+        for trace in traces:
+            connection.execute(trace)
+        connection.cursor_factory = psycopg.RawCursor if how == "return" else psycopg.ClientCursor
+        if how == "with":
+            with connection:
+                books.enter_sync("with")
+            return list(row)
+        connection.execute("INSERT INTO entries VALUES ($$sync$$)")
+        if how != "return":
+            getattr(connection, how)()
+        connection.cursor_factory = psycopg.Cursor
+        return list(row)
+
+    @app.step(transaction=True)
+    async def enter() -> Any:
+        connection = kagzi.connection()
+        row = await connection.fetchrow(found)
+        await connection.execute(traces[0])
+        await books.enter("async")
+        return list(row)
+
+    @app.workflow
+    async def one(how: str) -> Any:
+        return await (enter() if how == "async" else enter_sync(how))
+
+    clean = ["read committed", True, True]
+    try:
+        async with app, app.worker():
+            for how in ("return", "with", "return", "async", "async"):
+                assert await (await one.start(how)).result(timeout=60) == clean
+            for how in ("commit", "rollback", "close"):
+                with pytest.raises(WorkflowFailed, match="ended the transaction of its connection itself"):
+                    await (await one.start(how)).result(timeout=60)
+        assert books.names() == ["async", "async", "sync", "sync", "with"]
+    finally:
+        books.change(f"{database} RESET default_transaction_isolation")
+        books.change("DROP TABLE entries")
+
+
 async def test_a_transaction_on_sqlite_is_short(tmp_path: Path) -> None:
     books = Books(f"sqlite:///{tmp_path / 'kagzi.db'}")
     app = Kagzi(books.url, lease="3s")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
@@ -94,14 +95,14 @@ class StepTransactions:
         for _, connection in idle:
             await hang_up(connection)
         for connection in self._idle_psycopg:
-            connection.close()
+            _psycopg_for("").Connection.close(connection)
         self._idle_psycopg.clear()
 
     def _link(self, wanted: BeginTransaction) -> _Link:
         if wanted.engine is not None:
             return _Session(wanted.engine)
         if wanted.blocking:
-            return _Psycopg(self._connector, self._idle_psycopg, _psycopg_for(wanted.step))
+            return _Psycopg(self._connector, self._idle_psycopg, _psycopg_for(wanted.step), wanted.step)
         return _Asyncpg(self._connector, self._idle)
 
 
@@ -142,10 +143,7 @@ class PostgresTransaction:
             await self._link.flush()
             rows = await self._borrowed.fetch(_END, self._mark)
             if not rows[0]["same"]:
-                raise InvalidRequest(
-                    f"the step {self._step} has ended the transaction of its connection itself; Kagzi commits it "
-                    "together with the step's result, so leave COMMIT and ROLLBACK to it"
-                )
+                raise _has_ended(self._step)
             await self._borrowed.execute(_CHECK_CONSTRAINTS)
 
         await self._do(prepare())
@@ -275,10 +273,11 @@ class _Asyncpg:
 class _Psycopg:
     blocking = True
 
-    def __init__(self, connector: _BodyConnector, idle: list[Any], driver: Any) -> None:
+    def __init__(self, connector: _BodyConnector, idle: list[Any], driver: Any, step: str) -> None:
         self._connector = connector
         self._idle = idle
         self._driver = driver
+        self._step = step
         self.body: Any = None
 
     async def open(self) -> Borrowed:
@@ -286,21 +285,28 @@ class _Psycopg:
         while self._idle and connection is None:
             connection = self._idle.pop()
             try:
-                connection.autocommit = False  # whatever the last body has set
-                connection.row_factory = self._driver.rows.tuple_row
-                connection.execute("RESET ALL")
+                # Whatever the last body has set, taken or made: settings, roles, locks, tables.
+                connection.autocommit = True
+                connection.execute("DISCARD ALL")
+                connection.autocommit = False
             except self._driver.Error:
-                connection.close()
+                self._driver.Connection.close(connection)
                 connection = None
         if connection is None:
             connection = self._connector.connect_blocking(self._driver)
+        connection.step = self._step
+        connection.row_factory = self._driver.rows.tuple_row
+        connection.cursor_factory = self._driver.Cursor
+        # As with asyncpg, whatever a database says: a heartbeat writes to the run's row while the body runs.
+        connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
+        connection.read_only = connection.deferrable = None
         self.body = connection
         return await borrow(connection)
 
     async def flush(self) -> None: ...
 
     async def commit(self) -> None:
-        self.body.commit()
+        self._driver.Connection.commit(self.body)
         self._idle.append(self.body)
         self.body = None
 
@@ -309,9 +315,9 @@ class _Psycopg:
         if connection is None:
             return
         try:
-            connection.rollback()
+            self._driver.Connection.rollback(connection)
         except self._driver.Error:
-            connection.close()
+            self._driver.Connection.close(connection)
         else:
             self._idle.append(connection)
 
@@ -382,6 +388,36 @@ class _Session:
             raw.cancel()
 
 
+@cache
+def _step_connection(driver: Any) -> Any:
+    class StepConnection(driver.Connection):  # type: ignore[misc]
+        """A connection of psycopg whose transaction is ended by Kagzi alone: a commit of the body would keep what it
+        wrote, and the step would run again."""
+
+        step = ""
+
+        def commit(self) -> None:
+            raise _has_ended(self.step)
+
+        def rollback(self) -> None:
+            raise _has_ended(self.step)
+
+        def close(self) -> None:
+            raise _has_ended(self.step)
+
+        def __exit__(self, *_: object) -> None:
+            """`with connection:` commits and closes elsewhere; here Kagzi does, when the step has returned."""
+
+    return StepConnection
+
+
+def _has_ended(step: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"the step {step} has ended the transaction of its connection itself; Kagzi commits it together with the "
+        "step's result, so leave COMMIT, ROLLBACK and close() to it"
+    )
+
+
 class _BodyConnector(Connector):
     """Makes connections as their driver does, without the settings of the store's own."""
 
@@ -395,7 +431,7 @@ class _BodyConnector(Connector):
         problem: Exception | None = None
         for server in self._servers:
             try:
-                return driver.connect(
+                return _step_connection(driver).connect(
                     server,
                     prepare_threshold=None,
                     application_name="kagzi",
