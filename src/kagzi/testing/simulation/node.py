@@ -256,6 +256,10 @@ class Node:
             status = RunStatus.CANCELLED
         except WorkflowFailed:
             status = RunStatus.FAILED
+        except Unavailable:
+            if not self.leaving:
+                raise
+            return  # the engine is closed, and the process ends: whoever asked asks again elsewhere
         self.waiting -= 1
         self.world.answered(order, handle, status, answer)
 
