@@ -39,9 +39,10 @@ QUICK := tests/access tests/coordinator tests/core tests/engine tests/sdk tests/
 quick: $(DEV) ## Run what answers in about a minute: rules, replay, engine, SQLite
 	$(PY) -m pytest -n $(JOBS) -m "not postgres and not faults and not slow" $(QUICK) $(ARGS)
 
-# Three parts (tests/parts.py), because what waits wants more processes than there are cores, and what measures wants no other.
+# Three parts (tests/parts.py): what waits wants more processes than there are cores, what computes takes the time that it leaves,
+# and what measures wants no other beside it.
 test: $(DEV) ## Run the whole suite, PostgreSQL included
-	@$(PY) -m scripts.suite computing:$(JOBS) waiting:$(WAITING_JOBS) alone:0 -- $(ARGS)
+	@$(PY) -m scripts.suite computing:$(JOBS)+waiting:$(WAITING_JOBS) alone:0 -- $(ARGS)
 
 pythons: $(DEV) ## Run a quick part of the suite on every Python from 3.11 up that is here, pyenv's included
 	$(PY) -m scripts.pythons $(ARGS)

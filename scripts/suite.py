@@ -1,5 +1,8 @@
 """The suite in its parts (tests/parts.py): python -m scripts.suite PART:PROCESSES ... -- [arguments for pytest]
 
+Parts joined by a plus run beside each other: computing:2+waiting:6 alone:0. The last of them is the one whose bounds of
+time count, and it is seen while it runs. The others take what it leaves of the cores, and are shown when they are done.
+
 What fails beside other tests is run once more, alone. A test that passes then does not fail the suite, but is named at
 its end: it hides a race, or a bound of time that a busy machine breaks, and wants to be put right. More than a few
 failures are no accident, and are not run again.
@@ -8,16 +11,22 @@ failures are no accident, and are not run again.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from scripts.processes import ROOT
 
 FEW = 3
 PASSED, FAILED, INTERRUPTED, NOTHING_FOUND = 0, 1, 2, 5  # what pytest exits with
+# So that tests which compute do not make those late that wait for real time.
+_YIELDING = ["nice", "-n", "10"]
 
 
 @dataclass
@@ -26,21 +35,65 @@ class Outcome:
     passed_alone: list[str] = field(default_factory=list)
 
 
+class Session:
+    """One run of pytest, and what failed in it; `name` keeps what it remembers apart from that of others."""
+
+    def __init__(self, python: str | Path, name: str, options: Sequence[str]) -> None:
+        memory = ROOT / ".pytest_cache" / name
+        self._remembered = memory / "v" / "cache" / "lastfailed"
+        self._pytest = [str(python), *options, "-o", f"cache_dir={memory}"]
+        self._code = PASSED
+
+    def run(self, arguments: Sequence[str]) -> None:
+        self._run([*self._pytest, *arguments], None)
+
+    def run_behind(self, arguments: Sequence[str]) -> None:
+        """Takes the cores that others leave, and shows what it printed at the end."""
+        yielding = _YIELDING if shutil.which("nice") else []
+        with tempfile.TemporaryFile() as output:
+            self._run([*yielding, *self._pytest, *arguments], output)
+            output.seek(0)
+            print(f"\n{output.read().decode(errors='replace')}", flush=True)
+
+    def again(self) -> Outcome:
+        """Runs what failed once more, alone, if it is not too much."""
+        if self._code != FAILED or not self._remembered.exists():
+            return Outcome(self._code)
+        failed = sorted(json.loads(self._remembered.read_text()))
+        if len(failed) > FEW:
+            return Outcome(self._code)
+        print(f"Once more, alone: {', '.join(failed)}", flush=True)
+        again = subprocess.run([*self._pytest, "-n", "0", *failed], cwd=ROOT, check=False).returncode
+        return Outcome(PASSED, failed) if again == PASSED else Outcome(self._code)
+
+    def _run(self, command: Sequence[str], output: IO[bytes] | None) -> None:
+        self._remembered.unlink(missing_ok=True)
+        self._code = subprocess.run(
+            command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT if output else None
+        ).returncode
+
+
 def run(python: str | Path, name: str, options: Sequence[str], arguments: Sequence[str]) -> Outcome:
-    """Runs pytest, and what failed once more; `name` keeps what it remembers apart from that of other runs."""
-    memory = ROOT / ".pytest_cache" / name
-    remembered = memory / "v" / "cache" / "lastfailed"
-    remembered.unlink(missing_ok=True)
-    pytest = [python, *options, "-o", f"cache_dir={memory}"]
-    code = subprocess.run([*pytest, *arguments], cwd=ROOT, check=False).returncode
-    if code != FAILED or not remembered.exists():
-        return Outcome(code)
-    failed = sorted(json.loads(remembered.read_text()))
-    if len(failed) > FEW:
-        return Outcome(code)
-    print(f"Once more, alone: {', '.join(failed)}", flush=True)
-    again = subprocess.run([*pytest, "-n", "0", *failed], cwd=ROOT, check=False).returncode
-    return Outcome(PASSED, failed) if again == PASSED else Outcome(code)
+    """Runs pytest, and what failed once more."""
+    session = Session(python, name, options)
+    session.run(arguments)
+    return session.again()
+
+
+def run_beside(named: str, arguments: Sequence[str]) -> list[Outcome]:
+    """Runs parts beside each other, and then what failed in any of them."""
+    parts = [part.split(":") for part in named.split("+")]
+    sessions = [Session(sys.executable, part, ["-m", "pytest", "--part", part]) for part, _ in parts]
+    options = [["-n", processes, "--dist", "worksteal", *arguments] for _, processes in parts]
+    with ThreadPoolExecutor(max_workers=len(sessions)) as threads:
+        behind = [
+            threads.submit(session.run_behind, given)
+            for session, given in zip(sessions[:-1], options[:-1], strict=True)
+        ]
+        sessions[-1].run(options[-1])
+        for each in behind:
+            each.result()
+    return [session.again() for session in sessions]
 
 
 def tell(passed_alone: Sequence[str]) -> None:
@@ -50,17 +103,14 @@ def tell(passed_alone: Sequence[str]) -> None:
 
 def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    codes, passed_alone = [], []
-    for part, processes in (named.split(":") for named in arguments[:split]):
-        options = ["-m", "pytest", "--part", part]
-        outcome = run(sys.executable, part, options, ["-n", processes, "--dist", "worksteal", *arguments[split + 1 :]])
-        if outcome.code == INTERRUPTED:
+    outcomes: list[Outcome] = []
+    for named in arguments[:split]:
+        outcomes += run_beside(named, arguments[split + 1 :])
+        if any(outcome.code == INTERRUPTED for outcome in outcomes):
             return INTERRUPTED
-        codes.append(outcome.code)
-        passed_alone += outcome.passed_alone
-    tell(passed_alone)
+    tell([test for outcome in outcomes for test in outcome.passed_alone])
     # The arguments may choose tests of one part only.
-    return max((code for code in codes if code != NOTHING_FOUND), default=NOTHING_FOUND)
+    return max((outcome.code for outcome in outcomes if outcome.code != NOTHING_FOUND), default=NOTHING_FOUND)
 
 
 if __name__ == "__main__":

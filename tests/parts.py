@@ -1,8 +1,8 @@
 """The three parts of the suite: what computes, what waits, and what has to have the cores to itself.
 
-`make test` runs one after the other, each with as many processes as suit it: those of the first keep a core busy each,
-those of the second hardly ever, and the third is a single one, because it measures. `pytest --part computing` runs one
-of them by itself.
+`make test` runs the first two beside each other, each with as many processes as suit it: those that compute keep a core
+busy and yield it to those that wait. The third comes afterwards and is a single one, because it measures. `pytest
+--part computing` runs one of them by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ PARTS: Final = ("computing", "waiting", "alone")
 COMPUTING: Final = frozenset(
     {
         "access",
+        "contrib",  # also because its libraries take seconds to import, in two processes instead of all
         "coordinator",
         "core",
         "engine",

@@ -11,17 +11,20 @@ first test that asks starts it. Either way it is stopped when the session ends, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
 
-from kagzi.testing.postgres import PostgresServer, postgres_for_tests
+from kagzi.testing.postgres import URL_VARIABLE, PostgresServer
 from tests.postgres_databases import Databases, create_database, drop_database
 
 _SHARED_URL = pytest.StashKey[str]()
 _WORKER_INPUT = "kagzi_postgres_url"
+# Nobody pulls the plug on the shared server, so it need not wait for the disk; those that tests kill are durable.
+_NEVER_KILLED = {"fsync": "off", "full_page_writes": "off", "max_wal_size": "8GB", "checkpoint_timeout": "1h"}
 
 
 class XdistNode(Protocol):
@@ -73,5 +76,7 @@ def _shared_url(config: pytest.Config) -> str:
     if _SHARED_URL not in config.stash:
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        config.stash[_SHARED_URL] = stack.enter_context(postgres_for_tests())
+        config.stash[_SHARED_URL] = (
+            os.environ.get(URL_VARIABLE) or stack.enter_context(PostgresServer(settings=_NEVER_KILLED)).url
+        )
     return config.stash[_SHARED_URL]

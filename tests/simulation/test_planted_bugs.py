@@ -45,11 +45,18 @@ MUTANTS: list[Mutant] = [
     kernel.cancellations_are_replayed_last,
 ]
 MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
-# Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first.
+# Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first: a search through
+# all of them would take longer than all the other planted bugs together.
+FIRST_FEW = 8
 HINTS = {
+    "apply_an_operation_after_a_refused_one": 18,
     "cancellations_are_replayed_last": 11,
+    "claim_under_the_token_of_the_poll": 24,
     "count_renewed_leases_from_the_answer": 217,
     "fire_timers_by_the_latest_time": 4,
+    "late_results_are_recorded": 9,
+    "overwrite_results": 15,
+    "start_bodies_behind_a_park": 163,
 }
 
 
@@ -58,10 +65,9 @@ HINTS = {
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_planted_bug_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
     mutant(monkeypatch)
-    seeds = [HINTS.get(mutant.__name__, 0), *range(MOST_SEEDS)]
-
-    seed = first_seed_that_fails(seeds)
+    hint = HINTS.get(mutant.__name__)
+    seed = first_seed_that_fails(range(MOST_SEEDS) if hint is None else [hint, *range(MOST_SEEDS)])
 
     assert seed is not None, f"{mutant.__name__} was not noticed in {MOST_SEEDS} seeds"
-    hint = HINTS.get(mutant.__name__, seed)
-    assert seed == hint, f"{mutant.__name__} does not show in seed {hint} any more but in {seed}: write that into HINTS"
+    expected = range(FIRST_FEW) if hint is None else [hint]
+    assert seed in expected, f"{mutant.__name__} shows in seed {seed}, not in {expected}: write that into HINTS"

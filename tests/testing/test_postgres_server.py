@@ -40,11 +40,6 @@ async def execute(url: str, statement: str) -> None:
         await connection.close()
 
 
-@pytest.mark.parametrize("setting", ["fsync", "synchronous_commit", "full_page_writes"])
-async def test_shared_server_is_durable(postgres_url: str, setting: str) -> None:
-    assert await fetch(postgres_url, f"SHOW {setting}") == "on"
-
-
 async def test_database_is_empty_and_gone_afterwards(postgres_url: str, postgres_database: str) -> None:
     name = await fetch(postgres_database, "SELECT current_database()")
     assert name != await fetch(postgres_url, "SELECT current_database()")
@@ -72,26 +67,16 @@ async def test_restart_after_immediate_stop_keeps_committed_data(postgres_server
     assert await fetch(url, "SELECT count(*) FROM kept") == 3
 
 
-async def test_listens_on_the_unix_socket_too(postgres_server: PostgresServer) -> None:
-    assert await fetch(postgres_server.socket_url, "SELECT inet_server_addr()") is None
-    assert await fetch(postgres_server.url, "SELECT host(inet_server_addr())") == "127.0.0.1"
-
-
-async def test_admits_many_connections(postgres_server: PostgresServer) -> None:
-    assert await fetch(postgres_server.url, "SHOW max_connections") == "300"
-
-
-async def test_settings_are_applied() -> None:
+async def test_a_server_is_durable_and_ready_for_many() -> None:
     with PostgresServer(settings={"shared_buffers": "32MB"}) as server:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            assert await fetch(server.url, f"SHOW {setting}") == "on"
         assert await fetch(server.url, "SHOW shared_buffers") == "32MB"
-
-
-@pytest.mark.skipif(os.name != "posix", reason="there is no root on Windows")
-async def test_never_runs_as_root(postgres_server: PostgresServer) -> None:
-    pid = postgres_server.pid
-    assert pid is not None
-    owner = (postgres_server.directory / "data" / "postmaster.pid").stat().st_uid
-    assert owner != 0
+        assert await fetch(server.url, "SHOW max_connections") == "300"
+        assert await fetch(server.socket_url, "SELECT inet_server_addr()") is None
+        assert await fetch(server.url, "SELECT host(inet_server_addr())") == "127.0.0.1"
+        if os.name == "posix":  # never as root
+            assert (server.directory / "data" / "postmaster.pid").stat().st_uid != 0
 
 
 async def test_wheel_serves_where_the_machine_has_no_postgres(monkeypatch: pytest.MonkeyPatch) -> None:
