@@ -119,10 +119,10 @@ class Claim(Struct, frozen=True, kw_only=True):
     executions: int
     crashes: int
     inbox_seq: int
-    retry_policy: bytes | None
     history: tuple[Step, ...]  # every row of the run except old generations, events in order of completed_seq
     cancel_requested: bool = False  # the workflow is to be told, unless its history says that it was
     origin_run_id: str | None = None  # the run that this one continues: chance inside the workflow is drawn from its id
+    retry_policy: bytes | None = None
     trace_context: str | None = None  # the span that started the run, as `kagzi.tracing` writes it
     # Whether it has children, or a parent that is told of its end. A worker that says False when it ends a run, because
     # the claim did and it has spawned nothing, spares the store looking for them.

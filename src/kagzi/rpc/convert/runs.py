@@ -20,6 +20,7 @@ from kagzi.api.operations import (
     TerminateRun,
 )
 from kagzi.api.workflows import RunFilter
+from kagzi.core.carried import CARRIED, TO_PEOPLE
 from kagzi.core.conflict import OnConflict
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND
@@ -27,6 +28,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.signal import MADE_KEY
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.carried import CarriedFields
 from kagzi.rpc.convert.common import (
     NULL,
     optional_instant,
@@ -45,6 +47,9 @@ pb = workflow_pb2
 
 DEFAULT_NAMESPACE: Final = "default"
 _DEFAULT_RETRY: Final = Retry()
+# A start has two forms of a policy, and what it says of a trace may be malformed.
+_GIVEN: Final = CarriedFields(pb.StartWorkflowRequest, CARRIED, otherwise=frozenset({"retry_policy", "trace_context"}))
+_SHOWN: Final = CarriedFields(pb.Workflow, TO_PEOPLE)
 
 _EXACT: Final[dict[RunStatus, pb.WorkflowStatus]] = {
     RunStatus.PENDING: pb.WORKFLOW_STATUS_PENDING,
@@ -118,11 +123,8 @@ def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id:
         retry_policy=policy,
         lease_length=request.lease_us if request.HasField("lease_us") else None,
         trace_context=well_formed(request.trace_context),
-        on_failure=request.on_failure if request.HasField("on_failure") else None,
-        on_failure_queue=request.on_failure_queue if request.HasField("on_failure_queue") else None,
         limit_name=request.limit_name if request.HasField("limit_name") else None,
-        limit_key=request.limit_key if request.HasField("limit_key") else None,
-        tags=dict(request.tags) if request.tags else {},
+        **_GIVEN.from_wire(request),
         on_conflict=_choice(request),
         signal=_signal_of(request, run_id) if request.HasField("signal") else None,
         debounce=_debounce_of(request.debounce) if request.HasField("debounce") else None,
@@ -162,11 +164,8 @@ def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
         lease_us=start.lease_length,
         exact_retry_policy=start.retry_policy,
         trace_context=start.trace_context,
-        on_failure=start.on_failure,
-        on_failure_queue=start.on_failure_queue,
         limit_name=start.limit_name,
-        limit_key=start.limit_key,
-        tags=start.tags,
+        **_GIVEN.to_wire(start),
         on_conflict=_choice_to_wire(start),
         signal=None if start.signal is None else _signal_to_wire(start.signal),
         debounce=None if start.debounce is None else _debounce_to_wire(start.debounce),
@@ -336,11 +335,8 @@ def run_to_wire(run: Run) -> pb.Workflow:
         deadline_at_us=run.deadline_at,
         waiting_for=run.waiting_for,
         handles_run_id=run.handles_run_id,
-        on_failure=run.on_failure,
         cancel_deadline_us=run.cancel_deadline,
         lease_expires_at_us=run.lease_expires_at,
-        tags=run.tags,
-        limit_key=run.limit_key,
         superseded_by=run.superseded_by,
         former_id=run.former_id,
         origin_run_id=run.origin,
@@ -348,6 +344,7 @@ def run_to_wire(run: Run) -> pb.Workflow:
         schedule_id=run.schedule_id,
         seed_run_id=run.seed_run_id,
         scheduled_for_us=run.scheduled_for,
+        **_SHOWN.to_wire(run),
     )
 
 
@@ -383,11 +380,8 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         parent_policy=_policy_of(workflow.parent_policy),
         waiting_for=tuple(workflow.waiting_for),
         handles_run_id=workflow.handles_run_id if workflow.HasField("handles_run_id") else None,
-        on_failure=workflow.on_failure if workflow.HasField("on_failure") else None,
         lease_expires_at=workflow.lease_expires_at_us if workflow.HasField("lease_expires_at_us") else None,
         cancel_deadline=workflow.cancel_deadline_us if workflow.HasField("cancel_deadline_us") else None,
-        tags=dict(workflow.tags),
-        limit_key=workflow.limit_key if workflow.HasField("limit_key") else None,
         superseded_by=workflow.superseded_by or None,
         former_id=workflow.former_id or None,
         origin=workflow.origin_run_id or None,
@@ -395,6 +389,7 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         schedule_id=workflow.schedule_id or None,
         seed_run_id=workflow.seed_run_id or None,
         scheduled_for=workflow.scheduled_for_us if workflow.HasField("scheduled_for_us") else None,
+        **_SHOWN.from_wire(workflow),
     )
 
 

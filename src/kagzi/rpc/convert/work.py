@@ -26,12 +26,14 @@ from kagzi.api.operations import (
     StepOperation,
 )
 from kagzi.api.workers import Claim, DeclaredLimit, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
+from kagzi.core.carried import TO_WORKER
 from kagzi.core.declaration import Declaration
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.schedule import Overlap, check_overlap
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.carried import CarriedFields
 from kagzi.rpc.convert.common import plain_bytes
 from kagzi.rpc.convert.limits import rate_from_wire, rate_to_wire
 from kagzi.rpc.convert.unknown import unknown_value
@@ -59,6 +61,7 @@ _OPERATIONS: Final[dict[int, type[StepOperation]]] = {
     pb.STEP_STATUS_FAILED: FailStep,
     pb.STEP_STATUS_CANCELLED: CancelStep,
 }
+_CLAIMED: Final = CarriedFields(pb.Claim, TO_WORKER)
 _ANSWERS: Final[dict[ChunkAnswer, pb.ChunkAnswer]] = {
     ChunkAnswer.DONE: pb.CHUNK_ANSWER_DONE,
     ChunkAnswer.LEASE_LOST: pb.CHUNK_ANSWER_LEASE_LOST,
@@ -318,16 +321,15 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         executions=claim.executions,
         crashes=claim.crashes,
         inbox_seq=claim.inbox_seq,
-        retry_policy=claim.retry_policy,
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id,
-        trace_context=claim.trace_context,
         scheduled_for_us=claim.scheduled_for,
         family=claim.family,
         handles_run_id=claim.handles_run_id,
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        **_CLAIMED.to_wire(claim),
         woken=claim.woken,
     )
 
@@ -350,11 +352,9 @@ def claim_from_wire(
         executions=claim.executions,
         crashes=claim.crashes,
         inbox_seq=claim.inbox_seq,
-        retry_policy=claim.retry_policy if claim.HasField("retry_policy") else None,
         history=tuple(history),
         cancel_requested=claim.cancel_requested,
         origin_run_id=claim.origin_run_id if claim.HasField("origin_run_id") else None,
-        trace_context=claim.trace_context if claim.HasField("trace_context") else None,
         scheduled_for=claim.scheduled_for_us if claim.HasField("scheduled_for_us") else None,
         family=claim.family,
         handles_run_id=claim.handles_run_id if claim.HasField("handles_run_id") else None,
@@ -362,6 +362,7 @@ def claim_from_wire(
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        **_CLAIMED.from_wire(claim),
         woken=claim.woken if claim.HasField("woken") else None,
     )
 
