@@ -182,7 +182,7 @@ class Worker:
         telling: asyncio.Task[None] | None = None
         if self._held and is_news:
             # Beside the draining, which waits for nobody.
-            telling = self.loop.create_task(self._say(self._engine.workers.drain, _TELL_SECONDS))
+            telling = self.loop.create_task(self._say(lambda me: self._engine.workers.drain(me), _TELL_SECONDS))
         self.loop.call_soon(self._each_held, Attempt.drain)
         if not await self._idle_within(grace, unless=self._hurry):
             self.loop.call_soon(self._each_held, Attempt.hand_back)
@@ -197,7 +197,8 @@ class Worker:
                 task.cancel()
         if telling is not None:
             await telling
-        await self._say(self._engine.workers.deregister, _LEAVE_SECONDS)
+        # Asked for in there: an engine that was closed meanwhile has no workers to ask for.
+        await self._say(lambda me: self._engine.workers.deregister(me), _LEAVE_SECONDS)
         if self._heart is not None:
             await self._heart.stop()
         self._log.info(
