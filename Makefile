@@ -68,11 +68,12 @@ screenshots: $(DEV) ## Take the pictures of the dashboard for the documents anew
 	$(PY) -m scripts.screenshots
 
 # The tests that tests/campaigns.py shortens in the suite, in full length; a quarter of an hour or so.
-CAMPAIGNS := tests/core/test_cron.py tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py tests/sdk/replay \
-	tests/simulation tests/store/test_equivalence.py
+CAMPAIGNS := tests/core/test_cron.py tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py \
+	tests/sdk/replay tests/simulation tests/store/test_equivalence.py
 
 campaigns: $(DEV) ## Run the searches of the suite in full length
 	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n $(JOBS) --dist worksteal $(CAMPAIGNS) $(ARGS)
+	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n 0 tests/faults/test_floods.py $(ARGS)
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)

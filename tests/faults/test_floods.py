@@ -18,6 +18,7 @@ from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.api.operations import StartRun
 from kagzi.connect import Credentials, connect
 from kagzi.engine.local import LocalEngine
+from tests.campaigns import LONG
 from tests.faults.flooding import FLOODS
 from tests.faults.processes import ROOT, ServerProcess
 from tests.measures import MEBIBYTE, Measures
@@ -80,11 +81,15 @@ async def neighbours(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIte
         server.close()
 
 
-# Who only waits asks no database, so one of them is enough for that.
+# Who only waits asks no database, so one of them is enough for that. In the suite each flood is at one database.
 @pytest.mark.parametrize(
     ("neighbours", "kind"),
-    [("sqlite", kind) for kind in FLOODS]
-    + [pytest.param("postgres", kind, marks=pytest.mark.postgres) for kind in FLOODS if kind != "events"],
+    [("sqlite", kind) for kind in FLOODS if kind != "lists" or LONG]
+    + [
+        pytest.param("postgres", kind, marks=pytest.mark.postgres)
+        for kind in FLOODS
+        if kind == "lists" or (LONG and kind != "events")
+    ],
     indirect=["neighbours"],
 )
 async def test_a_flood_of_one_tenant_leaves_the_other_alone(
