@@ -25,7 +25,8 @@ from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.ids import RandomIds
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import LimitChange, Store
+from kagzi.store.protocol.limits import LimitChange
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.postgres import PostgresServer
 
@@ -82,7 +83,7 @@ async def empty_poll(store: Store, repeat: int) -> float:
     for number in range(repeat):
         asked = poll(1000 + number)
         begun = time.perf_counter()
-        assert not (await store.claim(asked, 600 * SECOND)).claims
+        assert not (await store.work.claim(asked, 600 * SECOND)).claims
         taken.append((time.perf_counter() - begun) * 1000)
     return median(taken)
 
@@ -90,20 +91,20 @@ async def empty_poll(store: Store, repeat: int) -> float:
 async def before_others(store: Store, name: str, runs: int, repeat: int) -> bool:
     await store.open()
     try:
-        await store.set_limit("default", Scope.WORKFLOW, CHECKOUT, LimitChange(concurrency=-1, key_concurrency=1))
-        await store.apply([start("blocked")])
-        assert len((await store.claim(poll(1), 600 * SECOND)).claims) == 1
+        await store.limits.change("default", Scope.WORKFLOW, CHECKOUT, LimitChange(concurrency=-1, key_concurrency=1))
+        await store.work.apply([start("blocked")])
+        assert len((await store.work.claim(poll(1), 600 * SECOND)).claims) == 1
         empty = await empty_poll(store, repeat)
         if isinstance(store, SqliteStore):
             await store._database.write(lambda connection: connection.execute(SQLITE, (runs,)))
         else:
             assert isinstance(store, PostgresStore)
             await store._pool.run(lambda connection: connection.execute(POSTGRES, runs))
-        await store.apply([start("free")])
+        await store.work.apply([start("free")])
         begun, polls, longest = time.perf_counter(), 0, 0.0
         while True:
             polls, asked = polls + 1, time.perf_counter()
-            polled = await store.claim(poll(polls + 1), 600 * SECOND)
+            polled = await store.work.claim(poll(polls + 1), 600 * SECOND)
             longest = max(longest, time.perf_counter() - asked)
             if polled.claims:
                 break

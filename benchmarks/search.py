@@ -24,7 +24,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite.store import SqliteStore
 
 MOST_MS = 50.0
@@ -146,7 +146,7 @@ async def measure(store: Store, start: int, count: int, repeat: int) -> bool:
         for cursor in (None, Cursor(middle), Cursor(middle, backward=True)):
             for _ in range(repeat):
                 began = time.perf_counter()
-                page = await store.list_runs(filter, cursor, _PAGE)
+                page = await store.runs.search(filter, cursor, _PAGE)
                 took.append((time.perf_counter() - began) * 1000)
                 found = max(found, len(page.runs))
         took.sort()

@@ -18,7 +18,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.worker import WorkflowType
 from kagzi.ids import RandomIds
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.store.unserved import LOOKED_AT, MOST_LOOKED_AT
 from kagzi.testing.postgres import PostgresServer
@@ -57,7 +57,7 @@ async def empty_poll(store: Store, repeat: int) -> float:
             wait=0,
         )
         begun = time.perf_counter()
-        assert not (await store.claim(poll, 30 * SECOND)).claims
+        assert not (await store.work.claim(poll, 30 * SECOND)).claims
         taken.append((time.perf_counter() - begun) * 1000)
     return median(taken)
 
@@ -75,7 +75,7 @@ async def measure(store: Store, name: str, runs: int, repeat: int) -> bool:
             version="1",
             concurrency=10,
         )
-        await store.register(registration)
+        await store.workers.register(registration)
         empty = await empty_poll(store, repeat)
         if isinstance(store, SqliteStore):
             await store._database.write(lambda connection: connection.execute(SQLITE, (runs,)))
@@ -85,7 +85,7 @@ async def measure(store: Store, name: str, runs: int, repeat: int) -> bool:
         behind = await empty_poll(store, max(5, repeat // 10))
         begun, aside = time.perf_counter(), 0
         limit = LOOKED_AT
-        while (done := await store.set_runs_aside((), 600 * SECOND, limit)).more:
+        while (done := await store.duties.set_runs_aside((), 600 * SECOND, limit)).more:
             aside += done.aside
             limit = min(limit * 2, MOST_LOOKED_AT)
         seconds = time.perf_counter() - begun

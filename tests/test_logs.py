@@ -210,14 +210,14 @@ async def test_a_failed_call_is_found_by_the_id_its_caller_sees(monkeypatch: pyt
         async def away(*_: object) -> None:
             raise Unavailable("connection to 10.0.0.1 lost")
 
-        monkeypatch.setattr(engine.store, "get_run", away)
+        monkeypatch.setattr(engine.store.runs, "get", away)
         assert (await failed())[1]["level"] == "warning"
 
         async def bug(*_: object) -> None:
             logging.getLogger("deep.inside").info("about to fail")
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(engine.store, "get_run", bug)
+        monkeypatch.setattr(engine.store.runs, "get", bug)
         _, line = await failed()
         assert line["level"] == "error"
         assert "a bug" in str(line["error"])

@@ -279,14 +279,14 @@ def test_what_could_not_be_looked_up_is_counted_later() -> None:
         async with new_engine() as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]
             await other.workflows.start(new_start(other))
             await engine.workers.commit(chunk(await claim_one(other), complete()))
-            facts_of = engine.store.facts_of
+            facts_of = engine.store.runs.facts_of
 
             async def down(*_: object) -> None:
                 raise Unavailable("no database")
 
-            engine.store.facts_of = down  # type: ignore[assignment,method-assign]
+            engine.store.runs.facts_of = down  # type: ignore[assignment,method-assign]
             assert (await scrape(engine))("kagzi_runs_total", **ORDER, status="completed") is None
-            engine.store.facts_of = facts_of  # type: ignore[method-assign]
+            engine.store.runs.facts_of = facts_of  # type: ignore[method-assign]
             await asyncio.sleep(10)
             assert (await scrape(engine))("kagzi_runs_total", **ORDER, status="completed") == 1
 
@@ -360,21 +360,21 @@ def test_asking_often_asks_the_database_seldom() -> None:
             for _ in range(100):
                 await asyncio.gather(*(engine.load() for _ in range(10)))
                 await asyncio.sleep(0.1)
-            assert 4 <= calls["load"] <= 5
-            assert calls["facts_of"] == 0
+            assert 4 <= calls["overview.load"] <= 5
+            assert calls["runs.facts_of"] == 0
 
-            slow = engine.store.load
+            slow = engine.store.overview.load
 
             async def slower(*asked: object) -> Load:
                 await asyncio.sleep(1)
                 return await slow(*asked)  # type: ignore[arg-type]
 
-            engine.store.load = slower  # type: ignore[method-assign]
+            engine.store.overview.load = slower  # type: ignore[method-assign]
             calls.clear()
             for _ in range(400):
                 await engine.load()
                 await asyncio.sleep(0.1)
-            assert calls["load"] <= 3
+            assert calls["overview.load"] <= 3
 
     run(main)
 
@@ -387,7 +387,7 @@ def test_a_database_that_does_not_answer_leaves_gauges_out() -> None:
             async def down(*_: object) -> Load:
                 raise Unavailable("no database")
 
-            engine.store.load = down  # type: ignore[method-assign]
+            engine.store.overview.load = down  # type: ignore[method-assign]
             seen = await scrape(engine)
             assert seen("kagzi_store_up") == 0
             assert seen("kagzi_queue_ready_runs", namespace="default", queue="shop") is None

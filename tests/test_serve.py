@@ -23,7 +23,7 @@ from kagzi.rpc.server.guard import GateGuard
 from kagzi.rpc.tls import ServerTls
 from kagzi.serve import Server, _reflection, check_exposure, server_url
 from kagzi.settings import Settings, is_loopback
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 MEMORY = Settings(url="memory://")
 
@@ -260,7 +260,7 @@ async def test_new_namespaces_keep_history_as_long_as_the_settings_say(
     for days, namespace in ((7, "tenant"), (90, "later")):
         store = make_store(url, retention_days=days)
         await store.open()
-        await store.ensure_namespace(namespace)
+        await store.namespaces.ensure(namespace)
         await store.close()
     query = "SELECT namespace, retention_days FROM {}namespaces ORDER BY namespace"
     if database == "sqlite":

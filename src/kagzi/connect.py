@@ -29,7 +29,7 @@ from kagzi.owners import is_trusted
 from kagzi.rpc.missing import grpc_is_missing
 from kagzi.settings import DATA_DIRECTORY, Loaded, Settings, is_loopback, mask_url, project_directory, variable
 from kagzi.store.migrate import RETENTION_DAYS
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 _SERVER_LANES = 2  # one for starts and one for chunks, since the calls that bring those are batches already
 _CONNECTIONS_OF_THEIR_OWN = _SERVER_LANES + 2  # and the announcer and the listener

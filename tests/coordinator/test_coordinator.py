@@ -19,8 +19,8 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.unserved import UnservedLooks
 from kagzi.errors import Unavailable
-from kagzi.store.protocol import Recovered
-from kagzi.store.sqlite import keys as audit_rows
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.sqlite.audit import append_audit
 from tests.engine.support import (
     OTHER_WORKER,
     WORKER,
@@ -72,8 +72,8 @@ def test_a_run_that_is_heartbeated_keeps_its_lease() -> None:
                 assert (await engine.workers.heartbeat(heartbeat)).lost == ()
             assert await engine.workers.commit(chunk(claim, complete())) is ChunkAnswer.DONE
             # Duties run when something is due, not blindly: here only at their long interval.
-            assert calls["recover_runs"] <= 6
-            assert calls["expire_workers"] <= 6
+            assert calls["duties.recover_runs"] <= 6
+            assert calls["workers.expire"] <= 6
 
     run(main)
 
@@ -155,9 +155,9 @@ def test_a_silent_worker_is_offline_after_its_time() -> None:
         async with new_engine(coordinate=True) as engine:
             await engine.workers.register(new_registration())
             await asyncio.sleep(29)
-            assert (await engine.store.list_workers("default"))[0].status is WorkerStatus.ONLINE
+            assert (await engine.store.workers.rows("default"))[0].status is WorkerStatus.ONLINE
             await asyncio.sleep(2)
-            assert (await engine.store.list_workers("default"))[0].status is WorkerStatus.OFFLINE
+            assert (await engine.store.workers.rows("default"))[0].status is WorkerStatus.OFFLINE
 
     run(main)
 
@@ -190,11 +190,11 @@ def test_the_audit_log_is_pruned_past_its_retention() -> None:
             entry = AuditEntry(
                 actor="cli:me", action="test", namespace=None, target="", request_id="", peer="", result=OK
             )
-            now = (await engine.store.survey(SECOND)).now
+            now = (await engine.store.overview.survey(SECOND)).now
             # Written almost that long ago: to wait for it would be a long test.
             almost = now - AUDIT_RETENTION + 86400 * SECOND
             await engine.store._database.write(  # type: ignore[attr-defined]
-                lambda connection: audit_rows.append_audit(connection, [entry] * 5, almost)
+                lambda connection: append_audit(connection, [entry] * 5, almost)
             )
             await asyncio.sleep(86400 - 3600)
             assert len((await engine.audit.list(AuditFilter())).items) == 5
@@ -226,7 +226,7 @@ def test_a_duty_that_fails_is_logged_once_and_the_others_go_on(caplog: pytest.Lo
     async def main() -> None:
         async with new_engine(coordinate=True, settings=EngineSettings(lease=3 * SECOND)) as engine:
             store = engine.store
-            recover = store.recover_runs
+            recover = store.duties.recover_runs
             tries = 0
 
             async def down(*_: Any) -> Any:
@@ -234,14 +234,14 @@ def test_a_duty_that_fails_is_logged_once_and_the_others_go_on(caplog: pytest.Lo
                 tries += 1
                 raise Unavailable("down")
 
-            store.recover_runs = down  # type: ignore[method-assign]
+            store.duties.recover_runs = down  # type: ignore[method-assign]
             await engine.workflows.start(new_start(engine))
             overdue = await engine.workflows.start(new_start(engine, timeout=20 * SECOND, delay=100 * SECOND))
             await claim_one(engine)
             found = await engine.workflows.wait("default", overdue.run_id, 60 * SECOND)
             assert found.status is RunStatus.TIMED_OUT
             assert 3 <= tries <= 10
-            store.recover_runs = recover  # type: ignore[method-assign]
+            store.duties.recover_runs = recover  # type: ignore[method-assign]
             began = asyncio.get_running_loop().time()
             await claim_one(engine, 2)
             assert asyncio.get_running_loop().time() - began < 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import selectors
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -27,6 +26,7 @@ from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.ids import RandomIds
+from kagzi.store.protocol.nouns import NOUNS, call_name
 from kagzi.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -82,10 +82,10 @@ def new_ids() -> RandomIds:
 def count_calls(store: SqliteStore) -> Counter[str]:
     """How often each method that asks the database something is called from now on."""
     calls: Counter[str] = Counter()
-    for name in dir(type(store)):
-        method = getattr(store, name)
-        if inspect.iscoroutinefunction(method) and name not in ("open", "close", "listen"):
-            setattr(store, name, _counted(method, calls, name))
+    for noun, verbs in NOUNS.items():
+        part = getattr(store, noun)
+        for verb in verbs - {"listen"}:
+            setattr(part, verb, _counted(getattr(part, verb), calls, call_name(noun, verb)))
     return calls
 
 

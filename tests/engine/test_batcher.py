@@ -14,7 +14,7 @@ from kagzi.core.instant import SECOND
 from kagzi.engine.batcher import Batcher
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, KagziError, Unavailable
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from tests.engine.support import new_engine, run
 
 
@@ -366,14 +366,14 @@ def test_the_chunks_of_one_call_are_a_batch_of_their_own() -> None:
     async def main() -> list[int]:
         async with new_engine() as engine:
             store: Any = engine.store
-            apply, sizes = store.apply, []
+            apply, sizes = store.work.apply, []
 
             async def counted(writes: Sequence[Write]) -> Applied:
                 sizes.append(len(writes))
                 applied: Applied = await apply(writes)
                 return applied
 
-            store.apply = counted
+            store.work.apply = counted
             run_ids = [engine._ids.run_id() for _ in range(80)]
             chunks = [
                 Chunk(namespace="default", run_id=run_id, token=run_id, operations=(HandBackRun(),))

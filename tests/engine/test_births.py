@@ -94,13 +94,13 @@ def test_a_poll_waits_for_what_is_being_inserted_for_it() -> None:
         async with new_engine() as engine:
             store: Any = engine.store
             task = await waiting(engine, adopting(wait=2 * SECOND))
-            apply = store.apply
+            apply = store.work.apply
 
             async def slowly(*args: Any) -> Any:
                 await asyncio.sleep(5)
                 return await apply(*args)
 
-            store.apply = slowly
+            store.work.apply = slowly
             starting = asyncio.ensure_future(engine.workflows.start(new_start(engine)))
             await asyncio.sleep(3)
             assert not task.done()

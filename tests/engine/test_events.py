@@ -28,7 +28,7 @@ from kagzi.engine import events as module
 from kagzi.engine.events import Events
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol.changes import Recovered
 from tests.engine.support import run
 
 IDS = RandomIds(lambda: 1_700_000_000_000_000)

@@ -16,7 +16,7 @@ from kagzi.engine import health
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Unavailable
-from kagzi.store.protocol import Horizon, Survey
+from kagzi.store.protocol.overview import Horizon, Survey
 from kagzi.store.sqlite import SqliteStore
 
 NOW = 1_000_000 * SECOND
@@ -94,7 +94,7 @@ async def test_an_app_that_is_well() -> None:
     assert found.checked_at is not None
 
 
-class Broken(SqliteStore):
+class Broken:
     error: Exception | None = None
 
     async def survey(self, stale: Span) -> Survey:
@@ -106,10 +106,11 @@ class Broken(SqliteStore):
 
 async def test_what_is_wrong_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "PATIENCE", SECOND // 20)
-    store = Broken(None)
+    store, broken = SqliteStore(None), Broken()
+    store.overview.survey = broken.survey  # type: ignore[method-assign]
     async with LocalEngine(store) as engine:
         silent = await engine.health()
-        store.error = Unavailable("gone")
+        broken.error = Unavailable("gone")
         gone = await engine.health()
     for found, words in ((silent, "no answer within 50ms"), (gone, "gone")):
         assert found.status is HealthStatus.UNHEALTHY

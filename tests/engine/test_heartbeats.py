@@ -14,7 +14,7 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
-from kagzi.store.protocol import HeartbeatResult
+from kagzi.store.protocol.workers import HeartbeatResult
 from tests.engine.support import (
     OTHER_WORKER,
     WORKER,
@@ -43,8 +43,8 @@ class Batches:
         self.written: list[tuple[float, list[str]]] = []
         self.fail: Exception | None = None
         self.seconds = 0.0
-        self._inner = engine.store.heartbeats
-        engine.store.heartbeats = self._write  # type: ignore[method-assign]
+        self._inner = engine.store.workers.heartbeats
+        engine.store.workers.heartbeats = self._write  # type: ignore[method-assign]
 
     async def _write(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
         self.written.append((now(), [each.worker_id for each in beats]))
@@ -103,7 +103,7 @@ def test_two_hundred_idle_workers_cost_a_third_of_a_transaction_a_second() -> No
             assert 10 <= len(batches.written) <= 100 / 3 + 1
             assert sum(batches.sizes) >= 200 * 7
             assert longest <= 3.001
-            counts = await engine.store.count_workers("default", 3600 * SECOND)
+            counts = await engine.store.workers.count("default", 3600 * SECOND)
             assert counts == {WorkerStatus.ONLINE: 200}
             await cancel(*workers)
 

@@ -35,8 +35,8 @@ def test_an_idle_process_with_worker_waiter_and_coordinator_asks_at_most_twice_a
             await asyncio.sleep(5.5)
             calls = count_calls(engine.store)  # type: ignore[arg-type]
             await asyncio.sleep(10)
-            assert calls["horizon"] in (9, 10)
-            assert calls["finished_of"] in range(6, 11)
+            assert calls["overview.horizon"] in (9, 10)
+            assert calls["runs.finished_of"] in range(6, 11)
             assert calls.total() <= 20, calls
             await asyncio.sleep(300)
             await engine.workers.heartbeat(Heartbeat(worker_id=WORKER, held=(), heard=0))
@@ -89,7 +89,7 @@ def test_a_sibling_for_heartbeats_never_asks_by_itself() -> None:
             answer = await sibling.workers.heartbeat(Heartbeat(worker_id=WORKER, held=(), heard=0))
             assert not answer.known
             await asyncio.sleep(10)
-            assert calls == {"heartbeats": 1}
+            assert calls == {"workers.heartbeats": 1}
             await sibling.close()
             # Closing it leaves the engine as it was.
             await engine.workflows.start(new_start(engine))
@@ -109,7 +109,7 @@ def test_other_processes_are_listened_to_only_while_somebody_waits() -> None:
                 listening.append(False)
 
         engine = new_engine()
-        engine.store.listen = listen  # type: ignore[method-assign]
+        engine.store.wakeups.listen = listen  # type: ignore[method-assign]
         async with engine:
             await asyncio.sleep(10)
             assert listening == []
@@ -133,7 +133,7 @@ def test_a_listener_that_dies_is_started_again_and_polling_goes_on_meanwhile() -
             raise RuntimeError("broken")
 
         engine = new_engine()
-        engine.store.listen = listen  # type: ignore[method-assign]
+        engine.store.wakeups.listen = listen  # type: ignore[method-assign]
         async with engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]
             polling = asyncio.create_task(engine.workers.poll(new_poll(wait=600 * SECOND)))
             await asyncio.sleep(200)
@@ -148,7 +148,7 @@ def test_the_pulse_survives_an_outage() -> None:
     async def main() -> None:
         async with new_engine(coordinate=True) as engine, new_engine(engine.store.sibling()) as other:  # type: ignore[arg-type]
             store = engine.store
-            horizon, finished_of = store.horizon, store.finished_of
+            horizon, finished_of = store.overview.horizon, store.runs.finished_of
             tries = 0
 
             async def down(*_: Any) -> Any:
@@ -160,10 +160,10 @@ def test_the_pulse_survives_an_outage() -> None:
             polling = asyncio.create_task(engine.workers.poll(new_poll(wait=600 * SECOND)))
             waiting = asyncio.create_task(engine.workflows.wait("default", started.run_id, 600 * SECOND))
             await asyncio.sleep(1.5)
-            store.horizon = store.finished_of = down  # type: ignore[method-assign]
+            store.overview.horizon = store.runs.finished_of = down  # type: ignore[method-assign]
             await asyncio.sleep(60)
             assert 8 < tries < 60
-            store.horizon, store.finished_of = horizon, finished_of  # type: ignore[method-assign]
+            store.overview.horizon, store.runs.finished_of = horizon, finished_of  # type: ignore[method-assign]
             began = asyncio.get_running_loop().time()
             (claim,) = (await polling).claims
             assert asyncio.get_running_loop().time() - began < 8
@@ -181,7 +181,7 @@ def test_announcements_to_other_processes_are_coalesced() -> None:
             announced.append((asyncio.get_running_loop().time(), work, finished))
 
         engine = new_engine()
-        engine.store.announce = announce  # type: ignore[method-assign]
+        engine.store.wakeups.announce = announce  # type: ignore[method-assign]
         async with engine:
             for _ in range(100):
                 await engine.workflows.start(new_start(engine))
@@ -208,7 +208,7 @@ def test_an_announcement_that_fails_is_only_a_hint_lost() -> None:
             raise Unavailable("down")
 
         engine = new_engine()
-        engine.store.announce = announce  # type: ignore[method-assign]
+        engine.store.wakeups.announce = announce  # type: ignore[method-assign]
         async with engine:
             await engine.workflows.start(new_start(engine))
             await asyncio.sleep(5)

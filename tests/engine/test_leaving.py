@@ -29,16 +29,16 @@ async def registered() -> AsyncIterator[LocalEngine]:
 
 
 def held_up(engine: LocalEngine, method: str) -> Callable[[], None]:
-    """The next call of this method of the store has its effect when it is let go."""
-    store: Any = engine.store
-    called = getattr(store, method)
+    """The next call of this method of the store's work has its effect when it is let go."""
+    work: Any = engine.store.work
+    called = getattr(work, method)
     free = asyncio.Event()
 
     async def later(*args: Any) -> Any:
         await free.wait()
         return await called(*args)
 
-    setattr(store, method, later)
+    setattr(work, method, later)
     return free.set
 
 
@@ -187,7 +187,7 @@ def test_a_claim_that_fails_when_nobody_waits_for_it_is_not_complained_of() -> N
                 await asyncio.sleep(1)
                 raise RuntimeError
 
-            store.claim = claim
+            store.work.claim = claim
             polling = asyncio.create_task(engine.workers.poll(new_poll()))
             await asyncio.sleep(0.5)
             await cancel(polling)

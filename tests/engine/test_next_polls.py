@@ -254,13 +254,13 @@ def test_a_worker_that_came_and_went_away_again_gets_its_run_with_the_next_poll(
         async with new_engine() as engine:
             store: Any = engine.store
             await answered(engine)
-            apply = store.apply
+            apply = store.work.apply
 
             async def slowly(*args: Any) -> Any:
                 await asyncio.sleep(5)
                 return await apply(*args)
 
-            store.apply = slowly
+            store.work.apply = slowly
             starting = asyncio.ensure_future(engine.workflows.start(start := new_start(engine)))
             await asyncio.sleep(0)
             gone = asyncio.create_task(engine.workers.poll(adopting(2)))
@@ -364,7 +364,7 @@ def test_nothing_is_born_for_a_poll_that_has_come_already() -> None:
     async def main() -> None:
         async with new_engine() as engine:
             store: Any = engine.store
-            claim_from_store = store.claim
+            claim_from_store = store.work.claim
 
             async def claim(*asked: Any) -> Polled:
                 polled: Polled = await claim_from_store(*asked)
@@ -373,7 +373,7 @@ def test_nothing_is_born_for_a_poll_that_has_come_already() -> None:
                 await asyncio.sleep(0)
                 return polled
 
-            store.claim = claim
+            store.work.claim = claim
 
             async def polling() -> Polled:
                 assert len((await engine.workers.poll(adopting(limit=3))).claims) == 1

@@ -11,7 +11,7 @@ import pytest
 from kagzi.core.run import Run
 from kagzi.engine.reads import Reads
 from kagzi.errors import Unavailable
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from tests.engine.support import run
 
 
@@ -22,12 +22,13 @@ class Slow:
         self.asked: list[list[str]] = []
         self.release = asyncio.Event()
         self.problem: Exception | None = None
+        self.runs = self
 
-    async def get_run(self, namespace: str, run_id: str) -> Run | None:
-        found = await self.get_runs([(namespace, run_id)])
+    async def get(self, namespace: str, run_id: str) -> Run | None:
+        found = await self.get_many([(namespace, run_id)])
         return found[0] if found else None
 
-    async def get_runs(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
+    async def get_many(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
         self.asked.append([run_id for _, run_id in runs])
         number = len(self.asked)
         await self.release.wait()

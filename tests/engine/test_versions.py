@@ -18,7 +18,7 @@ def test_a_start_that_names_a_version_asks_nothing() -> None:
             calls = count_calls(engine.store)  # type: ignore[arg-type]
             started = await engine.workflows.start(new_start(engine, version="7"))
             assert (await engine.workflows.get("default", started.run_id)).version == "7"
-            assert calls["resolve_version"] == 0
+            assert calls["versions.resolve"] == 0
 
     run(main)
 
@@ -28,15 +28,15 @@ def test_starts_that_name_none_ask_once_a_second_for_all() -> None:
         async with new_engine() as engine:
             calls = count_calls(engine.store)  # type: ignore[arg-type]
             await asyncio.gather(*(engine.workflows.start(new_start(engine, version=None)) for _ in range(100)))
-            assert calls["resolve_version"] == 1
+            assert calls["versions.resolve"] == 1
             await asyncio.sleep(0.9)
             await engine.workflows.start(new_start(engine, version=None))
-            assert calls["resolve_version"] == 1
+            assert calls["versions.resolve"] == 1
             await asyncio.sleep(0.2)
             await engine.workflows.start(new_start(engine, version=None))
-            assert calls["resolve_version"] == 2
+            assert calls["versions.resolve"] == 2
             await engine.workflows.start(new_start(engine, workflow_type="other", version=None))
-            assert calls["resolve_version"] == 3
+            assert calls["versions.resolve"] == 3
 
     run(main)
 
@@ -65,7 +65,7 @@ def test_a_new_version_is_used_within_a_second_and_a_default_set_here_at_once() 
 def test_an_answer_that_a_new_default_has_overtaken_is_not_kept() -> None:
     async def main() -> None:
         async with new_engine() as engine:
-            ask, asked = engine.store.resolve_version, asyncio.Event()
+            ask, asked = engine.store.versions.resolve, asyncio.Event()
 
             async def slow(namespace: str, workflow_type: str) -> str:
                 found = await ask(namespace, workflow_type)
@@ -73,7 +73,7 @@ def test_an_answer_that_a_new_default_has_overtaken_is_not_kept() -> None:
                 await asyncio.sleep(0.1)
                 return found
 
-            engine.store.resolve_version = slow  # type: ignore[method-assign]
+            engine.store.versions.resolve = slow  # type: ignore[method-assign]
             early = asyncio.ensure_future(engine.versions.resolve_version("default", "order"))
             await asked.wait()
             await engine.versions.set_default("default", "order", "9", force=True)
@@ -98,15 +98,15 @@ def test_a_run_is_born_beside_a_worker_of_the_version_it_gets() -> None:
 def test_a_database_that_does_not_answer_fails_the_start_and_is_asked_again() -> None:
     async def main() -> None:
         async with new_engine() as engine:
-            ask = engine.store.resolve_version
+            ask = engine.store.versions.resolve
 
             async def out_of_reach(namespace: str, workflow_type: str) -> str:
                 raise Unavailable("out of reach")
 
-            engine.store.resolve_version = out_of_reach  # type: ignore[method-assign]
+            engine.store.versions.resolve = out_of_reach  # type: ignore[method-assign]
             with pytest.raises(Unavailable):
                 await engine.workflows.start(new_start(engine, version=None))
-            engine.store.resolve_version = ask  # type: ignore[method-assign]
+            engine.store.versions.resolve = ask  # type: ignore[method-assign]
             await engine.workflows.start(new_start(engine, version=None))
 
     run(main)

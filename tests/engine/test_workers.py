@@ -36,7 +36,7 @@ def test_a_worker_learns_its_lease_and_heartbeat() -> None:
         async with new_engine(settings=EngineSettings(lease=9 * SECOND)) as engine:
             registered = await engine.workers.register(new_registration(namespace="new"))
             assert (registered.lease, registered.heartbeat) == (9 * SECOND, 3 * SECOND)
-            assert [w.worker_id for w in await engine.store.list_workers("new")] == [WORKER]
+            assert [w.worker_id for w in await engine.store.workers.rows("new")] == [WORKER]
 
     run(main)
 
@@ -117,7 +117,7 @@ def test_a_start_between_the_look_and_the_wait_is_not_lost() -> None:
     async def main() -> None:
         async with new_engine() as engine:
             store = engine.store
-            claim = store.claim
+            claim = store.work.claim
 
             async def slow_claim(*args: Any) -> Any:
                 polled = await claim(*args)
@@ -127,7 +127,7 @@ def test_a_start_between_the_look_and_the_wait_is_not_lost() -> None:
                 return polled
 
             started: list[Any] = []
-            store.claim = slow_claim  # type: ignore[method-assign]
+            store.work.claim = slow_claim  # type: ignore[method-assign]
             polled = await engine.workers.poll(new_poll())
             assert [c.run_id for c in polled.claims] == [started[0].run_id]
             assert asyncio.get_running_loop().time() < 0.001
@@ -163,9 +163,9 @@ def test_notifications_from_another_process_wake_polls_and_waiters() -> None:
                 heard[0][1](*finished_run)
 
         async with new_engine() as engine:
-            engine.store.listen = listen  # type: ignore[method-assign]
+            engine.store.wakeups.listen = listen  # type: ignore[method-assign]
             store = engine.store.sibling()
-            store.announce = announce  # type: ignore[method-assign]
+            store.wakeups.announce = announce  # type: ignore[method-assign]
             async with new_engine(store) as other:  # type: ignore[arg-type]
                 polling = asyncio.create_task(claim_one(engine))
                 await asyncio.sleep(5.5)
@@ -492,7 +492,7 @@ def test_a_reserved_slot_is_given_back_in_an_outage() -> None:
             async def down(*_: Any) -> Any:
                 raise Unavailable("down")
 
-            engine.store.apply = down  # type: ignore[method-assign]
+            engine.store.work.apply = down  # type: ignore[method-assign]
             with pytest.raises(Unavailable):
                 await engine.workflows.start(new_start(engine))
             await asyncio.sleep(0)
@@ -547,15 +547,15 @@ def test_a_failing_claim_is_repeated_by_the_next_poll() -> None:
     async def main() -> None:
         async with new_engine() as engine:
             await engine.workflows.start(new_start(engine))
-            claim = engine.store.claim
+            claim = engine.store.work.claim
 
             async def down(*_: Any) -> Any:
                 raise Unavailable("down")
 
-            engine.store.claim = down  # type: ignore[method-assign]
+            engine.store.work.claim = down  # type: ignore[method-assign]
             with pytest.raises(Unavailable):
                 await engine.workers.poll(new_poll())
-            engine.store.claim = claim  # type: ignore[method-assign]
+            engine.store.work.claim = claim  # type: ignore[method-assign]
             assert len((await engine.workers.poll(new_poll())).claims) == 1
 
     run(main)

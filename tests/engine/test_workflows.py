@@ -62,7 +62,7 @@ def test_a_new_namespace_comes_into_being_with_its_first_run() -> None:
             calls = count_calls(engine.store)  # type: ignore[arg-type]
             for _ in range(3):
                 await engine.workflows.start(new_start(engine, namespace="tenant"))
-            assert calls["ensure_namespace"] == 1
+            assert calls["namespaces.ensure"] == 1
             page = await engine.workflows.list(RunFilter(namespace="tenant"))
             assert len(page.items) == 3
             assert (await engine.workflows.list(RunFilter())).items == ()
@@ -302,7 +302,7 @@ def test_a_result_reaches_a_waiter_in_the_process_without_a_query() -> None:
             await asyncio.sleep(0)
             await engine.workers.commit(chunk(claim, completed_step(), complete(b"7")))
             finished = await waiting
-            assert calls["get_run"] == calls["finished_of"] == 0
+            assert calls["runs.get"] == calls["runs.finished_of"] == 0
             assert finished.output == b"7"
             assert finished == await engine.workflows.get("default", started.run_id)
 
@@ -324,7 +324,7 @@ def test_many_who_wait_for_runs_of_other_processes_share_their_looks() -> None:
             outputs = [(await each).output for each in waiting]
             assert outputs == [each.run_id.encode() for each in started]
             # One look each before waiting and after would have been a hundred.
-            assert calls["get_run"] + calls["get_runs"] <= 20
+            assert calls["runs.get"] + calls["runs.get_many"] <= 20
 
     run(main)
 
@@ -340,7 +340,7 @@ def test_waiting_for_a_run_just_started_beside_a_worker_asks_nothing_and_misses_
             (claim,) = (await polling).claims
             await engine.workers.commit(chunk(claim, complete()))
             await waiting
-            assert calls["get_run"] == 0
+            assert calls["runs.get"] == 0
             # Another process was faster, and its notification got lost.
             started = await engine.workflows.start(new_start(engine))
             claim = await claim_one(other, worker_id=UNKNOWN)
@@ -426,7 +426,7 @@ def test_a_long_wait_ends_in_time_while_the_database_is_away() -> None:
                 raise Unavailable("the database is away")
 
             store: Any = engine.store
-            store.horizon = store.finished_of = store.get_run = down
+            store.overview.horizon = store.runs.finished_of = store.runs.get = down
             before = asyncio.get_running_loop().time()
             with pytest.raises(Unavailable, match="the database is away"):
                 await waiting

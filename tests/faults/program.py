@@ -226,7 +226,7 @@ def total_of_mixed(length: int) -> int:
 
 def deafen() -> None:
     """Make every hint to other processes fail to arrive, in this process."""
-    from kagzi.store.postgres.store import PostgresStore
+    from kagzi.store.postgres.wakeups import Wakeups
 
     async def announce(*_: object) -> None:
         return None
@@ -234,8 +234,8 @@ def deafen() -> None:
     async def listen(*_: object) -> None:
         await asyncio.get_running_loop().create_future()
 
-    setattr(PostgresStore, "announce", announce)  # noqa: B010 (another signature)
-    setattr(PostgresStore, "listen", listen)  # noqa: B010
+    setattr(Wakeups, "announce", announce)  # noqa: B010 (another signature)
+    setattr(Wakeups, "listen", listen)  # noqa: B010
 
 
 def end_with_parent() -> None:

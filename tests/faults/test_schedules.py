@@ -77,7 +77,7 @@ async def test_each_instant_becomes_one_run_whoever_is_killed(url: str) -> None:
                 kill(victim)
                 running.append(await asyncio.to_thread(coordinator, url))
             # Whatever was missed meanwhile is made up for.
-            until = (await engine.store.horizon([])).now
+            until = (await engine.store.overview.horizon([])).now
             async with asyncio.timeout(60):
                 for schedule in made:
                     while ((await engine.schedules.get("default", schedule.schedule_id)).next_fire_at or 0) <= until:
@@ -87,7 +87,7 @@ async def test_each_instant_becomes_one_run_whoever_is_killed(url: str) -> None:
                 kill(process)
         for schedule in made:
             after = await engine.schedules.get("default", schedule.schedule_id)
-            runs = await engine.store.list_schedule_runs("default", schedule.schedule_id, None, 10_000)
+            runs = await engine.store.schedules.page_of_runs("default", schedule.schedule_id, None, 10_000)
             instants = sorted(_instant(run.external_id) for run in runs)
             assert instants[0] == schedule.next_fire_at
             assert all(later - earlier == SECOND for earlier, later in pairwise(instants))

@@ -36,11 +36,11 @@ async def test_a_run_is_noticed_and_its_result_comes_back_at_once(site: Site) ->
 async def test_everything_works_with_notifications_dead(
     make_site: MakeSite, postgres_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kagzi.store.postgres.store import PostgresStore
+    from kagzi.store.postgres.wakeups import Wakeups
     from tests.faults import program
 
     for name in ("announce", "listen"):  # put back after the test
-        monkeypatch.setattr(PostgresStore, name, getattr(PostgresStore, name))
+        monkeypatch.setattr(Wakeups, name, getattr(Wakeups, name))
     program.deafen()
     site = make_site(postgres_database)
     async with site.program.app:

@@ -36,7 +36,7 @@ async def test_a_worker_that_is_not_heard_of_is_gone_although_nobody_has_marked_
             status, _ = await client.problem("POST", f"/api/v1/workers/{worker.worker_id}/drain", json={})
             assert status == 409
             metrics = (await client.http.get("/metrics")).text
-        (row,) = await engine.store.list_workers("default")
+        (row,) = await engine.store.workers.rows("default")
         assert row.status is WorkerStatus.ONLINE
     assert 'kagzi_workers{namespace="default",status="online"} 0.0' in metrics
     assert 'kagzi_workers{namespace="default",status="offline"} 1.0' in metrics

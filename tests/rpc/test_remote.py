@@ -377,14 +377,14 @@ async def test_a_server_that_closes_sends_a_poll_elsewhere_when_its_claim_is_mad
         await engine.workers.register(registration_of(worker_id))
         await engine.workflows.start(start_of(run_id))
         store: Any = engine.store
-        claim, claiming, may_go = store.claim, asyncio.Event(), asyncio.Event()
+        claim, claiming, may_go = store.work.claim, asyncio.Event(), asyncio.Event()
 
         async def later(*args: Any) -> Any:
             claiming.set()
             await may_go.wait()
             return await claim(*args)
 
-        store.claim = later
+        store.work.claim = later
         remote = RemoteEngine(server.target)
         await remote.open()
         poll = poll_of(worker_id, wait=30 * SECOND)

@@ -13,7 +13,7 @@ import kagzi
 from kagzi import Kagzi, Retry, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
 from kagzi.api.operations import CancelAnswer, CancelRun, Chunk, CompleteRun, Write
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.store.sqlite.store import SqliteStore
 from tests.scenarios.conftest import Stage, until
 from tests.scenarios.shop import Shop, becomes, ended
@@ -28,7 +28,7 @@ def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
     told: list[CancelAnswer] = []
 
     def before_ends(store: type[Any]) -> None:
-        apply = store.apply
+        apply = store.work.apply
 
         async def cancel_first(self: Any, writes: Sequence[Write]) -> Applied:
             for write in writes:
@@ -38,7 +38,7 @@ def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
             applied: Applied = await apply(self, writes)
             return applied
 
-        monkeypatch.setattr(store, "apply", cancel_first)
+        monkeypatch.setattr(store.work, "apply", cancel_first)
 
     before_ends(SqliteStore)
     before_ends(PostgresStore)

@@ -107,13 +107,13 @@ async def test_writes_are_there_with_the_result_and_at_the_cost_of_one_commit(
         committed = _count_commits(monkeypatch)
         applied: list[Any] = []
         store: Any = app.engine.store  # type: ignore[attr-defined]
-        apply = store.apply
+        apply = store.work.apply
 
         async def counted(writes: Any) -> Any:
             applied.extend(write for write in writes if isinstance(write, Chunk))
             return await apply(writes)
 
-        monkeypatch.setattr(store, "apply", counted)
+        monkeypatch.setattr(store.work, "apply", counted)
         run = await two.start()
         assert await run.result(timeout=60) == ("a", 3)
         steps = await run.steps()

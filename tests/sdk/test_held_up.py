@@ -235,7 +235,7 @@ def test_a_run_that_begins_with_a_timer_notes_when_and_others_do_not() -> None:
         runs = [await plain.start(), await timed.start()]
         for run in runs:
             await run.result()
-        histories = [await town.store.get_steps("default", run.id) for run in runs]
+        histories = [await town.store.runs.steps("default", run.id) for run in runs]
         assert [[step.step_id for step in history] for history in histories] == [
             ["look", "@sleep"],
             ["@begin", "@sleep"],

@@ -16,7 +16,7 @@ from kagzi.core.instant import Span
 from kagzi.engine.workers import Workers
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.worker import Worker
-from kagzi.store.sqlite import SqliteStore
+from kagzi.store.sqlite.signals import Signals
 from kagzi.testing import run_virtually
 
 
@@ -58,13 +58,13 @@ def test_a_signal_that_came_in_time_wins_although_nobody_was_told(after: float, 
 def test_a_wait_that_nobody_answers_costs_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Kagzi("memory://")
     looks: list[Any] = []
-    read = SqliteStore.read_inbox
+    read = Signals.read_inbox
 
-    async def counted(self: SqliteStore, *args: Any) -> Any:
+    async def counted(self: Signals, *args: Any) -> Any:
         looks.append(args)
         return await read(self, *args)
 
-    monkeypatch.setattr(SqliteStore, "read_inbox", counted)
+    monkeypatch.setattr(Signals, "read_inbox", counted)
 
     @app.workflow
     async def waits() -> str:

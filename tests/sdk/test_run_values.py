@@ -14,8 +14,8 @@ from kagzi import Kagzi, Progress, WorkflowFailed
 from kagzi.api.operations import Chunk, SetValue, Write
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
-from kagzi.store.protocol import Applied
-from kagzi.store.sqlite import SqliteStore
+from kagzi.store.protocol.changes import Applied
+from kagzi.store.sqlite.work import Work
 from kagzi.testing import run_virtually
 
 Sent = list[tuple[float, list[str]]]
@@ -25,9 +25,9 @@ Sent = list[tuple[float, list[str]]]
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What reaches the store: when, and the operations of each chunk. A commit takes 10 ms here."""
     chunks: Sent = []
-    apply = SqliteStore.apply
+    apply = Work.apply
 
-    async def noted(self: SqliteStore, writes: Sequence[Write]) -> Applied:
+    async def noted(self: Work, writes: Sequence[Write]) -> Applied:
         loop = asyncio.get_running_loop()
         for write in writes:
             if isinstance(write, Chunk):
@@ -38,7 +38,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         return await apply(self, writes)
 
     began = [0.0]
-    monkeypatch.setattr(SqliteStore, "apply", noted)
+    monkeypatch.setattr(Work, "apply", noted)
     return chunks
 
 
@@ -168,15 +168,15 @@ def test_a_value_that_is_refused_fails_the_run_and_is_not_sent_again(
         kagzi.set_value("bad", 1)
         await kagzi.sleep("1h")
 
-    apply = SqliteStore.apply
+    apply = Work.apply
 
-    async def refusing(self: SqliteStore, writes: Sequence[Write]) -> Applied:
+    async def refusing(self: Work, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Chunk) and "bad" in map(_name, write.operations):
                 return Applied([InvalidRequest("no such value")] * len(writes), [])
         return await apply(self, writes)
 
-    monkeypatch.setattr(SqliteStore, "apply", refusing)
+    monkeypatch.setattr(Work, "apply", refusing)
 
     async def main() -> None:
         with pytest.raises(WorkflowFailed, match="no such value"):
@@ -261,15 +261,15 @@ def test_a_run_that_is_tried_again_says_again_what_it_had_come_to() -> None:
 def test_numbers_rise_under_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     app = Kagzi("memory://")
     numbers: list[int] = []
-    apply = SqliteStore.apply
+    apply = Work.apply
 
-    async def noted(self: SqliteStore, writes: Sequence[Write]) -> Applied:
+    async def noted(self: Work, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Chunk):
                 numbers.extend(each.number for each in write.operations if isinstance(each, SetValue))
         return await apply(self, writes)
 
-    monkeypatch.setattr(SqliteStore, "apply", noted)
+    monkeypatch.setattr(Work, "apply", noted)
 
     @app.step
     async def work() -> None: ...

@@ -17,7 +17,7 @@ from kagzi.core.step import BEGIN, Step, StepKind, StepStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.sdk.worker.slots import Slots
 from kagzi.sdk.worker.worker import Worker
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from tests.engine.support import new_engine, new_start, run
 from tests.sdk.test_headstart import Claims, until, worker_of
 
@@ -307,7 +307,7 @@ def slowed_down(engine: LocalEngine) -> list[str]:
     """Its store takes its time. The runs that are handed back."""
     handed_back: list[str] = []
     store: Any = engine.store
-    apply = store.apply
+    apply = store.work.apply
 
     async def slowly(writes: Sequence[Write]) -> Applied:
         chunks = [write for write in writes if isinstance(write, Chunk)]
@@ -316,5 +316,5 @@ def slowed_down(engine: LocalEngine) -> list[str]:
         applied: Applied = await apply(writes)
         return applied
 
-    store.apply = slowly
+    store.work.apply = slowly
     return handed_back

@@ -17,8 +17,8 @@ from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
 from kagzi.sdk.replay.execution import Execution
-from kagzi.store.protocol import Applied
-from kagzi.store.sqlite import SqliteStore
+from kagzi.store.protocol.changes import Applied
+from kagzi.store.sqlite.work import Work
 from kagzi.testing import run_virtually
 
 IDS = RandomIds(lambda: 0)
@@ -117,17 +117,17 @@ class Refusing:
     def __init__(self, patch: pytest.MonkeyPatch, times: int, error: Exception) -> None:
         self.left = times
         self.refused: list[tuple[Operation, ...]] = []
-        real = SqliteStore.apply
+        real = Work.apply
 
-        async def apply(store: SqliteStore, writes: Sequence[Write]) -> Applied:
+        async def apply(work: Work, writes: Sequence[Write]) -> Applied:
             for write in writes:
                 if self.left and isinstance(write, Chunk) and isinstance(write.operations[0], CompleteStep):
                     self.left -= 1
                     self.refused.append(write.operations)
                     raise error
-            return await real(store, writes)
+            return await real(work, writes)
 
-        patch.setattr(SqliteStore, "apply", apply)
+        patch.setattr(Work, "apply", apply)
 
 
 def charging(bodies: list[int]) -> tuple[Kagzi, Callable[[], Awaitable[Any]]]:

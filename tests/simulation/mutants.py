@@ -20,7 +20,7 @@ from kagzi.sdk.signature import Signature
 from kagzi.sdk.worker.attempt import Attempt
 from kagzi.sdk.worker.engine_clock import Bounds, EngineClock
 from kagzi.sdk.worker.worker import Worker
-from kagzi.store.protocol import Horizon
+from kagzi.store.protocol.overview import Horizon
 from kagzi.store.sqlite import chunks, claims
 from kagzi.store.sqlite.statements import SQL
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 
@@ -44,3 +45,13 @@ async def shared_store(
         await connection.close()
         await store.close()
         databases.give_back(database)
+
+
+class OneConnection:
+    """A pool for the nouns of a store, of one connection that is the test's own."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    async def run(self, work: Any) -> Any:
+        return await work(self._connection)

@@ -61,7 +61,9 @@ from kagzi.core.run import RunStatus
 from kagzi.core.schedule import Overlap
 from kagzi.core.step import StepKind
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Applied, Changed, LimitChange, Store, Told
+from kagzi.store.protocol.changes import Applied, Changed, Told
+from kagzi.store.protocol.limits import LimitChange
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from tests.campaigns import length
@@ -177,18 +179,18 @@ class World:
     async def visible(self, store: Store) -> dict[str, Any]:
         state: dict[str, Any] = {}
         for namespace in NAMESPACES:
-            runs = (await store.list_runs(RunFilter(namespace=namespace), None, 100)).runs
+            runs = (await store.runs.search(RunFilter(namespace=namespace), None, 100)).runs
             self.seen.update(run.status for run in runs)
             state[f"listing of {namespace}"] = [run.run_id for run in runs]
-            state[f"workers of {namespace}"] = await store.list_workers(namespace)
+            state[f"workers of {namespace}"] = await store.workers.rows(namespace)
             for run in runs:
-                steps = await store.get_steps(namespace, run.run_id)
+                steps = await store.runs.steps(namespace, run.run_id)
                 state[f"run {run.run_id}"] = run
                 state[f"order of {run.run_id}"] = [(step.step_id, step.attempt) for step in steps]
-                state[f"values of {run.run_id}"] = await store.read_values(namespace, run.run_id, (), "")
-                state[f"signals of {run.run_id}"] = await store.list_signals(namespace, run.run_id, 0, 100)
+                state[f"values of {run.run_id}"] = await store.runs.values(namespace, run.run_id, (), "")
+                state[f"signals of {run.run_id}"] = await store.signals.page(namespace, run.run_id, 0, 100)
                 state |= {f"step {run.run_id}/{step.step_id}/{step.attempt}": step for step in steps}
-        horizon = await store.horizon([(namespace, queue) for namespace in NAMESPACES for queue in QUEUES])
+        horizon = await store.overview.horizon([(namespace, queue) for namespace in NAMESPACES for queue in QUEUES])
         # When a leftover of a finished run is swept away is each store's own business.
         state["horizon"] = (
             horizon.now,
@@ -198,7 +200,7 @@ class World:
             horizon.cancel,
             horizon.heartbeat,
         )
-        state["finished"] = sorted(await store.finished_of(self._runs))
+        state["finished"] = sorted(await store.runs.finished_of(self._runs))
         return state
 
     # Calls.
@@ -210,7 +212,7 @@ class World:
         if not self._sent:
             return self._start()
         writes = self.random.choice(self._sent[-30:])
-        return lambda store: store.apply(writes)
+        return lambda store: store.work.apply(writes)
 
     def _chunks(self) -> Any:
         writes: list[Write] = []
@@ -235,14 +237,14 @@ class World:
         )
         self._sent_polls.append(poll)
         self._polled_by = poll.worker_id
-        return lambda store: store.claim(poll, LEASE)
+        return lambda store: store.work.claim(poll, LEASE)
 
     def _repeat_poll(self) -> Any:
         if not self._sent_polls:
             return self._claim()
         poll = self.random.choice(self._sent_polls[-10:])
         self._polled_by = poll.worker_id
-        return lambda store: store.claim(poll, LEASE)
+        return lambda store: store.work.claim(poll, LEASE)
 
     def _heartbeats(self) -> Any:
         beats = [self._heartbeat() for _ in range(self.random.choice((1, 1, 2, 5)))]
@@ -252,7 +254,7 @@ class World:
 
         async def call(store: Store) -> Any:
             told = []
-            for beaten in await store.heartbeats(beats):
+            for beaten in await store.workers.heartbeats(beats):
                 answer = beaten.answer
                 lists = sorted(answer.lost), sorted(answer.news), sorted(answer.cancelled)
                 released = sorted(beaten.released, key=lambda run: (run.namespace, run.run_id))
@@ -291,23 +293,23 @@ class World:
             version="1",
             concurrency=3,
         )
-        return lambda store: store.register(registration)
+        return lambda store: store.workers.register(registration)
 
     def _deregister(self) -> Any:
         worker_id = self.random.choice(self._workers)
-        return lambda store: store.deregister(worker_id)
+        return lambda store: store.workers.deregister(worker_id)
 
     def _recover(self) -> Any:
-        return lambda store: store.recover_runs(100, 3, lambda crashes: (crashes - 1) * SECOND)
+        return lambda store: store.duties.recover_runs(100, 3, lambda crashes: (crashes - 1) * SECOND)
 
     def _time_out_steps(self) -> Any:
-        return lambda store: store.time_out_steps(100, SECOND)
+        return lambda store: store.duties.time_out_steps(100, SECOND)
 
     def _time_out_runs(self) -> Any:
-        return lambda store: _one_at_a_time(store.time_out_runs)
+        return lambda store: _one_at_a_time(store.duties.time_out_runs)
 
     def _end_cancelled_runs(self) -> Any:
-        return lambda store: _one_at_a_time(store.end_cancelled_runs)
+        return lambda store: _one_at_a_time(store.duties.end_cancelled_runs)
 
     def _request(self) -> Any:
         """Cancel, terminate or repeat, alone or beside chunks."""
@@ -363,7 +365,7 @@ class World:
             return self._apply(told)
 
         async def call(store: Store) -> Any:
-            return sorted(await store.cascade_ends(100), key=repr)
+            return sorted(await store.duties.cascade_ends(100), key=repr)
 
         return call
 
@@ -373,15 +375,15 @@ class World:
         namespace = self.random.choice(NAMESPACES)
         chance = self.random.random()
         if chance < 0.2:
-            return lambda store: store.pause(namespace, scope, name, "operations", "why not")
+            return lambda store: store.limits.pause(namespace, scope, name, "operations", "why not")
         if chance < 0.5 or scope is Scope.NAMESPACE:
-            return lambda store: store.resume(namespace, scope, name)
+            return lambda store: store.limits.resume(namespace, scope, name)
         if chance < 0.8:
             change = LimitChange(concurrency=self.random.choice((1, 3, 20, None)))
-            return lambda store: store.set_limit(namespace, scope, name, change)
+            return lambda store: store.limits.change(namespace, scope, name, change)
 
         async def unhold(store: Store) -> Any:
-            freed = await store.unhold(namespace, ())
+            freed = await store.limits.unhold(namespace, ())
             return sorted(freed.queues), freed.after, freed.later
 
         return unhold
@@ -390,7 +392,7 @@ class World:
         namespace, kind, dry = self.random.choice(NAMESPACES), self.random.choice(TYPES), self.random.random() < 0.3
 
         async def call(store: Store) -> Any:
-            page = await store.move_runs(namespace, kind, "1", "2", ("", 0, _id(0)), 1000, dry)
+            page = await store.versions.move_runs(namespace, kind, "1", "2", ("", 0, _id(0)), 1000, dry)
             return page.moved, sorted(page.queues), page.last is None
 
         return call
@@ -412,13 +414,13 @@ class World:
                 created_by="operations",
                 created_at=self.clock.now(),
             )
-            return lambda store: store.start_job(job, 3)
+            return lambda store: store.jobs.start(job, 3)
         first = self._ids + 1
         self._ids += 300
 
         async def call(store: Store) -> Any:
             numbers = itertools.count(first)
-            turn = await store.run_job(lambda: _id(next(numbers)))
+            turn = await store.jobs.run_batch(lambda: _id(next(numbers)))
             return turn.job, plain(turn.started), sorted(map(repr, turn.told)), plain(turn.woken)
 
         return call
@@ -440,29 +442,29 @@ class World:
         self._ids += 30
 
         async def call(store: Store) -> Any:
-            await store.create_schedule(create)
+            await store.schedules.create(create)
             numbers = itertools.count(first)
-            fired = await store.fire_schedules(100, lambda: _id(next(numbers)))
-            folded = await store.fold_schedule_ends(100)
+            fired = await store.schedules.fire(100, lambda: _id(next(numbers)))
+            folded = await store.schedules.fold_ends(100)
             return plain(fired.runs), sorted(map(repr, fired.told)), plain(fired.woken), folded
 
         return call
 
     def _look_at_schedule(self) -> Any:
         async def call(store: Store) -> Any:
-            return await store.get_schedule("default", self._schedule), await store.list_skips(
+            return await store.schedules.get("default", self._schedule), await store.schedules.skips(
                 "default", self._schedule, 100
             )
 
         return call
 
     def _expire_workers(self) -> Any:
-        return lambda store: store.expire_workers(100, 60 * SECOND)
+        return lambda store: store.workers.expire(100, 60 * SECOND)
 
     def _prune(self) -> Any:
         async def call(store: Store) -> Any:
-            deleted, cursor = await store.prune_runs(1000, None)
-            return deleted, cursor is None, await store.prune_workers(1000)
+            deleted, cursor = await store.duties.prune_runs(1000, None)
+            return deleted, cursor is None, await store.workers.prune(1000)
 
         if self.random.random() < 0.2:
             self.clock.advance(30 * 86_400 * SECOND)
@@ -479,17 +481,17 @@ class World:
         cursor = None
         if self._runs and self.random.random() < 0.7:
             cursor = Cursor(self.random.choice(self._runs)[1], backward=self.random.random() < 0.5)
-        return lambda store: store.list_runs(filter, cursor, 5)
+        return lambda store: store.runs.search(filter, cursor, 5)
 
     def _get_by_external_id(self) -> Any:
         namespace, external_id = self.random.choice(NAMESPACES), self._external_id()
-        return lambda store: store.get_run_by_external_id(namespace, external_id)
+        return lambda store: store.runs.get_by_external_id(namespace, external_id)
 
     # Their parts.
 
     def _apply(self, writes: list[Write]) -> Any:
         self._sent.append(writes)
-        return lambda store: store.apply(writes)
+        return lambda store: store.work.apply(writes)
 
     def _new_id(self) -> str:
         self._ids += 1
@@ -710,10 +712,10 @@ async def test_what_an_attempt_was_given_stays_when_it_has_ended(
     ]
     found = []
     for store in pair:
-        await store.apply([start])
+        await store.work.apply([start])
         for first, *others in histories:
             for part in [[first], *([[other] for other in others] if apart else [others])]:
                 chunk = Chunk(namespace="default", run_id=run_id, token=token, operations=tuple(part))
-                await store.apply([chunk])
-        found.append({step.step_id: step.input for step in await store.get_steps("default", run_id)})
+                await store.work.apply([chunk])
+        found.append({step.step_id: step.input for step in await store.runs.steps("default", run_id)})
     assert found[0] == found[1] == {"silent": None, "told": b"first", "usual": b"first"}

@@ -14,7 +14,7 @@ from kagzi.core.audit import AUDIT_RETENTION, OK, AuditEntry
 from kagzi.core.instant import SECOND
 from kagzi.errors import SchemaMismatch
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
 
@@ -49,7 +49,7 @@ def entry(target: str) -> AuditEntry:
 
 
 async def targets(store: Store) -> list[str]:
-    return [found.target for found in await store.list_audit(AuditFilter(), None, 100)]
+    return [found.target for found in await store.audit.page(AuditFilter(), None, 100)]
 
 
 async def test_the_secret_of_page_tokens_is_the_databases_own(store: Store, make: Make) -> None:
@@ -78,34 +78,34 @@ async def test_a_secret_that_was_deleted_is_missed(tmp_path: Path) -> None:
 
 
 async def test_the_audit_log_is_kept_for_its_retention(store: Store, clock: VirtualClock) -> None:
-    await store.append_audit([entry("1"), entry("2")])
+    await store.audit.append([entry("1"), entry("2")])
     clock.advance(SECOND)
-    await store.append_audit([entry("3")])
+    await store.audit.append([entry("3")])
     clock.advance(AUDIT_RETENTION - SECOND - 1)
-    assert await store.prune_audit(100) == 0
+    assert await store.audit.prune(100) == 0
     clock.advance(1)
-    assert await store.prune_audit(100) == 2
+    assert await store.audit.prune(100) == 2
     assert await targets(store) == ["3"]
     clock.advance(SECOND)
-    assert await store.prune_audit(100) == 1
-    assert await store.prune_audit(100) == 0
+    assert await store.audit.prune(100) == 1
+    assert await store.audit.prune(100) == 0
 
 
 async def test_no_more_entries_go_than_the_limit(store: Store, clock: VirtualClock) -> None:
-    await store.append_audit([entry(str(number)) for number in range(5)])
+    await store.audit.append([entry(str(number)) for number in range(5)])
     clock.advance(AUDIT_RETENTION)
-    assert [await store.prune_audit(2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.audit.prune(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
 async def test_only_the_oldest_entries_are_looked_at(store: Store, clock: VirtualClock) -> None:
     """One whose time is earlier than that of the one before it, as when a clock was set back, is late by that much."""
     clock.advance(10 * SECOND)
-    await store.append_audit([entry("later")])
+    await store.audit.append([entry("later")])
     clock._now -= 10 * SECOND
-    await store.append_audit([entry("earlier")])
+    await store.audit.append([entry("earlier")])
     clock.advance(AUDIT_RETENTION)
-    assert await store.prune_audit(1) == 0
-    assert await store.prune_audit(2) == 1
+    assert await store.audit.prune(1) == 0
+    assert await store.audit.prune(2) == 1
     assert await targets(store) == ["later"]
 
 
@@ -113,12 +113,12 @@ async def test_only_the_oldest_entries_are_looked_at(store: Store, clock: Virtua
 async def test_postgres_deletes_nothing_younger_whatever_it_is_told(postgres_database: str) -> None:
     store = PostgresStore(postgres_database)
     await store.open()
-    await store.append_audit([entry("young")])
+    await store.audit.append([entry("young")])
     await store.close()
     hasty = VirtualClock(LONG_AGO + 1_000 * AUDIT_RETENTION)
     store = PostgresStore(postgres_database, now=hasty.now)
     await store.open()
-    assert await store.prune_audit(100) == 0
+    assert await store.audit.prune(100) == 0
     assert await targets(store) == ["young"]
     await store.close()
 
@@ -137,6 +137,6 @@ async def test_postgres_knows_the_retention_too(postgres_database: str) -> None:
             target,
         )
     await connection.close()
-    assert await store.prune_audit(100) == 1
+    assert await store.audit.prune(100) == 1
     assert await targets(store) == ["young"]
     await store.close()

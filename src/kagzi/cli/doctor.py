@@ -25,7 +25,8 @@ from kagzi.engine import health
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, KagziError, MissingDependency, SchemaMismatch, Unavailable
 from kagzi.settings import DEFAULT, Loaded, Settings, mask_url
-from kagzi.store.protocol import Store, Survey
+from kagzi.store.protocol.overview import Survey
+from kagzi.store.protocol.store import Store
 from kagzi.version import __version__
 
 _PACKAGES = ("asyncpg", "grpcio", "msgspec", "uvloop")
@@ -154,14 +155,14 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
     clock = SystemClock()
     chosen = EngineSettings(**engine_settings(settings))
     before = clock.now()
-    findings.survey = survey = await store.survey(chosen.worker_stale)
+    findings.survey = survey = await store.overview.survey(chosen.worker_stale)
     skew = survey.now - (before + clock.now()) // 2
     found = await health.check(store, chosen)
     findings.components += found.components[:2] if quick else found.components
     findings.reachable = found.checked_at is not None
     if not quick:
         findings.components.append(_clocks(skew))
-        findings.components += _schedules(await store.list_schedules(settings.namespace, None, None, _SCHEDULES))
+        findings.components += _schedules(await store.schedules.page(settings.namespace, None, None, _SCHEDULES))
 
 
 async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:

@@ -21,7 +21,7 @@ from kagzi.core.tags import check_tags, read_tag
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, NotFound
 from kagzi.settings import Flag, Loaded, Settings, load, mask_url
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -20,7 +20,10 @@ from kagzi.engine.local import HeldRuns, UnservedRuns
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.sleeper import Sleeper
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Changed, Fired, Horizon, Store
+from kagzi.store.protocol.changes import Changed
+from kagzi.store.protocol.overview import Horizon
+from kagzi.store.protocol.schedules import Fired
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.coordinator")
 

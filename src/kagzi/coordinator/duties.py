@@ -19,7 +19,10 @@ from kagzi.core.page import Cursor
 from kagzi.core.schedule import FIRED_AT_ONCE
 from kagzi.engine.local import HeldRuns, UnservedRuns
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Changed, Fired, Horizon, Store
+from kagzi.store.protocol.changes import Changed
+from kagzi.store.protocol.overview import Horizon
+from kagzi.store.protocol.schedules import Fired
+from kagzi.store.protocol.store import Store
 from kagzi.store.unserved import OVERDUE
 
 log = logging.getLogger("kagzi.coordinator")
@@ -73,13 +76,13 @@ def duties(
 
     async def expire_workers() -> bool:
         # For people to see only: runs are recovered by their own leases, whatever their worker's row says.
-        lost = await store.expire_workers(limit, settings.worker_stale)
+        lost = await store.workers.expire(limit, settings.worker_stale)
         for worker_id in lost:
             log.warning("worker %s has not been heard of and counts as lost", worker_id, extra={"worker_id": worker_id})
         return len(lost) >= limit
 
     async def fire_schedules() -> bool:
-        turn = await store.fire_schedules(limit, new_run_id)
+        turn = await store.schedules.fire(limit, new_run_id)
         for namespace, schedule_id, error in turn.errors:
             log.warning("schedule %s cannot fire: %s", schedule_id, error, extra={"namespace": namespace})
         if turn.looked:
@@ -88,16 +91,16 @@ def duties(
         return turn.looked >= limit or len(turn.runs) >= FIRED_AT_ONCE
 
     async def fold_schedule_ends() -> bool:
-        return await store.fold_schedule_ends(limit) >= limit
+        return await store.schedules.fold_ends(limit) >= limit
 
     async def cascade_ends() -> bool:
         # As ordinary writes, so that holders and waiters hear of them as of any other.
-        requests = await store.cascade_ends(limit)
+        requests = await store.duties.cascade_ends(limit)
         await asyncio.gather(*[submit(request) for request in requests])
         return bool(requests)
 
     async def run_jobs() -> bool:
-        turn = await store.run_job(new_run_id)
+        turn = await store.jobs.run_batch(new_run_id)
         if turn.job is None:
             return False
         if turn.started or turn.told or turn.woken:
@@ -131,7 +134,7 @@ def duties(
             "recover runs",
             ending(
                 "the lease of run %s ended; it is %s now",
-                lambda: store.recover_runs(limit, settings.max_crashes, backoff),
+                lambda: store.duties.recover_runs(limit, settings.max_crashes, backoff),
             ),
             every,
             lambda horizon: horizon.lease,
@@ -140,21 +143,22 @@ def duties(
             "time out steps",
             ending(
                 "a step of run %s took too long; the run is %s now",
-                lambda: store.time_out_steps(limit, settings.step_grace),
+                lambda: store.duties.time_out_steps(limit, settings.step_grace),
             ),
             every,
             lambda horizon: _later(horizon.step_timeout, settings.step_grace),
         ),
         Duty(
             "time out runs",
-            ending("run %s passed its deadline; it is %s now", lambda: store.time_out_runs(limit)),
+            ending("run %s passed its deadline; it is %s now", lambda: store.duties.time_out_runs(limit)),
             every,
             lambda horizon: horizon.deadline,
         ),
         Duty(
             "end cancelled runs",
             ending(
-                "run %s was cancelled and did not end in time; it is %s now", lambda: store.end_cancelled_runs(limit)
+                "run %s was cancelled and did not end in time; it is %s now",
+                lambda: store.duties.end_cancelled_runs(limit),
             ),
             every,
             lambda horizon: horizon.cancel,
@@ -180,15 +184,15 @@ class Pruning:
         self._from: Cursor | None = None  # where the next tick goes on
 
     async def tick(self) -> bool:
-        deleted, self._from = await self._store.prune_runs(self._limit, self._from)
+        deleted, self._from = await self._store.duties.prune_runs(self._limit, self._from)
         if deleted:
             log.info("%d finished runs were past their retention and are deleted", deleted)
         if self._from is not None:
             return True
-        workers = await self._store.prune_workers(self._limit)
-        entries = await self._store.prune_audit(self._limit)
-        skips = await self._store.prune_skips(self._limit)
-        await self._store.prune_jobs(JOB_RETENTION_DAYS * 86_400 * SECOND, self._limit)
+        workers = await self._store.workers.prune(self._limit)
+        entries = await self._store.audit.prune(self._limit)
+        skips = await self._store.schedules.prune_skips(self._limit)
+        await self._store.jobs.prune(JOB_RETENTION_DAYS * 86_400 * SECOND, self._limit)
         return max(workers, entries, skips) >= self._limit
 
 

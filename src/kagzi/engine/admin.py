@@ -12,7 +12,7 @@ from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_instant
 from kagzi.engine.remembered import Remembered
 from kagzi.errors import NotFound
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 _FRESH_SECONDS: Final = 2.0
 
@@ -30,7 +30,7 @@ class Admin:
     async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
         check_home(namespace)
-        worker = await self._store.get_worker(worker_id, namespace, self._stale)
+        worker = await self._store.workers.get(worker_id, namespace, self._stale)
         if worker is None:
             raise NotFound(f"there is no worker {worker_id}")
         return worker
@@ -46,7 +46,7 @@ class Admin:
         cursor = None
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
-        rows = await self._store.find_workers(filter, cursor, page_size + 1, self._stale)
+        rows = await self._store.workers.page(filter, cursor, page_size + 1, self._stale)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
@@ -57,13 +57,13 @@ class Admin:
         worker = await self.get_worker(worker_id, namespace)
         if worker.status is WorkerStatus.OFFLINE:
             return worker  # there is nobody to be told
-        await self._store.drain_worker(worker.worker_id, namespace)
+        await self._store.workers.drain(worker.worker_id, namespace)
         return await self.get_worker(worker.worker_id, namespace)
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         if namespace is not None:
             check_name(namespace, "namespace")
-        return await self._store.count_workers(namespace, self._stale)
+        return await self._store.workers.count(namespace, self._stale)
 
     async def count_runs(
         self,
@@ -80,10 +80,10 @@ class Admin:
             if moment is not None:
                 check_instant(moment, name)
         if window != (None, None):
-            return tuple(await self._store.count_runs(namespace, live, *window))
+            return tuple(await self._store.runs.count(namespace, live, *window))
 
         async def count() -> tuple[RunCount, ...]:
-            return tuple(await self._store.count_runs(namespace, live))
+            return tuple(await self._store.runs.count(namespace, live))
 
         # A dashboard open on ten screens costs what one does.
         return await (self._live_counts if live else self._counts).get(namespace, count)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.workers import Adopter, AttachedWorker
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol.changes import Queue
 
 WorkerKey = tuple[str, str]  # (namespace, worker id)
 

@@ -41,7 +41,7 @@ from kagzi.engine.known_runs import DrivenRun, KnownRuns, StartedRun
 from kagzi.engine.news import News
 from kagzi.engine.results import Results
 from kagzi.engine.wakeups import Wakeups
-from kagzi.store.protocol import Recovered, Told
+from kagzi.store.protocol.changes import Recovered, Told
 
 _Birth = tuple[StartRun, Started | None]
 _End = tuple[str, str, Run | None]

@@ -12,11 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from kagzi.core.instant import SECOND, Span
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol.changes import Queue, RunKey
 
 log = logging.getLogger("kagzi.engine")
 
-RunKey = tuple[str, str]  # (namespace, run id)
 Announce = Callable[[Sequence[Queue], Sequence[RunKey], Sequence[RunKey]], Awaitable[None]]
 
 _MOST_ANNOUNCED: Final = 10_000

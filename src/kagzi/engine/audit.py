@@ -17,7 +17,7 @@ from kagzi.core.key import mask_keys
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
 from kagzi.core.page import BY_NUMBER, Cursor, Page, PageTokens, check_token
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.audit")
 
@@ -55,7 +55,7 @@ class Audit:
             self._writing = asyncio.get_running_loop().create_task(self._write_all(), name="kagzi-audit")
 
     async def write(self, entry: AuditEntry) -> None:
-        await self._store.append_audit([_clean(entry)])
+        await self._store.audit.append([_clean(entry)])
 
     async def list(
         self, filter: AuditFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
@@ -69,7 +69,7 @@ class Audit:
         cursor = None
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_NUMBER)
-        rows = await self._store.list_audit(filter, cursor, page_size + 1)
+        rows = await self._store.audit.page(filter, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
@@ -93,7 +93,7 @@ class Audit:
                 await self._pause(pause)
                 batch = [self._waiting[number] for number in range(min(_BATCH, len(self._waiting)))]
                 try:
-                    await self._store.append_audit(batch)
+                    await self._store.audit.append(batch)
                 except KagziError as error:
                     log.warning("the audit log could not be written, trying again: %s", error)
                     pause = _AGAIN_SECONDS

@@ -31,7 +31,8 @@ from kagzi.api.reply import Reply
 from kagzi.core.instant import SECOND
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import Applied, Store
+from kagzi.store.protocol.changes import Applied
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -264,9 +265,10 @@ class Lanes:
     def __init__(
         self, store: Store, *, settled: Settled, settings: EngineSettings, jitter: Callable[[], float]
     ) -> None:
-        self._lane_of = store.lane_of
+        self._lane_of = store.work.lane_of
         self._batchers = [
-            Batcher(store.apply, settled=settled, settings=settings, jitter=jitter) for _ in range(max(1, store.lanes))
+            Batcher(store.work.apply, settled=settled, settings=settings, jitter=jitter)
+            for _ in range(max(1, store.work.lanes))
         ]
         if len(self._batchers) == 1:
             self.submit = self._batchers[0].submit  # type: ignore[method-assign]

@@ -42,7 +42,9 @@ from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.engine.known_runs import KnownRuns
 from kagzi.errors import KagziError
 from kagzi.metrics.counters import MOST_NAMES, Histogram, Metrics
-from kagzi.store.protocol import Recovered, RunFacts, Store, Told
+from kagzi.store.protocol.changes import Recovered, Told
+from kagzi.store.protocol.runs import RunFacts
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -128,7 +130,7 @@ class Counting:
         facts: dict[tuple[str, str], RunFacts] = {}
         try:
             for begin in range(0, len(runs), _LOOKED_UP):
-                for each in await store.facts_of(runs[begin : begin + _LOOKED_UP]):
+                for each in await store.runs.facts_of(runs[begin : begin + _LOOKED_UP]):
                     facts[each.namespace, each.run_id] = each
         except KagziError:
             self._aside = aside[: _MOST_ASIDE - len(self._aside)] + self._aside

@@ -18,7 +18,7 @@ from typing import Final
 from kagzi.api.events import Change, Numbered, QueueChanged, Resync, RunChanged
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.protocol import Recovered
+from kagzi.store.protocol.changes import Recovered
 
 _BUFFER: Final = 1_000  # events a reader may be behind
 _KEPT: Final = 5_000  # events for readers that come back

@@ -15,7 +15,8 @@ from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.instant import SECOND, Span
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Horizon, Store, Survey
+from kagzi.store.protocol.overview import Horizon, Survey
+from kagzi.store.protocol.store import Store
 
 PATIENCE: Final[Span] = 5 * SECOND
 SLOW_ANSWER: Final[Span] = SECOND
@@ -35,9 +36,9 @@ async def check(store: Store, settings: EngineSettings) -> Health:
     asked = loop.time()
     try:
         async with asyncio.timeout(PATIENCE / SECOND):
-            survey = await store.survey(settings.worker_stale)
+            survey = await store.overview.survey(settings.worker_stale)
             taken = round((loop.time() - asked) * SECOND)
-            horizon = await store.horizon(())
+            horizon = await store.overview.horizon(())
     except TimeoutError:
         return Health((_component("database", _UNHEALTHY, f"no answer within {format_span(PATIENCE)}"),))
     except KagziError as error:

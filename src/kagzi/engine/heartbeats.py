@@ -30,7 +30,9 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import SHORTEST_LEASE
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import HeartbeatResult, Recovered, Store
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.store import Store
+from kagzi.store.protocol.workers import HeartbeatResult
 
 log = logging.getLogger("kagzi.engine")
 
@@ -178,7 +180,7 @@ class Heartbeats:
 
     async def _write(self, batch: list[_Sent]) -> None:
         try:
-            beaten = await self._store.heartbeats([sent.beat for sent in batch])
+            beaten = await self._store.workers.heartbeats([sent.beat for sent in batch])
             if len(beaten) != len(batch):
                 raise AssertionError(f"{len(beaten)} answers to {len(batch)} heartbeats")
         except Exception as error:

@@ -17,7 +17,7 @@ from kagzi.engine.checks import check_filter, check_number
 from kagzi.engine.namespaces import Namespaces
 from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from kagzi.store.jobs import encode_filter, same_job
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from kagzi.store.searching import is_search
 
 _ABOUT: Final = "jobs of "
@@ -52,9 +52,9 @@ class Jobs:
             created_by=start.created_by,
             created_at=0,
         )
-        made = await self._store.start_job(asked, MOST_RUNNING)
+        made = await self._store.jobs.start(asked, MOST_RUNNING)
         if made is None:
-            found = await self._store.get_job(asked.namespace, asked.job_id)
+            found = await self._store.jobs.get(asked.namespace, asked.job_id)
             if found is None:
                 raise LimitExceeded(
                     f"{MOST_RUNNING} jobs of namespace {start.namespace} are under way, and no more are taken on; wait "
@@ -74,7 +74,7 @@ class Jobs:
         shown: list[Run] = []
         cursor: Cursor | None = None
         while matched < MOST_COUNTED:
-            found = await self._store.list_runs(filter, cursor, _STEP)
+            found = await self._store.runs.search(filter, cursor, _STEP)
             shown += found.runs[: PREVIEWED - len(shown)]
             matched += len(found.runs)
             if start.action.repeats and not start.children:
@@ -86,7 +86,7 @@ class Jobs:
 
     async def get(self, namespace: str, job_id: str) -> Job:
         check_name(namespace, "namespace")
-        found = await self._store.get_job(namespace, check_id(job_id, "job id"))
+        found = await self._store.jobs.get(namespace, check_id(job_id, "job id"))
         if found is None:
             raise NotFound(f"there is no job {job_id} in namespace {namespace}")
         return found
@@ -98,22 +98,22 @@ class Jobs:
         check_page_size(page_size)
         about = _ABOUT + namespace
         cursor = self._tokens.read(check_token(page_token), about, BY_ID) if page_token else None
-        rows = await self._store.list_jobs(namespace, cursor, page_size + 1)
+        rows = await self._store.jobs.page(namespace, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         following = self._tokens.sign(Cursor(items[-1].job_id), about) if len(rows) > page_size else None
         return Page(items, following, None)
 
     async def cancel(self, namespace: str, job_id: str) -> Job:
         await self.get(namespace, job_id)
-        await self._store.cancel_job(namespace, check_id(job_id, "job id"))
+        await self._store.jobs.cancel(namespace, check_id(job_id, "job id"))
         return await self.get(namespace, job_id)
 
     async def delete_run(self, namespace: str, run_id: str) -> None:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        if await self._store.delete_run(namespace, run_id):
+        if await self._store.jobs.delete_run(namespace, run_id):
             return
-        run = await self._store.get_run(namespace, run_id)
+        run = await self._store.runs.get(namespace, run_id)
         if run is None:
             raise NotFound(f"there is no run {run_id} in namespace {namespace}")
         raise Conflict(f"run {run_id} is {run.status}; only a finished run can be deleted")

@@ -15,7 +15,7 @@ from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
 from kagzi.ids import fresh_secret
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 
 class Keys:
@@ -30,13 +30,13 @@ class Keys:
     # What a gate asks.
 
     async def live(self) -> LiveKeys:
-        return await self._store.live_keys()
+        return await self._store.keys.live()
 
     def matches(self, key: Key, secret: bytes) -> bool:
         return hmac.compare_digest(key.digest, digest(key.key_id, secret, self._pepper))
 
     async def used(self, at: dict[str, Instant]) -> None:
-        await self._store.touch_keys(at)
+        await self._store.keys.touch(at)
 
     # What administrators ask.
 
@@ -46,11 +46,11 @@ class Keys:
         check_name(name, "name")
         if namespace is not None:
             check_name(namespace, "namespace")
-            if await self._store.get_namespace(namespace) is None:
+            if await self._store.namespaces.get(namespace) is None:
                 raise NotFound(f"there is no namespace {namespace}; `kagzi namespaces create` makes one")
         if expires_in is not None and not 0 < expires_in <= LONGEST:
             raise InvalidRequest("a key must live for longer than 0 seconds and at most 1000 years")
-        if len((await self._store.live_keys()).keys) >= MOST_LIVE:
+        if len((await self._store.keys.live()).keys) >= MOST_LIVE:
             raise LimitExceeded(f"there are {MOST_LIVE:,} live keys, and no more are allowed; revoke some")
         key_id, secret = self._fresh()
         key = Key(
@@ -62,11 +62,11 @@ class Keys:
             created_at=0,
         )
         entry = _entry(actor, "keys create", namespace, f"key {key_id}")
-        made = await self._store.create_key(key, expires_in, entry)
+        made = await self._store.keys.create(key, expires_in, entry)
         return NewKey(made, write_key(key_id, secret))
 
     async def get(self, key_id: str) -> Key:
-        return _found(await self._store.get_key(check_name(key_id, "key id")), key_id)
+        return _found(await self._store.keys.get(check_name(key_id, "key id")), key_id)
 
     async def list(
         self, *, namespace: str | None = None, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
@@ -78,7 +78,7 @@ class Keys:
         cursor = None
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
-        rows = await self._store.list_keys(namespace, cursor, page_size + 1)
+        rows = await self._store.keys.page(namespace, cursor, page_size + 1)
         items = tuple(rows[:page_size])
         token = None
         if len(rows) > page_size:
@@ -91,7 +91,7 @@ class Keys:
             raise InvalidRequest("the overlap must not be negative, and at most 1000 years")
         new_id, secret = self._fresh()
         entry = _entry(actor, "keys rotate", None, f"key {key_id} by {new_id}")
-        made = await self._store.rotate_key(key_id, overlap, new_id, digest(new_id, secret, self._pepper), entry)
+        made = await self._store.keys.rotate(key_id, overlap, new_id, digest(new_id, secret, self._pepper), entry)
         if made is None:
             raise NotFound(f"there is no live key {key_id}; a key that has ended is not rotated, make a new one")
         return NewKey(made, write_key(new_id, secret))
@@ -99,7 +99,7 @@ class Keys:
     async def revoke(self, key_id: str, *, actor: str) -> Key:
         check_name(key_id, "key id")
         entry = _entry(actor, "keys revoke", None, f"key {key_id}")
-        return _found(await self._store.revoke_key(key_id, entry), key_id)
+        return _found(await self._store.keys.revoke(key_id, entry), key_id)
 
     def _fresh(self) -> tuple[str, bytes]:
         return self._entropy(KEY_ID_BYTES).hex(), self._entropy(SECRET_BYTES)

@@ -8,7 +8,7 @@ from kagzi.api.workers import LeaseState
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
 from kagzi.errors import LeaseLost, NotFound
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 
 class Leases:
@@ -21,11 +21,11 @@ class Leases:
     async def read(self, namespace: str, run_id: str, token: str, *, confirm: bool = False) -> LeaseState:
         check_name(namespace, "namespace")
         run_id, token = check_id(run_id, "run id"), check_id(token, "token")
-        state = await self._store.read_lease(namespace, run_id, token, confirm)
+        state = await self._store.work.read_lease(namespace, run_id, token, confirm)
         if state is not None:
             if confirm:
                 self._on_confirmed(state.worker_id, state.lease)
             return state
-        if await self._store.get_run(namespace, run_id) is None:
+        if await self._store.runs.get(namespace, run_id) is None:
             raise NotFound(f"there is no run {run_id} in namespace {namespace}")
         raise LeaseLost(f"the lease on run {run_id} has ended; somebody else may drive it now")

@@ -13,7 +13,8 @@ from kagzi.core.rate import RateLimit, check_rate
 from kagzi.engine.checks import check_number, check_reason
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, KagziError, NotFound, Unavailable
-from kagzi.store.protocol import LimitChange, Store
+from kagzi.store.protocol.limits import LimitChange
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -60,19 +61,19 @@ class Limits:
         """One turn in every namespace that has limits. Returns whether there is more to do at once."""
         more = False
         for namespace in sorted(self._undeclared):
-            await self._store.declare_limits(namespace)
+            await self._store.limits.declare(namespace)
             self._undeclared.discard(namespace)
-        for namespace in await self._store.limited_namespaces():
-            limits = await self._store.list_limits(namespace)
+        for namespace in await self._store.limits.namespaces():
+            limits = await self._store.limits.read(namespace)
             if any(limit.is_declared for limit in limits):
-                await self._store.declare_limits(namespace)  # workers may have gone
+                await self._store.limits.declare(namespace)  # workers may have gone
             more = await self._turn(namespace) or more
         return more
 
     async def declare(self, namespace: str) -> None:
         """Workers have come or gone, and with them what they declare."""
         try:
-            await self._store.declare_limits(namespace)
+            await self._store.limits.declare(namespace)
         except Unavailable as error:
             self._undeclared.add(namespace)
             log.warning("the limits that workers declare do not count yet: %s", error)
@@ -92,7 +93,7 @@ class Limits:
 
     async def _turn(self, namespace: str) -> bool:
         """Looks at some of the lines, where the turn before has stopped; whether there are more behind them."""
-        unheld = await self._store.unhold(namespace, self._after.get(namespace, ()))
+        unheld = await self._store.limits.unhold(namespace, self._after.get(namespace, ()))
         self._after[namespace] = unheld.after
         for queue in unheld.queues:
             self._wakeups.available(queue)
@@ -102,7 +103,7 @@ class Limits:
 
     async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
         check_name(namespace, "namespace")
-        return tuple(await self._store.list_limits(namespace))
+        return tuple(await self._store.limits.read(namespace))
 
     async def pause(self, namespace: str, scope: Scope, name: str, *, by: str, reason: str = "") -> FlowLimit:
         _check(namespace, scope, name)
@@ -111,12 +112,12 @@ class Limits:
         if len(by) > BY_CHARACTERS:
             raise InvalidRequest(f"by has {len(by):,} characters; at most {BY_CHARACTERS} are allowed")
         await self._check_namespace(namespace)
-        return await self._store.pause(namespace, scope, name, by, reason)
+        return await self._store.limits.pause(namespace, scope, name, by, reason)
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         _check(namespace, scope, name)
         await self._check_namespace(namespace)
-        resumed = await self._store.resume(namespace, scope, name)
+        resumed = await self._store.limits.resume(namespace, scope, name)
         self._opened(namespace, scope, name)
         return resumed
 
@@ -154,18 +155,18 @@ class Limits:
             rate="" if rate is None else rate.encode(),
             key_rate="" if key_rate is None else key_rate.encode(),
         )
-        limit = await self._store.set_limit(namespace, scope, name, change)
+        limit = await self._store.limits.change(namespace, scope, name, change)
         self._opened(namespace, scope, name)
         return limit
 
     async def wait(self, namespace: str, run_id: str) -> SlotWait | None:
         check_name(namespace, "namespace")
-        return await self._store.read_wait(namespace, check_id(run_id, "run id"))
+        return await self._store.limits.wait_of(namespace, check_id(run_id, "run id"))
 
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
         _check(namespace, scope, name)
         await self._check_namespace(namespace)
-        limit = await self._store.set_limit(namespace, scope, name, LimitChange())
+        limit = await self._store.limits.change(namespace, scope, name, LimitChange())
         self._opened(namespace, scope, name)
         return limit
 
@@ -180,7 +181,7 @@ class Limits:
                 self._wakeups.available(queue)
 
     async def _check_namespace(self, namespace: str) -> None:
-        if await self._store.get_namespace(namespace) is None:
+        if await self._store.namespaces.get(namespace) is None:
             raise NotFound(f"there is no namespace {namespace}")
 
 

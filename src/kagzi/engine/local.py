@@ -51,7 +51,10 @@ from kagzi.engine.workflows import Workflows
 from kagzi.errors import Unavailable
 from kagzi.ids import IdSource, RandomIds
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Applied, Changed, Fired, Horizon, Queue, Recovered, Store
+from kagzi.store.protocol.changes import Applied, Changed, Queue, Recovered
+from kagzi.store.protocol.overview import Horizon
+from kagzi.store.protocol.schedules import Fired
+from kagzi.store.protocol.store import Store
 
 
 class Duties(Protocol):
@@ -270,7 +273,7 @@ class _Parts:
         self.clock = DatabaseClock()
         agenda = Agenda(settings.tick)
         self._look_soon = agenda.look_soon
-        self._announcements = Announcements(store.announce, settings.announce_every)
+        self._announcements = Announcements(store.wakeups.announce, settings.announce_every)
         self.wakeups = Wakeups(self.clock, self._announcements, agenda.look_soon)
         self.results = Results(self._announcements, agenda.check_soon)
         self.events = Events(ids.token, self.clock.now, agenda.check_soon)
@@ -302,7 +305,7 @@ class _Parts:
         self.polls = Polls(
             self.wakeups,
             Surroundings(
-                claim=lambda poll: store.claim(poll, settings.lease),
+                claim=lambda poll: store.work.claim(poll, settings.lease),
                 claimed=self._claimed,
                 now=self.clock.now,
                 new_token=ids.token,
@@ -427,7 +430,7 @@ class _Parts:
             self.limits.let_go(queues[0][0])  # the first of each line is told when its turn comes
 
     async def _load(self) -> Load:
-        load = await self._store.load(self._stale)
+        load = await self._store.overview.load(self._stale)
         await self._counting.look_up(self._store, load.now)
         return load
 
@@ -438,7 +441,7 @@ class _Parts:
             self._supervisor.stop("listen")
 
     async def _hear(self) -> None:
-        await self._store.listen(
+        await self._store.wakeups.listen(
             self._heard_work, self._heard_finished, self._heard_anything, self._aftermath.heard_news
         )
         # A store may also just subscribe and return; it is unsubscribed when it is closed.

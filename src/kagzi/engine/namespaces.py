@@ -17,7 +17,7 @@ from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
 from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens, check_token
 from kagzi.engine.checks import check_handler
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 _REMEMBERED: Final = 10_000
 _LOOK_SECONDS: Final = 1.0
@@ -58,7 +58,7 @@ class Namespaces:
 
     async def ensure(self, namespace: str) -> None:
         if namespace not in self._known:
-            await self._store.ensure_namespace(namespace)
+            await self._store.namespaces.ensure(namespace)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known.add(namespace)
@@ -74,7 +74,7 @@ class Namespaces:
 
     async def _read_disabled(self) -> None:
         try:
-            self._disabled = frozenset(await self._store.disabled_namespaces())
+            self._disabled = frozenset(await self._store.namespaces.disabled())
             self._looked_at = self._loop.time()
         except Unavailable:
             pass  # whoever wants to write will hear of it
@@ -86,7 +86,7 @@ class Namespaces:
     async def create(self, namespace: str, *, display_name: str = "", description: str = "") -> Namespace:
         check_name(namespace, "namespace")
         _check_about(display_name, description)
-        made = await self._store.create_namespace(namespace, display_name, description)
+        made = await self._store.namespaces.create(namespace, display_name, description)
         if made is None:
             raise Conflict(f"there is a namespace {namespace} already")
         self._known.add(namespace)
@@ -94,14 +94,14 @@ class Namespaces:
 
     async def get(self, namespace: str) -> Namespace:
         check_name(namespace, "namespace")
-        return _found(await self._store.get_namespace(namespace), namespace)
+        return _found(await self._store.namespaces.get(namespace), namespace)
 
     async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
         check_page_size(page_size)
         after = ""
         if page_token:
             after = self._tokens.read(check_token(page_token), _FILTER, BY_NAME).key
-        rows = await self._store.list_namespaces(after, page_size + 1)
+        rows = await self._store.namespaces.page(after, page_size + 1)
         items = tuple([_shown(namespace) for namespace in rows[:page_size]])
         token = None
         if len(rows) > page_size:
@@ -122,12 +122,12 @@ class Namespaces:
         if on_failure or on_failure_queue is not None:
             check_handler(on_failure or None, on_failure_queue)
         handler = None if on_failure is None else (on_failure, on_failure_queue)
-        changed = await self._store.update_namespace(namespace, display_name, description, None, handler)
+        changed = await self._store.namespaces.update(namespace, display_name, description, None, handler)
         return _found(changed, namespace)
 
     async def enable(self, namespace: str, enabled: bool) -> Namespace:
         check_name(namespace, "namespace")
-        changed = _found(await self._store.update_namespace(namespace, None, None, enabled), namespace)
+        changed = _found(await self._store.namespaces.update(namespace, None, None, enabled), namespace)
         self._disabled = self._disabled - {namespace} if enabled else self._disabled | {namespace}
         return changed
 

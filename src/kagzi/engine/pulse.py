@@ -20,7 +20,8 @@ from kagzi.engine.results import Results
 from kagzi.engine.settings import EngineSettings
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Horizon, Store
+from kagzi.store.protocol.overview import Horizon
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -115,7 +116,7 @@ class Pulse:
         if not queues and self._on_horizon is None:
             return
         self._agenda.looking()
-        horizon = await self._store.horizon(queues)
+        horizon = await self._store.overview.horizon(queues)
         self._heard_at = self._loop.time()
         self._agenda.look_again()
         self._wakeups.read(horizon)
@@ -135,7 +136,7 @@ class Pulse:
             runs = (runs[start:] + runs[:start])[:_MOST_CHECKED]
         self._agenda.checking()
         if runs:
-            for namespace, run_id in await self._store.finished_of(runs):
+            for namespace, run_id in await self._store.runs.finished_of(runs):
                 self._agenda.check_found()
                 self._results.maybe_finished(namespace, run_id)
         self._agenda.check_again()

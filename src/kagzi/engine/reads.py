@@ -12,7 +12,7 @@ from typing import Final
 from kagzi.api.reply import Reply
 from kagzi.core.run import Run
 from kagzi.errors import KagziError
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 _MOST: Final = 100  # runs in one read: each may have large payloads
 _PARALLEL: Final = 2  # reads under way: a large one does not hold up everybody
@@ -57,8 +57,8 @@ class Reads:
 
     async def _look_up(self, keys: list[_RunKey]) -> list[Run | None]:
         if len(keys) == 1:
-            return [await self._store.get_run(*keys[0])]
-        found = {(run.namespace, run.run_id): run for run in await self._store.get_runs(keys)}
+            return [await self._store.runs.get(*keys[0])]
+        found = {(run.namespace, run.run_id): run for run in await self._store.runs.get_many(keys)}
         return [found.get(key) for key in keys]
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from kagzi.api.reply import Reply
 from kagzi.core.run import Run
-from kagzi.engine.announcements import Announcements, RunKey
+from kagzi.engine.announcements import Announcements
+from kagzi.store.protocol.changes import RunKey
 
 
 class Results:

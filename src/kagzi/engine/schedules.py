@@ -30,7 +30,8 @@ from kagzi.engine.checks import check_bytes, check_instant, check_number, check_
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
-from kagzi.store.protocol import Recovered, Store
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.store import Store
 
 T = TypeVar("T")
 
@@ -76,14 +77,14 @@ class Schedules:
         _check_handler(create)
         self._check_options(create)
         await self._namespaces.admit(create.namespace)
-        made = await self._store.create_schedule(create)
+        made = await self._store.schedules.create(create)
         if isinstance(made, Conflict):
             raise made
         self._changed()
         return made
 
     async def get(self, namespace: str, schedule_id: str) -> Schedule:
-        found = await self._store.get_schedule(namespace, await self._id_of(namespace, schedule_id))
+        found = await self._store.schedules.get(namespace, await self._id_of(namespace, schedule_id))
         if found is None:
             raise _missing(namespace, schedule_id)
         return found
@@ -101,7 +102,7 @@ class Schedules:
             check_name(task_queue, "task queue")
         about = f"schedules {namespace!r} {task_queue!r}"
         cursor, page_size = self._cursor(page_size, page_token, about)
-        found = await self._store.list_schedules(namespace, task_queue, cursor, page_size + 1)
+        found = await self._store.schedules.page(namespace, task_queue, cursor, page_size + 1)
         return self._page(found, lambda schedule: schedule.schedule_id, page_size, cursor, about)
 
     async def update(self, update: UpdateSchedule) -> Schedule:
@@ -130,7 +131,7 @@ class Schedules:
             zone = before.timezone if update.timezone is None else update.timezone
             parse_times(before.cron_expr if update.cron_expr is None else update.cron_expr, check_zone(zone))
         self._check_options(update)
-        changed = await self._store.update_schedule(replace(update, schedule_id=schedule_id))
+        changed = await self._store.schedules.update(replace(update, schedule_id=schedule_id))
         if changed is None:
             raise _missing(update.namespace, update.schedule_id)
         if isinstance(changed, InvalidRequest):
@@ -169,7 +170,7 @@ class Schedules:
                 starting=not registration.look,
                 declaration=each,
             )
-            verdict = await self._store.declare_schedule(declare)
+            verdict = await self._store.schedules.declare(declare)
             if (told := warning(verdict, each.name)) is not None:
                 warnings.append(told)
             if verdict in (Verdict.CREATED, Verdict.TAKEN_OVER):
@@ -191,7 +192,7 @@ class Schedules:
         run_id = check_new_run_id(run_id, "run id")
         found = await self._id_of(namespace, schedule_id)
         await self._namespaces.admit(namespace)
-        started = await self._store.trigger_schedule(namespace, found, run_id)
+        started = await self._store.schedules.trigger(namespace, found, run_id)
         if started is None:
             raise _missing(namespace, schedule_id)
         if isinstance(started, Conflict):
@@ -203,7 +204,7 @@ class Schedules:
         check_instant(since, "since")
         check_instant(until, "until")
         schedule = await self.get(namespace, schedule_id)
-        if until > (await self._store.horizon([])).now:
+        if until > (await self._store.overview.horizon([])).now:
             raise InvalidRequest("backfill: `until` lies in the future; what is still to come fires by itself")
         times = parse_times(schedule.cron_expr, schedule.timezone)
         instants = backfilled(times, since, until)
@@ -211,7 +212,7 @@ class Schedules:
         inserted = 0
         for begin in range(0, len(instants), _BATCH):
             batch = [(at, self._new_run_id()) for at in instants[begin : begin + _BATCH]]
-            started = await self._store.backfill_schedule(schedule, batch)
+            started = await self._store.schedules.backfill(schedule, batch)
             if started is None:
                 raise Conflict(
                     f"schedule {schedule_id} was changed or deleted meanwhile; {inserted} runs were started. "
@@ -222,7 +223,7 @@ class Schedules:
         return Backfilled(started=inserted, existing=len(instants) - inserted)
 
     async def delete(self, namespace: str, schedule_id: str) -> None:
-        if not await self._store.delete_schedule(namespace, await self._id_of(namespace, schedule_id)):
+        if not await self._store.schedules.delete(namespace, await self._id_of(namespace, schedule_id)):
             raise _missing(namespace, schedule_id)
 
     async def runs(
@@ -231,14 +232,14 @@ class Schedules:
         found = await self._id_of(namespace, schedule_id)
         about = f"runs of schedule {found} {namespace!r}"
         cursor, page_size = self._cursor(page_size, page_token, about)
-        runs = await self._store.list_schedule_runs(namespace, found, cursor, page_size + 1)
+        runs = await self._store.schedules.page_of_runs(namespace, found, cursor, page_size + 1)
         if not runs and cursor is None:
             await self.get(namespace, found)  # a schedule without runs is another answer than none at all
         return self._page(runs, lambda run: run.run_id, page_size, cursor, about)
 
     async def skips(self, namespace: str, schedule_id: str) -> tuple[Skip, ...]:
         schedule = await self.get(namespace, schedule_id)
-        return tuple(await self._store.list_skips(namespace, schedule.schedule_id, _SKIPS))
+        return tuple(await self._store.schedules.skips(namespace, schedule.schedule_id, _SKIPS))
 
     async def _id_of(self, namespace: str, schedule_id: str) -> str:
         """The id of a schedule that is called by its id or its name."""
@@ -246,7 +247,7 @@ class Schedules:
         check_name(schedule_id, "schedule")
         if is_run_id(schedule_id):
             return check_id(schedule_id, "schedule id")
-        found = await self._store.find_schedule(namespace, schedule_id)
+        found = await self._store.schedules.find(namespace, schedule_id)
         if found is None:
             raise _missing(namespace, schedule_id)
         return found

@@ -3,64 +3,84 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from kagzi.api.operations import Write
-from kagzi.core.instant import SECOND, Span
+from kagzi.core.instant import SECOND
 from kagzi.errors import KagziError
 from kagzi.metrics.counters import Metrics
-from kagzi.store.protocol import Applied, Changed, Store
+from kagzi.store.protocol.changes import Changed
+from kagzi.store.protocol.nouns import NOUNS, call_name
+from kagzi.store.protocol.store import Store
 
-# Every call of the database, but for those that are no question: opening, closing, and listening for ever.
-OPERATIONS: Final = frozenset(name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member)) - {
-    "open",
-    "close",
-    "listen",
-    "missing_migrations",
-    "missing_indexes",
-    "build_indexes",
-}
+# Every call of the database, but for those that are no question: listening for ever, and transactions of others.
+OPERATIONS: Final = {noun: verbs - {"listen"} for noun, verbs in NOUNS.items() if noun != "transactions"}
 
 
 class _TimedStore:
-    """Passes everything on. Which method that is, is looked up at each call: tests put others in their place."""
+    """Passes everything on."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
+        for noun in OPERATIONS:
+            setattr(self, noun, _TimedNoun(store, noun, metrics))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+class _TimedNoun:
+    """Passes the calls of one noun on. Which method that is, is looked up at each call: tests put others in their
+    place."""
+
+    def __init__(self, store: Store, noun: str, metrics: Metrics) -> None:
+        self._store = store
+        self._noun = noun
         self._metrics = metrics
         self._time = asyncio.get_running_loop().time
 
-    async def apply(self, writes: Sequence[Write]) -> Applied:
-        self._metrics.batch_size.observe(len(writes))
-        return cast("Applied", await self._timed("apply", writes))
-
-    async def recover_runs(self, limit: int, max_crashes: int, backoff: Callable[[int], Span]) -> Changed:
-        changed: Changed = await self._timed("recover_runs", limit, max_crashes, backoff)
-        for run in changed.runs:
-            self._metrics.leases_expired.add((run.namespace,))
-        return changed
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in OPERATIONS:
-            return getattr(self._store, name)
-
-        async def timed(*args: Any, **kwargs: Any) -> Any:
-            return await self._timed(name, *args, **kwargs)
-
-        self.__dict__[name] = timed
+    def __getattr__(self, verb: str) -> Any:
+        if verb not in OPERATIONS[self._noun]:
+            return getattr(getattr(self._store, self._noun), verb)
+        timed = self._timed(verb)
+        setattr(self, verb, timed)
         return timed
 
-    async def _timed(self, op: str, *args: Any, **kwargs: Any) -> Any:
-        begun = self._time()
-        try:
-            answer = await getattr(self._store, op)(*args, **kwargs)
-        except Exception as error:
-            self._metrics.store_errors.add((op, error.code if isinstance(error, KagziError) else "UNEXPECTED"))
-            raise
-        self._metrics.store_seconds[(op,)].observe(int((self._time() - begun) * SECOND))
-        return answer
+    def _timed(self, verb: str) -> Callable[..., Any]:
+        store, noun, metrics, time = self._store, self._noun, self._metrics, self._time
+        op = call_name(noun, verb)
+        before, after = _BEFORE.get(op), _AFTER.get(op)
+
+        async def timed(*args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                before(metrics, *args)
+            begun = time()
+            try:
+                answer = await getattr(getattr(store, noun), verb)(*args, **kwargs)
+            except Exception as error:
+                metrics.store_errors.add((op, error.code if isinstance(error, KagziError) else "UNEXPECTED"))
+                raise
+            metrics.store_seconds[(op,)].observe(int((time() - begun) * SECOND))
+            if after is not None:
+                after(metrics, answer)
+            return answer
+
+        return timed
+
+
+def _count_writes(metrics: Metrics, writes: Sequence[Write]) -> None:
+    metrics.batch_size.observe(len(writes))
+
+
+def _count_expired(metrics: Metrics, changed: Changed) -> None:
+    for run in changed.runs:
+        metrics.leases_expired.add((run.namespace,))
+
+
+# What else is counted of a call, by its name: of its arguments, and of its answer.
+_BEFORE: Final[dict[str, Callable[..., None]]] = {"apply": _count_writes}
+_AFTER: Final[dict[str, Callable[..., None]]] = {"duties.recover_runs": _count_expired}
 
 
 def timed(store: Store, metrics: Metrics) -> Store:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
 from kagzi.api.operations import Chunk, ChunkAnswer
 from kagzi.api.transactions import BeginTransaction
@@ -11,21 +11,22 @@ from kagzi.core.instant import Span
 from kagzi.engine.batcher import Settled
 from kagzi.engine.checks import check_chunk
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Joinable, Store, StoreTransaction
+from kagzi.store.protocol.store import Store
+from kagzi.store.protocol.transactions import StoreTransaction
 
 
 class Transactions:
     """`api.transactions.Transactions` over a store. `settled` hears of commits, as it does of batches."""
 
     def __init__(self, store: Store, settled: Settled, settings: EngineSettings) -> None:
-        self._store = cast("Joinable", store)
+        self._transactions = store.transactions
         self._settled = settled
         self._lease = settings.lease
         self._payload_bytes = settings.payload_bytes
 
     @property
     def exclusive(self) -> bool:
-        return self._store.exclusive
+        return self._transactions.exclusive
 
     @property
     def longest(self) -> Span | None:
@@ -36,7 +37,7 @@ class Transactions:
     async def begin(self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]]) -> Transaction:
         # One that does nothing for two leases belongs to a process that was stopped or cut off, and holds up others.
         longest = self.longest or 2 * self._lease
-        return Transaction(await self._store.begin(wanted, ready, longest), self._settled, self._payload_bytes)
+        return Transaction(await self._transactions.begin(wanted, ready, longest), self._settled, self._payload_bytes)
 
 
 class Transaction:

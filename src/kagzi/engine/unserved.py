@@ -8,7 +8,8 @@ from typing import Protocol
 
 from kagzi.core.instant import Span
 from kagzi.engine.wakeups import Wakeups
-from kagzi.store.protocol import Offer, Store
+from kagzi.store.protocol.duties import Offer
+from kagzi.store.protocol.store import Store
 from kagzi.store.unserved import LOOKED_AT, MOST_LOOKED_AT
 
 log = logging.getLogger("kagzi.engine")
@@ -42,7 +43,7 @@ class UnservedLooks:
     async def look(self) -> bool:
         """Returns whether there is more to do at once."""
         seen = self._polls.newcomers
-        done = await self._store.set_runs_aside(self._polls.offers(), self._stale, self._limit)
+        done = await self._store.duties.set_runs_aside(self._polls.offers(), self._stale, self._limit)
         self._left, self._seen = done.left, seen
         # A look may have to pass what those before it have set aside, until the database has tidied up: few large ones.
         self._limit = min(self._limit * 2, MOST_LOOKED_AT) if done.more else LOOKED_AT

@@ -20,7 +20,7 @@ from kagzi.core.versions import CheckedRun, MovedRuns, Versions
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 
 _FRESH_SECONDS: Final = 1.0
 _REMEMBERED: Final = 10_000
@@ -67,7 +67,7 @@ class VersionRegistry:
 
     async def _look_up(self, key: tuple[str, str]) -> str:
         begun = self._loop.time()  # what changes while the question is under way may not be in its answer
-        version = await self._store.resolve_version(*key)
+        version = await self._store.versions.resolve(*key)
         if self._looking.get(key) is asyncio.current_task():  # else it has changed meanwhile
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
@@ -100,7 +100,7 @@ class VersionRegistry:
         return await self._listed.get((namespace, workflow_type), lambda: self._look(namespace, workflow_type))
 
     async def _look(self, namespace: str, workflow_type: str | None) -> Versions:
-        return await self._store.list_versions(namespace, workflow_type, _LISTED, self._stale)
+        return await self._store.versions.read(namespace, workflow_type, _LISTED, self._stale)
 
     async def set_default(
         self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False
@@ -111,7 +111,7 @@ class VersionRegistry:
             check_name(version, "version")
         if not isinstance(force, bool):
             raise InvalidRequest(f"force must be true or false, not {force!r:.60}")
-        done = await self._store.set_default_version(namespace, workflow_type, version, force)
+        done = await self._store.versions.set_default(namespace, workflow_type, version, force)
         self._listed.forget()
         # A look that is under way may have missed it: its answer is for those who wait for it, and not kept.
         self._looking.pop((namespace, workflow_type), None)
@@ -134,7 +134,7 @@ class VersionRegistry:
         place = _BEGINNING if not after else _place_of(after)
         if not after and not force:
             await self.check_known(namespace, workflow_type, to_version)
-        page = await self._store.move_runs(
+        page = await self._store.versions.move_runs(
             namespace, workflow_type, from_version, to_version, place, _LOOKED_AT, dry_run
         )
         if not dry_run:
@@ -152,7 +152,7 @@ class VersionRegistry:
             check_id(each.run_id, "run_id")
             if not 0 <= each.executions < 2**31:
                 raise InvalidRequest(f"executions of run {each.run_id} must be a count, not {each.executions}")
-        page = await self._store.move_checked_runs(namespace, workflow_type, from_version, to_version, runs)
+        page = await self._store.versions.move_checked_runs(namespace, workflow_type, from_version, to_version, runs)
         self._wake(namespace, page.queues)
         return page.moved
 

@@ -18,7 +18,8 @@ from typing import Final, Protocol
 from kagzi.core.instant import SECOND, Instant
 from kagzi.engine.announcements import Announcements
 from kagzi.engine.database_clock import DatabaseClock
-from kagzi.store.protocol import Horizon, Queue
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.overview import Horizon
 
 _MOST_DUE_TIMES: Final = 10_000  # beyond this, the horizon finds them
 

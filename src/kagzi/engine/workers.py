@@ -31,7 +31,8 @@ from kagzi.engine.polls.polls import Polls
 from kagzi.engine.schedules import Schedules
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import KagziError, LeaseLost, Unavailable
-from kagzi.store.protocol import Recovered, Store
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.store import Store
 
 
 class Workers:
@@ -71,7 +72,7 @@ class Workers:
             self._schedules.check_declared(registration)
         if not registration.look:
             await self._namespaces.ensure(registration.namespace)
-            await self._store.register(registration)
+            await self._store.workers.register(registration)
             if registration.queue_limit is not None or registration.type_limits or registration.limits:
                 # Strict from the answer on: a worker that declares a limit is handed nothing beyond it.
                 await self._declare_limits(registration.namespace)
@@ -124,7 +125,7 @@ class Workers:
         for name in names:
             check_name(name, "signal name")
         run_id, token = check_id(run_id, "run id"), check_id(token, "token")
-        inbox = await self._store.read_inbox(namespace, run_id, token, names, INBOX_READ, children, reconcile)
+        inbox = await self._store.signals.read_inbox(namespace, run_id, token, names, INBOX_READ, children, reconcile)
         if inbox is None:
             raise LeaseLost(f"run {run_id} is not held under this lease")
         return inbox
@@ -138,13 +139,13 @@ class Workers:
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
         check_home(namespace)
-        await self._store.drain_worker(worker_id, namespace)
+        await self._store.workers.drain(worker_id, namespace)
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
         check_id(worker_id, "worker id")
         check_home(namespace)
         await self._polls.leave(worker_id, namespace)
-        self._changed(await self._store.deregister(worker_id, namespace))
+        self._changed(await self._store.workers.deregister(worker_id, namespace))
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None]:
         return self._adopters.attach(adopter, tuple((namespace, queue) for queue in queues))

@@ -59,7 +59,7 @@ from kagzi.engine.settings import EngineSettings
 from kagzi.engine.versions import VersionRegistry
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Conflict, KagziError, NotFound, Unavailable
-from kagzi.store.protocol import Joinable, Store
+from kagzi.store.protocol.store import Store
 
 log = logging.getLogger("kagzi.engine")
 
@@ -130,7 +130,7 @@ class Workflows:
     async def start_in(self, connection: object, start: StartRun) -> Started:
         """Write an admitted start in the transaction of a connection of the caller's own. It is there, and workers hear
         of it, when that is committed. Suspends only if the connection is an async one."""
-        return await cast("Joinable", self._store).start_in(connection, start)
+        return await self._store.transactions.start_in(connection, start)
 
     async def get(self, namespace: str, run_id: str) -> Run:
         check_name(namespace, "namespace")
@@ -143,7 +143,7 @@ class Workflows:
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run:
         check_name(namespace, "namespace")
         check_name(external_id, "id")
-        run = await self._store.get_run_by_external_id(namespace, external_id)
+        run = await self._store.runs.get_by_external_id(namespace, external_id)
         if run is None:
             raise NotFound(f"there is no run with the id {external_id!r} in namespace {namespace}")
         return run
@@ -158,7 +158,7 @@ class Workflows:
         if page_token:
             cursor = self._tokens.read(check_token(page_token), filter_text, BY_ID)
         # One row more than asked for tells whether there is another page.
-        found = await self._store.list_runs(filter, cursor, page_size + 1)
+        found = await self._store.runs.search(filter, cursor, page_size + 1)
         edge = found.searched_until
         more = len(found.runs) > page_size or edge is not None
         items = tuple(found.runs[:page_size])
@@ -201,7 +201,7 @@ class Workflows:
         run_id = check_id(run_id, "run id")
         if step_id is not None:
             check_step_id(step_id)
-        steps = await self._store.get_steps(namespace, run_id, payloads, step_id)
+        steps = await self._store.runs.steps(namespace, run_id, payloads, step_id)
         if not steps:
             await self.get(namespace, run_id)
         # When the first timers were set is a note of the run's own, and no step.
@@ -263,7 +263,7 @@ class Workflows:
         run = await self.get(cancel.namespace, cancel.run_id)
         if run.worker_id is None:
             return False
-        worker = await self._store.get_worker(run.worker_id, None, self._stale)
+        worker = await self._store.workers.get(run.worker_id, None, self._stale)
         return worker is not None and all(offered.version is None for offered in worker.types)
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer:
@@ -275,7 +275,7 @@ class Workflows:
     async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        answer = await self._store.wake_run(namespace, run_id)
+        answer = await self._store.work.wake(namespace, run_id)
         if answer is None:
             raise NotFound(f"there is no run {run_id} in namespace {namespace}")
         if answer.woken:
@@ -303,7 +303,7 @@ class Workflows:
     async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
         check_name(namespace, "namespace")
         run_id = check_id(run_id, "run id")
-        signals = await self._store.list_signals(namespace, run_id, after, SIGNALS_LISTED)
+        signals = await self._store.signals.page(namespace, run_id, after, SIGNALS_LISTED)
         if not signals:
             await self.get(namespace, run_id)
         return tuple(signals)
@@ -315,7 +315,7 @@ class Workflows:
         run_id = check_id(run_id, "run id")
         check_value_names(names)
         check_text(after, "after")
-        values = await self._store.read_values(namespace, run_id, names, after)
+        values = await self._store.runs.values(namespace, run_id, names, after)
         if not values:
             await self.get(namespace, run_id)
         return tuple(values)

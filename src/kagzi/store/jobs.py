@@ -18,7 +18,9 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.job import Job, JobAction, JobStatus, pace_of
 from kagzi.core.run import Run, RunStatus
 from kagzi.errors import Conflict, NotFound
-from kagzi.store.protocol import FoundRuns, JobTurn, Recovered, RunKey, Told
+from kagzi.store.protocol.changes import Recovered, RunKey, Told
+from kagzi.store.protocol.jobs import JobTurn
+from kagzi.store.protocol.runs import FoundRuns
 
 DISABLED = "the namespace is disabled: no runs are started in it"
 

@@ -18,7 +18,8 @@ from typing import Final
 from msgspec import Struct
 
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
-from kagzi.store.protocol import Offer, Queue
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.duties import Offer
 
 ASIDE: Final[Instant] = NEVER + 2
 OVERDUE: Final[Span] = 10 * SECOND  # what is due for so long is looked at

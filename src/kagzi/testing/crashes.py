@@ -27,7 +27,7 @@ from kagzi.ids import RandomIds
 from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.handle import Handle
 from kagzi.sdk.worker.worker import Worker
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.environment import virtual_engine, virtual_worker
@@ -299,7 +299,7 @@ class _CrashingStore:
 
     def __init__(self, store: SqliteStore, trial: _Trial) -> None:
         self._store = store
-        self._trial = trial
+        self.work = _CrashingWork(store, trial)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -313,16 +313,25 @@ class _CrashingStore:
     def sibling(self) -> _CrashingStore:
         return self
 
+
+class _CrashingWork:
+    def __init__(self, store: SqliteStore, trial: _Trial) -> None:
+        self._work = store.work
+        self._trial = trial
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
     async def apply(self, writes: Sequence[Write]) -> Applied:
         chunks = [write for write in writes if isinstance(write, Chunk)]
         if not chunks:
-            return await self._store.apply(writes)
+            return await self._work.apply(writes)
         trial = self._trial
         number, trial.commits = trial.commits, trial.commits + 1
         crash = trial.crash if trial.crash is not None and trial.crash.number == number else None
         if crash is not None and crash.before:
             await self._die(_recorded(chunks))
-        applied = await self._store.apply(writes)
+        applied = await self._work.apply(writes)
         if crash is not None:
             await self._die(())
         return applied

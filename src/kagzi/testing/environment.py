@@ -29,7 +29,7 @@ from kagzi.ids import IdSource, RandomIds
 from kagzi.sdk.worker.heartbeat import HeartbeatTask
 from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.worker import Worker
-from kagzi.store.protocol import Store
+from kagzi.store.protocol.store import Store
 from kagzi.store.sqlite import SqliteStore
 from kagzi.testing.clock import VirtualClock
 from kagzi.testing.stillness import unless_stuck

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from random import Random
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,7 @@ import pytest_asyncio
 from kagzi.api.operations import Chunk, ChunkAnswer, StartRun, Write
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.testing.conformance import (  # noqa: F401
     Bench,
     TestBirth,
@@ -35,7 +36,14 @@ pytestmark = [pytest.mark.postgres, pytest.mark.asyncio(loop_scope="module")]
 
 
 class SociableStore(PostgresStore):
-    async def apply(self, writes: Sequence[Write]) -> Applied:
+    """Somebody else's writes are in every batch."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        super().__init__(url, **options)
+        self._alone = self.work.apply
+        self.work.apply = self._in_company  # type: ignore[method-assign]
+
+    async def _in_company(self, writes: Sequence[Write]) -> Applied:
         somebody = str(uuid4())
         company: list[Write] = []
         if any(isinstance(write, StartRun) for write in writes):
@@ -44,7 +52,7 @@ class SociableStore(PostgresStore):
             )
         if any(isinstance(write, Chunk) for write in writes):
             company.append(Chunk(namespace="other", run_id=somebody, token=somebody, operations=()))
-        applied = await super().apply([*company, *writes])
+        applied = await self._alone([*company, *writes])
         return Applied(applied.answers[len(company) :], applied.woken)
 
 

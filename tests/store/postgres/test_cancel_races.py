@@ -31,15 +31,17 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
-from kagzi.store.postgres import duties, runs
 from kagzi.store.postgres.cancels import apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
+from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.connection import Connector
+from kagzi.store.postgres.duties import Duties
 from kagzi.store.postgres.store import PostgresStore
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
 from tests.store.postgres.test_locks import until_somebody_waits
+from tests.store.shared import OneConnection
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -106,7 +108,7 @@ class Ring:
         poll: Poll = self.bench.poll()
 
         async def side(connection: Connection) -> Polled:
-            return await runs.claim_runs(connection, poll, LEASE, self.bench.now())
+            return await claim_runs(connection, poll, LEASE, self.bench.now())
 
         return side
 
@@ -135,7 +137,7 @@ async def test_cancel_and_complete(ring: Ring, first: str) -> None:
     if first == "cancel":
         await ring.bench.done(claim, CompleteRun(output=b"1"))
     ring.bench.clock.advance(FAR)
-    assert (await ring.bench.store.end_cancelled_runs(10)).runs == []
+    assert (await ring.bench.store.duties.end_cancelled_runs(10)).runs == []
 
 
 @pytest.mark.parametrize("first", ["terminate", "complete"])
@@ -230,7 +232,10 @@ async def test_a_recovery_keeps_a_cancellation(ring: Ring) -> None:
     ring.bench.clock.advance(claim.lease)
 
     async def recover(connection: Connection) -> Any:
-        return await duties.recover_runs(connection, 10, 3, lambda crashes: crashes - 1, ring.bench.now())
+        pool: Any = OneConnection(connection)
+        indexes: Any = None
+        duties = Duties(pool, ring.bench.now, indexes)
+        return await duties.recover_runs(10, 3, lambda crashes: crashes - 1)
 
     recovered, answer = await ring.fight(recover, ring.cancel(claim.run_id))
 
@@ -259,7 +264,7 @@ async def test_exactly_one_side_wins(bench: Bench, postgres_database: str) -> No
         if number % 2:
             claim = await bench.claim(run_id)
             (asked,), (done,) = await asyncio.gather(
-                after(chance.randrange(4), other.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)])),
+                after(chance.randrange(4), other.work.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)])),
                 after(chance.randrange(4), bench.apply([bench.chunk(claim, CompleteRun(output=b"1"))])),
             )
             outcome = (asked.effective, asked.status, done)
@@ -270,7 +275,7 @@ async def test_exactly_one_side_wins(bench: Bench, postgres_database: str) -> No
         else:
             polled: Polled
             (asked,), polled = await asyncio.gather(
-                after(chance.randrange(4), other.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)])),
+                after(chance.randrange(4), other.work.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)])),
                 after(chance.randrange(4), bench.polled(bench.poll())),
             )
             assert asked.effective

@@ -59,7 +59,7 @@ async def test_a_failure_that_is_handled_is_written_with_its_handler(
     assert taken[0] == "record_step_and_fail_run"
     assert "start_handlers" in taken
     assert "tell_outcomes" not in taken  # it has no parent
-    await bench.store.update_namespace(NAMESPACE, None, None, None, ("notify", "ops"))
+    await bench.store.namespaces.update(NAMESPACE, None, None, None, ("notify", "ops"))
     assert "start_handlers" in await statements_of(bench, connection, fail)
 
 

@@ -57,7 +57,7 @@ async def test_acknowledged_starts_survive_a_failover(pair: tuple[PostgresServer
         await _synchronous(primary)
         unknown = asyncio.Queue[bool]()
         listening = asyncio.create_task(
-            bench.store.listen(lambda _: None, lambda _, __: None, lambda: unknown.put_nowait(True))
+            bench.store.wakeups.listen(lambda _: None, lambda _, __: None, lambda: unknown.put_nowait(True))
         )
         await unknown.get()
         stop = asyncio.Event()
@@ -82,7 +82,7 @@ async def test_acknowledged_starts_survive_a_failover(pair: tuple[PostgresServer
 
         stop.set()
         await asyncio.gather(*starting)
-        runs = [await bench.store.get_run("default", run_id) for run_id in acknowledged]
+        runs = [await bench.store.runs.get("default", run_id) for run_id in acknowledged]
         assert all(run is not None for run in runs)
     await asyncio.wait_for(listening, 30)
 
@@ -95,7 +95,7 @@ async def test_a_primary_that_hangs_is_left(
     monkeypatch.setattr(pool_module, "_SILENCE_SECONDS", 3.0)
     async with opened(both(primary, replica)) as bench:
         for _ in range(3):
-            await asyncio.gather(*(bench.store.horizon([]) for _ in range(4)))
+            await asyncio.gather(*(bench.store.overview.horizon([]) for _ in range(4)))
         await bench.start()
         await _caught_up(primary)
         async with _frozen(primary):
@@ -103,9 +103,9 @@ async def test_a_primary_that_hangs_is_left(
             loop = asyncio.get_running_loop()
             before = loop.time()
             # One of them finds out; the others need not wait for it each on their own.
-            await bench.store.horizon([])
+            await bench.store.overview.horizon([])
             for _ in range(5):
-                await asyncio.gather(*(bench.store.horizon([]) for _ in range(4)))
+                await asyncio.gather(*(bench.store.overview.horizon([]) for _ in range(4)))
             await bench.start()
             assert loop.time() - before < 12  # three seconds for one of them; for each in turn it would be twenty
 

@@ -68,7 +68,7 @@ async def check_family(bench: Bench, parent: str, child: str) -> None:
     if above.status is RunStatus.SLEEPING and step.status is not StepStatus.RUNNING and "c:*" in above.waiting_for:
         assert (above.available_at or 0) <= bench.now(), above
     if above.status.finished and not below.status.finished:
-        assert child in [request.run_id for request in await bench.store.cascade_ends(1000)]
+        assert child in [request.run_id for request in await bench.store.duties.cascade_ends(1000)]
 
 
 @pytest.mark.parametrize(("first", "second"), [pair for pair in permutations(SIDES, 2) if "child ends" in pair])
@@ -93,12 +93,12 @@ async def test_duties_leave_a_child_whose_parent_is_held(bench: Bench, postgres_
             "SELECT FROM kagzi.workflow_runs WHERE run_id = $1::text::uuid FOR NO KEY UPDATE", parent.run_id
         )
         bench.clock.advance(25 * SECOND)
-        assert (await bench.store.time_out_runs(10)).runs == []
+        assert (await bench.store.duties.time_out_runs(10)).runs == []
         bench.clock.advance(10 * SECOND)
-        recovered = (await bench.store.recover_runs(10, 1, lambda _: 0)).runs
+        recovered = (await bench.store.duties.recover_runs(10, 1, lambda _: 0)).runs
         assert child.run_id not in [run.run_id for run in recovered]
     await other.close()
-    changed = await bench.store.time_out_runs(10)
+    changed = await bench.store.duties.time_out_runs(10)
     assert [run.run_id for run in changed.runs] == [child.run_id]
     assert [told.run_id for told in changed.woken] == [parent.run_id]
 
@@ -131,7 +131,7 @@ async def test_families_in_any_order_never_deadlock(
             ]
         chance.shuffle(writes)
         parts = [writes[start::4] for start in range(4)]
-        duties = [bench.store.end_cancelled_runs(10), other.recover_runs(10, 3, lambda _: 0)]
+        duties = [bench.store.duties.end_cancelled_runs(10), other.duties.recover_runs(10, 3, lambda _: 0)]
         applied = [(bench.store if n % 2 else other).apply(part) for n, part in enumerate(parts)]
         await asyncio.gather(*applied, *duties)
     for parent_id, child_id in families:

@@ -11,14 +11,15 @@ import pytest
 
 from kagzi.api.workers import Claim, Heartbeat
 from kagzi.core.run import RunStatus
-from kagzi.store.postgres import workers
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.postgres.workers import Workers
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
 from tests.store.postgres.test_locks import until_somebody_waits
 from tests.store.postgres.test_plans import explain, explain_again, pages_read
+from tests.store.shared import OneConnection
 
 pytestmark = pytest.mark.postgres
 
@@ -47,7 +48,7 @@ SELECT gen_random_uuid(), 'default', '{}', '{}', '{}', 'host', 1, '1', 1, 'ONLIN
 async def register(bench: Bench, count: int) -> list[str]:
     worker_ids = [bench.new_id() for _ in range(count)]
     for worker_id in worker_ids:
-        await bench.store.register(bench.registration(worker_id=worker_id))
+        await bench.store.workers.register(bench.registration(worker_id=worker_id))
     return worker_ids
 
 
@@ -60,12 +61,14 @@ class Statements:
 
     def __init__(self, connection: asyncpg.Connection) -> None:
         self._connection = connection
+        self._pool: Any = OneConnection(connection)
+        self._indexes: Any = None
         self.texts: list[str] = []
 
     async def beat(self, bench: Bench, beats: list[Heartbeat]) -> list[str]:
         self.texts.clear()
         with self._connection.query_logger(self._note):
-            beaten = await workers.heartbeats(self._connection, beats, bench.now())
+            beaten = await Workers(self._pool, bench.now, self._indexes).heartbeats(beats)
             await asyncio.sleep(0)  # the last one is noted in this turn
         assert all(each.answer.known for each in beaten)
         names = {text: name for name, text in STATEMENTS.items()}
@@ -143,13 +146,13 @@ async def test_heartbeats_of_the_same_workers_in_any_order_never_deadlock(
 
     async def beat(store: Any) -> None:
         for _ in range(30):
-            beaten = await store.heartbeats(chance.sample(beats, len(beats)))
+            beaten = await store.workers.heartbeats(chance.sample(beats, len(beats)))
             assert all(each.answer.known and each.answer.lost == () for each in beaten)
 
     async def write(store: Any, name: str) -> None:
         for turn in range(30):
             shuffled = chance.sample(list(claims.values()), len(claims))
-            await store.apply([bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled])
+            await store.work.apply([bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled])
 
     await asyncio.gather(*(beat(store) for store in stores), write(stores[0], "a"), write(stores[1], "b"))
 
@@ -166,7 +169,7 @@ async def test_a_lease_that_is_lost_while_its_renewal_waits_is_not_renewed(
     worker_ids = await register(bench, 2)
     kept, lost = (await claims_of(bench, worker_ids)).values()
     for claim in (kept, lost):
-        await bench.store.read_lease(NAMESPACE, claim.run_id, claim.token, True)
+        await bench.store.work.read_lease(NAMESPACE, claim.run_id, claim.token, True)
     beats = [
         bench.heartbeat(*(() if confirmed else (claim,)), worker_id=worker_id, heard=99, confirmed=confirmed)
         for worker_id, claim in zip(worker_ids, (kept, lost), strict=True)
@@ -179,7 +182,7 @@ async def test_a_lease_that_is_lost_while_its_renewal_waits_is_not_renewed(
         " available_at = 1, claim_key = 1 WHERE run_id = $1",
         lost.run_id,
     )
-    beating = asyncio.create_task(bench.store.heartbeats(beats))
+    beating = asyncio.create_task(bench.store.workers.heartbeats(beats))
     await until_somebody_waits(connection)
     await write.commit()
     first, second = await beating

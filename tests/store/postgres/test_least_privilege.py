@@ -127,10 +127,15 @@ async def test_a_server_serves_everything(app_url: str, roles: Roles) -> None:
         rotated = await server.engine.keys.rotate(key.split("_")[1], overlap=SECOND, actor="test")
         await server.engine.keys.revoke(rotated.key.key_id, actor="test")
         store = server.engine.store
-        for duty in (store.time_out_runs, store.end_cancelled_runs, store.prune_workers, store.prune_audit):
+        for duty in (
+            store.duties.time_out_runs,
+            store.duties.end_cancelled_runs,
+            store.workers.prune,
+            store.audit.prune,
+        ):
             await duty(10)
-        await store.prune_runs(10, None)
-        await store.expire_workers(10, SECOND)
+        await store.duties.prune_runs(10, None)
+        await store.workers.expire(10, SECOND)
         await server.engine.audit.close()
 
         # What it has added to the audit log it cannot read or change.
@@ -138,7 +143,7 @@ async def test_a_server_serves_everything(app_url: str, roles: Roles) -> None:
             await server.engine.audit.list(AuditFilter())
     owner = PostgresStore(roles.of("kagzi_migrate"))
     await owner.open()
-    actions = {entry.action.rpartition("/")[2] for entry in await owner.list_audit(AuditFilter(), None, 100)}
+    actions = {entry.action.rpartition("/")[2] for entry in await owner.audit.page(AuditFilter(), None, 100)}
     await owner.close()
     assert {"CreateNamespace", "DisableNamespace", "CancelWorkflow", "RetryWorkflow", "keys revoke"} <= actions
 

@@ -70,7 +70,7 @@ async def test_a_takeover_waits_for_a_write_and_its_history_has_the_step(
         claim.run_id,
     )
 
-    leaving = asyncio.create_task(bench.store.deregister(bench.worker_id))
+    leaving = asyncio.create_task(bench.store.workers.deregister(bench.worker_id))
     await until_somebody_waits(connection)
     await write.commit()
     await leaving
@@ -94,14 +94,14 @@ async def test_many_writers_of_the_same_runs_in_any_order_never_deadlock(
         for turn in range(25):
             shuffled = chance.sample(claims, len(claims))
             chunks = [bench.chunk(claim, bench.completed(f"{name}-{turn}", turn)) for claim in shuffled]
-            assert (await store.apply(chunks)).answers == [ChunkAnswer.DONE] * len(claims)
+            assert (await store.work.apply(chunks)).answers == [ChunkAnswer.DONE] * len(claims)
 
     async def beat(store: PostgresStore) -> None:
         for _ in range(25):
             shuffled = tuple(chance.sample(held, len(held)))
-            (beaten,) = await store.heartbeats([Heartbeat(worker_id=bench.worker_id, held=shuffled, heard=10)])
+            (beaten,) = await store.workers.heartbeats([Heartbeat(worker_id=bench.worker_id, held=shuffled, heard=10)])
             assert beaten.answer.lost == ()
-            await store.recover_runs(10, 3, lambda crashes: crashes)
+            await store.duties.recover_runs(10, 3, lambda crashes: crashes)
 
     store = bench.store
     assert isinstance(store, PostgresStore)
@@ -119,7 +119,7 @@ async def test_starts_of_the_same_ids_in_any_order_never_deadlock(bench: Bench, 
     for turn in range(10):
         names = [f"order-{turn}-{number}" for number in range(40)]
         batches = [[bench.start_run(external_id=name) for name in chance.sample(names, len(names))] for _ in range(2)]
-        applied = await asyncio.gather(bench.store.apply(batches[0]), other.apply(batches[1]))
+        applied = await asyncio.gather(bench.store.work.apply(batches[0]), other.work.apply(batches[1]))
         answers = [each.answers for each in applied]
         ids = [
             {start.external_id: answer.run_id for start, answer in zip(batch, given, strict=True)}  # type: ignore[union-attr]
@@ -157,7 +157,7 @@ async def test_a_cancelled_caller_leaves_its_write_to_finish(
     holding = other.transaction()
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs FOR UPDATE")
-    batcher = Batcher(bench.store.apply)
+    batcher = Batcher(bench.store.work.apply)
 
     async def write() -> None:
         await batcher.submit(bench.chunk(claim, bench.completed("charge", 1)))
@@ -186,11 +186,11 @@ async def test_duties_skip_what_somebody_holds(bench: Bench, postgres_database: 
     await holding.start()
     await other.fetch("SELECT FROM kagzi.workflow_runs WHERE run_id = $1 FOR UPDATE", first.run_id)
 
-    assert (await bench.store.time_out_steps(10, 0)).runs == []
+    assert (await bench.store.duties.time_out_steps(10, 0)).runs == []
     assert {run.run_id for run in await bench.recover()} == {claim.run_id for claim in rest}
-    assert {run.run_id for run in (await bench.store.time_out_runs(10)).runs} == {claim.run_id for claim in rest}
+    assert {run.run_id for run in (await bench.store.duties.time_out_runs(10)).runs} == {claim.run_id for claim in rest}
     await holding.rollback()
-    assert [run.run_id for run in (await bench.store.time_out_steps(10, 0)).runs] == [first.run_id]
+    assert [run.run_id for run in (await bench.store.duties.time_out_steps(10, 0)).runs] == [first.run_id]
     await other.close()
 
 

@@ -33,7 +33,7 @@ async def test_five_processes_starting_at_once_migrate_once(
     known = load_migrations("kagzi.store.postgres")
     assert [tuple(row) for row in rows] == [(entry.number, entry.name, entry.checksum) for entry in known]
     for store in stores:
-        assert await store.get_run("default", "00000000-0000-7000-8000-000000000001") is None
+        assert await store.runs.get("default", "00000000-0000-7000-8000-000000000001") is None
         await store.close()
 
 
@@ -93,9 +93,9 @@ async def test_a_database_of_the_first_version_is_brought_up_to_date(
     await store.open()
     try:
         cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
-        (answer,) = (await store.apply([cancel])).answers
+        (answer,) = (await store.work.apply([cancel])).answers
         assert isinstance(answer, CancelAnswer)
         assert answer.effective
-        assert (await store.horizon([])).cancel == 7
+        assert (await store.overview.horizon([])).cancel == 7
     finally:
         await store.close()

@@ -83,7 +83,7 @@ async def start(store: PostgresStore) -> Started:
     begin = StartRun(
         namespace="default", run_id=IDS.run_id(), task_queue="q", workflow_type="w", version="1", input=b"x"
     )
-    (answer,) = (await store.apply([begin])).answers
+    (answer,) = (await store.work.apply([begin])).answers
     assert isinstance(answer, Started)
     return answer
 

@@ -30,7 +30,7 @@ async def test_connections_that_were_cut_are_replaced_unnoticed(bench: Bench, co
         await bench.done(claim, bench.completed(f"step-{number}", number))
         assert await bench.claims() == ()
         assert await bench.start(task_queue="elsewhere")
-        await bench.store.horizon([])
+        await bench.store.overview.horizon([])
     await bench.done(claim, CompleteRun(output=b"1"))
     assert len(await bench.steps(claim.run_id)) == 3
 
@@ -76,20 +76,20 @@ async def test_a_server_that_is_killed_and_comes_back(postgres_server: PostgresS
         nonlocal heard
         heard += 1
 
-    listening = asyncio.create_task(store.listen(lambda _: None, lambda _, __: None, on_unknown))
-    await store.ensure_namespace("before")
+    listening = asyncio.create_task(store.wakeups.listen(lambda _: None, lambda _, __: None, on_unknown))
+    await store.namespaces.ensure("before")
     async with asyncio.timeout(60):
         while heard < 1:  # it listens
             await asyncio.sleep(0.01)
     postgres_server.stop("immediate")
     with pytest.raises(Unavailable, match="PostgreSQL"):
-        await store.ensure_namespace("during")
+        await store.namespaces.ensure("during")
     with pytest.raises(Unavailable):
         await PostgresStore(postgres_server.url).open()
     postgres_server.start()
 
     async with asyncio.timeout(60):
-        await store.ensure_namespace("after")
+        await store.namespaces.ensure("after")
         while heard < 2:
             await asyncio.sleep(0.05)
 
@@ -127,7 +127,7 @@ async def test_a_closed_store_says_so(postgres_database: str) -> None:
     await store.open()
     await store.close()
     with pytest.raises(Unavailable, match="closed"):
-        await store.get_run(NAMESPACE, "00000000-0000-7000-8000-000000000001")
+        await store.runs.get(NAMESPACE, "00000000-0000-7000-8000-000000000001")
 
 
 async def test_a_sibling_lives_in_another_loop(postgres_database: str) -> None:
@@ -137,23 +137,23 @@ async def test_a_sibling_lives_in_another_loop(postgres_database: str) -> None:
 
     async def use() -> None:
         await sibling.open()
-        await sibling.ensure_namespace("shop")
+        await sibling.namespaces.ensure("shop")
         await sibling.close()
 
     await asyncio.to_thread(lambda: asyncio.run(use()))
-    await store.ensure_namespace("shop")
+    await store.namespaces.ensure("shop")
     await store.close()
 
 
 async def test_what_the_driver_says_stays_inside(bench: Bench, connection: asyncpg.Connection) -> None:
     with pytest.raises(InvalidRequest, match="cannot be stored"):
-        await bench.store.get_run_by_external_id(NAMESPACE, "nul\0")
+        await bench.store.runs.get_by_external_id(NAMESPACE, "nul\0")
     await connection.execute("DROP TABLE kagzi.workers CASCADE")
     with pytest.raises(SchemaMismatch, match="changed by hand"):
-        await bench.store.list_workers(NAMESPACE)
+        await bench.store.workers.rows(NAMESPACE)
     await connection.execute("CREATE VIEW kagzi.workers AS SELECT 1 / 0 AS nothing")
     with pytest.raises(SchemaMismatch):
-        await bench.store.list_workers(NAMESPACE)
+        await bench.store.workers.rows(NAMESPACE)
 
 
 async def test_a_role_without_rights_is_told_so(postgres_database: str, connection: asyncpg.Connection) -> None:

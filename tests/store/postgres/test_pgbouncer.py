@@ -175,7 +175,7 @@ async def test_many_share_few_sessions(bouncer: PgBouncer, server: PostgresServe
         bench = benches[number % 5]
         run_id = await bench.start(task_queue=f"queue-{number}", run_id=f"00000000-0000-7000-8000-{number:012x}")
         assert (await bench.run(run_id)).run_id == run_id
-        await bench.store.horizon([(NAMESPACE, f"queue-{number}")])
+        await bench.store.overview.horizon([(NAMESPACE, f"queue-{number}")])
 
     await asyncio.gather(*(use(number) for number in range(100)))
     await asyncio.gather(*(store.close() for store in stores))
@@ -195,15 +195,15 @@ async def test_wake_ups_are_heard_on_another_way(bouncer: PgBouncer, server: Pos
     heard: asyncio.Queue[object] = asyncio.Queue()
     ready = [asyncio.Event(), asyncio.Event()]
     tasks = [
-        asyncio.create_task(ours.listen(heard.put_nowait, lambda _, __: None, ready[0].set)),
-        asyncio.create_task(theirs.listen(heard.put_nowait, lambda _, __: None, ready[1].set)),
+        asyncio.create_task(ours.wakeups.listen(heard.put_nowait, lambda _, __: None, ready[0].set)),
+        asyncio.create_task(theirs.wakeups.listen(heard.put_nowait, lambda _, __: None, ready[1].set)),
     ]
     async with asyncio.timeout(60):
         await ready[0].wait()
         await ready[1].wait()
-        await ours.announce([(NAMESPACE, "orders")], [])
+        await ours.wakeups.announce([(NAMESPACE, "orders")], [])
         assert await heard.get() == (NAMESPACE, "orders")
-        await theirs.announce([(NAMESPACE, "letters")], [])
+        await theirs.wakeups.announce([(NAMESPACE, "letters")], [])
         assert await heard.get() == (NAMESPACE, "letters")
     assert heard.empty()  # nobody heard himself
     await ours.close()
@@ -217,7 +217,7 @@ async def test_without_another_way_listening_says_so_and_waits(
 ) -> None:
     store = PostgresStore(bouncer.url)
     await store.open()
-    task = asyncio.create_task(store.listen(lambda _: None, lambda _, __: None, lambda: None))
+    task = asyncio.create_task(store.wakeups.listen(lambda _: None, lambda _, __: None, lambda: None))
     async with asyncio.timeout(60):
         while "KAGZI_LISTEN_URL" not in caplog.text:
             await asyncio.sleep(0.01)

@@ -54,7 +54,7 @@ def park(ring: Ring, *, seen: int = 0) -> ParkRun:
 
 
 async def keys(ring: Ring, run_id: str) -> list[tuple[str, int | None]]:
-    return [(row.key, row.taken_seq) for row in await ring.bench.store.list_signals(NAMESPACE, run_id, 0, 10)]
+    return [(row.key, row.taken_seq) for row in await ring.bench.store.signals.page(NAMESPACE, run_id, 0, 10)]
 
 
 async def test_a_signal_then_a_park_that_has_not_seen_it(ring: Ring) -> None:
@@ -95,7 +95,7 @@ async def test_a_signal_and_a_cancellation_of_a_held_run(ring: Ring, signal_firs
     claim = await held(ring)
     sides = [telling(ring, signal(claim.run_id)), ring.cancel(claim.run_id)]
     await ring.fight(*(sides if signal_first else reversed(sides)))
-    found = await ring.bench.store.read_inbox(NAMESPACE, claim.run_id, claim.token, ("approved",), 10)
+    found = await ring.bench.store.signals.read_inbox(NAMESPACE, claim.run_id, claim.token, ("approved",), 10)
     assert found is not None
     assert (found.inbox_seq, found.cancel_requested, len(found.signals)) == (2, True, 1)
     assert found.signals[0].seq == (1 if signal_first else 2)
@@ -135,7 +135,7 @@ async def test_a_signal_and_the_taking_of_another(ring: Ring, signal_first: bool
     ]
     await ring.fight(*(sides if signal_first else reversed(sides)))
     assert await keys(ring, claim.run_id) == [("k1", 1), ("k2", None)]
-    assert len(await ring.bench.store.read_values(NAMESPACE, claim.run_id, (), "")) == 1
+    assert len(await ring.bench.store.runs.values(NAMESPACE, claim.run_id, (), "")) == 1
 
 
 @pytest.mark.parametrize("same_key", [True, False])

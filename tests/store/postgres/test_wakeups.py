@@ -33,14 +33,14 @@ async def test_other_processes_hear_and_we_do_not_hear_ourselves(postgres_databa
         def on_finished(namespace: str, run_id: str) -> None:
             heard[name].append((namespace, run_id))
 
-        return asyncio.create_task(store.listen(heard[name].append, on_finished, ready[name].set))
+        return asyncio.create_task(store.wakeups.listen(heard[name].append, on_finished, ready[name].set))
 
     tasks = [listen(ours, "ours"), listen(theirs, "theirs")]
     async with asyncio.timeout(60):
         await ready["ours"].wait()
         await ready["theirs"].wait()
-        await ours.announce([("default", "a 'quoted' queue")], [("default", "run-1")])
-        await theirs.announce([("default", "done")], [])
+        await ours.wakeups.announce([("default", "a 'quoted' queue")], [("default", "run-1")])
+        await theirs.wakeups.announce([("default", "done")], [])
         while len(heard["theirs"]) < 2 or not heard["ours"]:
             await asyncio.sleep(0.01)
 
@@ -55,10 +55,12 @@ async def test_too_much_to_tell_means_anything_may_have_changed(postgres_databas
     ours, theirs = PostgresStore(postgres_database), PostgresStore(postgres_database)
     await ours.open()
     unknown: asyncio.Queue[bool] = asyncio.Queue()
-    task = asyncio.create_task(theirs.listen(lambda _: None, lambda _, __: None, lambda: unknown.put_nowait(True)))
+    task = asyncio.create_task(
+        theirs.wakeups.listen(lambda _: None, lambda _, __: None, lambda: unknown.put_nowait(True))
+    )
     async with asyncio.timeout(60):
         await unknown.get()
-        await ours.announce([], [("default", f"{number:036}") for number in range(5_000)])
+        await ours.wakeups.announce([], [("default", f"{number:036}") for number in range(5_000)])
         await unknown.get()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

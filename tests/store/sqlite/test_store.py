@@ -182,11 +182,11 @@ class TestMigrating:
         await store.open()
         try:
             cancel = CancelRun(namespace="default", run_id="00000000-0000-7000-8000-000000000001", grace=2)
-            (answer,) = (await store.apply([cancel])).answers
+            (answer,) = (await store.work.apply([cancel])).answers
             assert isinstance(answer, CancelAnswer)
             assert answer.effective
-            assert (await store.horizon([])).cancel == 7
-            (step,) = await store.get_steps("default", "00000000-0000-7000-8000-000000000001")
+            assert (await store.overview.horizon([])).cancel == 7
+            (step,) = await store.runs.steps("default", "00000000-0000-7000-8000-000000000001")
             assert (step.step_id, step.status, step.completed_seq) == ("charge", StepStatus.COMPLETED, 1)
             assert (step.started_at, step.finished_at) == (2, 3)
             assert (step.input, step.input_hash, step.output) == (b"[]", 4, b"7")
@@ -273,7 +273,7 @@ class TestTrouble:
             with pytest.raises(Unavailable, match="another process"):
                 await bench.answer(start)
             # Readers do not mind.
-            assert await bench.store.get_run(NAMESPACE, start.run_id) is None
+            assert await bench.store.runs.get(NAMESPACE, start.run_id) is None
         finally:
             other.execute("ROLLBACK")
             other.close()
@@ -301,7 +301,7 @@ class TestTrouble:
         assert isinstance(answers[0], Started)
         assert isinstance(answers[1], InvalidRequest)
         assert answers[2] is ChunkAnswer.DONE
-        assert await bench.store.get_run(NAMESPACE, refused.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, refused.run_id) is None
 
     async def test_nothing_of_a_run_is_applied_after_a_refused_chunk(self, bench: Bench) -> None:
         claim, other = await bench.started_claim(), await bench.started_claim()
@@ -336,7 +336,7 @@ class TestThreads:
         with pytest.raises(Unavailable, match="closed"):
             await bench.start()
         with pytest.raises(Unavailable, match="closed"):
-            await store.get_run(NAMESPACE, starts[0].run_id)
+            await store.runs.get(NAMESPACE, starts[0].run_id)
         await store.close()
 
     async def test_inline_needs_no_thread(self) -> None:
@@ -356,10 +356,10 @@ class TestThreads:
 
         await store.close()
 
-        assert await sibling.get_run(NAMESPACE, run_id) is not None
+        assert await sibling.runs.get(NAMESPACE, run_id) is not None
         await sibling.close()
         with pytest.raises(Unavailable):
-            await sibling.get_run(NAMESPACE, run_id)
+            await sibling.runs.get(NAMESPACE, run_id)
 
     async def test_an_error_of_ours_reaches_the_caller_and_not_the_thread(self, bench: Bench) -> None:
         def backoff(crashes: int) -> int:
@@ -368,7 +368,7 @@ class TestThreads:
         claim = await bench.started_claim()
         bench.clock.advance(LEASE)
         with pytest.raises(ZeroDivisionError):
-            await bench.store.recover_runs(100, 3, backoff)
+            await bench.store.duties.recover_runs(100, 3, backoff)
 
         assert (await bench.run(claim.run_id)).status is RunStatus.RUNNING
         assert len(await bench.recover()) == 1
@@ -377,7 +377,7 @@ class TestThreads:
 class TestTwoProcesses:
     async def test_another_connections_commit_is_noticed_and_our_own_is_not(self, bench: Bench, path: Path) -> None:
         noticed = asyncio.Event()
-        listening = asyncio.create_task(bench.store.listen(_ignore, _ignore, noticed.set))
+        listening = asyncio.create_task(bench.store.wakeups.listen(_ignore, _ignore, noticed.set))
         await asyncio.wait_for(noticed.wait(), 10)  # whatever was before we listened
         noticed.clear()
 
@@ -388,7 +388,7 @@ class TestTwoProcesses:
 
         other = SqliteStore(str(path))
         await other.open()
-        await other.ensure_namespace("tenant")
+        await other.namespaces.ensure("tenant")
         await asyncio.wait_for(noticed.wait(), 10)
         await other.close()
         listening.cancel()
@@ -418,7 +418,7 @@ class TestTwoProcesses:
         process.stdout.close()
 
         for run_id in [mine, *told]:
-            assert await bench.store.get_run(NAMESPACE, run_id) is not None
+            assert await bench.store.runs.get(NAMESPACE, run_id) is not None
         await bench.start(run_id="ffffffff-0000-7000-8000-000000000001")
 
 

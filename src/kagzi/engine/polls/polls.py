@@ -11,7 +11,8 @@ from kagzi.engine.adopters import WorkerKey
 from kagzi.engine.polls.worker_polls import Surroundings, WorkerPolls
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import Unavailable
-from kagzi.store.protocol import Offer, Queue
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.duties import Offer
 
 
 class Polls:

@@ -41,7 +41,8 @@ from kagzi.engine.polls.births import Births, Born, NextBirths
 from kagzi.engine.polls.hand_backs import HandBacks
 from kagzi.engine.seen_through import seen_through
 from kagzi.engine.settings import EngineSettings
-from kagzi.store.protocol import Offer, Queue
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.duties import Offer
 
 _MOST_TYPES: Final = 10_000  # that polls of one worker are remembered to ask for
 _KEPT_SECONDS: Final = 0.25  # a poll follows the answer to the one before within milliseconds

@@ -16,7 +16,7 @@ from kagzi.store.postgres.ends import end_runs, ended
 from kagzi.store.postgres.forks import fork_run
 from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied, Told
+from kagzi.store.protocol.changes import Applied, Told
 from kagzi.store.starts import id_taken, superseded
 
 if TYPE_CHECKING:

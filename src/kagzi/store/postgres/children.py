@@ -14,7 +14,7 @@ from kagzi.store.postgres.restarts import free_ids_for_children, note_origin
 from kagzi.store.postgres.single import INLINE_BYTES, spawn_row, spawned, told_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import step_of
-from kagzi.store.protocol import RunKey, Told
+from kagzi.store.protocol.changes import RunKey, Told
 
 if TYPE_CHECKING:
     import asyncpg

@@ -42,7 +42,7 @@ from kagzi.store.postgres.signals import take_signals
 from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.values import set_values
-from kagzi.store.protocol import Applied, Told
+from kagzi.store.protocol.changes import Applied, Told
 from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kagzi.store.postgres.children import columns_of, tell_parents
 from kagzi.store.postgres.handlers import start_handlers
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
-from kagzi.store.protocol import Changed, RunKey, Told
+from kagzi.store.protocol.changes import Changed, RunKey, Told
 
 if TYPE_CHECKING:
     import asyncpg

@@ -11,7 +11,7 @@ from kagzi.core.run import RunStatus
 from kagzi.ids import derived_run_id
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import RunKey, Told
+from kagzi.store.protocol.changes import RunKey, Told
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection

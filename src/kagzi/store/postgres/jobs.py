@@ -6,20 +6,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kagzi.api.operations import RepeatRun
-from kagzi.core.instant import Instant, Span
+from kagzi.core.instant import Span
 from kagzi.core.job import Job, JobAction, JobStatus, batch_of
 from kagzi.core.page import Cursor
 from kagzi.store.jobs import DISABLED, Batch, Move, searched
 from kagzi.store.postgres.cancels import cancel, repeat
 from kagzi.store.postgres.children import columns_of, lock_families
+from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.search import list_runs
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import JobTurn
+from kagzi.store.protocol.jobs import JobTurn
 from kagzi.store.searching import NEWEST
 
 if TYPE_CHECKING:
     import asyncpg
 
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _INSERT_JOB = STATEMENTS["insert_job"]
@@ -33,63 +36,74 @@ _IS_ENABLED = STATEMENTS["is_enabled"]
 _PRUNE_JOBS = STATEMENTS["prune_jobs"]
 
 
-async def insert_job(connection: Connection, job: Job, most: int, now: Instant | None) -> Job | None:
-    row = await connection.fetchrow(
-        _INSERT_JOB,
-        now,
-        job.namespace,
-        job.job_id,
-        job.action,
-        job.filter,
-        job.rate,
-        job.children,
-        job.created_by,
-        most,
-    )
-    return None if row is None else _job_of(row)
+class Jobs(Noun):
+    """See `store.protocol.jobs.Jobs`."""
 
+    @asks
+    async def start(self, connection: Connection, job: Job, most: int) -> Job | None:
+        row = await connection.fetchrow(
+            _INSERT_JOB,
+            self.now(),
+            job.namespace,
+            job.job_id,
+            job.action,
+            job.filter,
+            job.rate,
+            job.children,
+            job.created_by,
+            most,
+        )
+        return None if row is None else _job_of(row)
 
-async def get_job(connection: Connection, namespace: str, job_id: str) -> Job | None:
-    row = await connection.fetchrow(_GET_JOB, namespace, job_id)
-    return None if row is None else _job_of(row)
+    @asks
+    async def get(self, connection: Connection, namespace: str, job_id: str) -> Job | None:
+        row = await connection.fetchrow(_GET_JOB, namespace, job_id)
+        return None if row is None else _job_of(row)
 
+    @asks
+    async def page(self, connection: Connection, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        rows = await connection.fetch(_LIST_JOBS, namespace, NEWEST if cursor is None else cursor.key, limit)
+        return [_job_of(row) for row in rows]
 
-async def list_jobs(connection: Connection, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
-    rows = await connection.fetch(_LIST_JOBS, namespace, NEWEST if cursor is None else cursor.key, limit)
-    return [_job_of(row) for row in rows]
+    @asks
+    async def cancel(self, connection: Connection, namespace: str, job_id: str) -> None:
+        await connection.execute(_CANCEL_JOB, namespace, job_id, self.now())
 
+    @asks
+    async def run_batch(self, connection: Connection, new_run_id: Callable[[], str]) -> JobTurn:
+        """One batch of the job that has waited longest."""
+        now = self.now()
+        async with connection.transaction():
+            row = await connection.fetchrow(_LOCK_JOB, now)
+            if row is None:
+                return JobTurn()
+            job, at, cursor = _job_of(row), row["now"], str(row["cursor"])
+            if job.action.repeats and not await connection.fetchval(_IS_ENABLED, job.namespace):
+                stopped = Move(cursor=cursor, status=JobStatus.FAILED, finished_at=at, error=DISABLED)
+                return JobTurn(job=await _move(connection, job, stopped))
+            limit = batch_of(job.action, job.rate)
+            found = await list_runs(connection, searched(job), Cursor(cursor, True), limit, self.indexes.missing)
+            batch = Batch(job, found, cursor, str(row["last_run_id"]), limit)
+            if job.action is JobAction.DELETE:
+                batch.deleted(len(await connection.fetch(_DELETE_RUNS, *columns_of(batch.keys))))
+            else:
+                if not job.action.repeats and batch.wanted:
+                    await lock_families(connection, batch.keys)  # all of them in one order, before the first is changed
+                for run in batch.wanted:
+                    request = batch.request(run, new_run_id() if job.action.repeats else "")
+                    if isinstance(request, RepeatRun):
+                        batch.answered(run, await repeat(connection, request, now))
+                    else:
+                        batch.answered(run, await cancel(connection, request, batch.woken, now))
+            return batch.turn(await _move(connection, job, batch.move(at)))
 
-async def cancel_job(connection: Connection, namespace: str, job_id: str, now: Instant | None) -> None:
-    await connection.execute(_CANCEL_JOB, namespace, job_id, now)
+    @asks
+    async def delete_run(self, connection: Connection, namespace: str, run_id: str) -> bool:
+        return bool(await connection.fetch(_DELETE_RUNS, [namespace], [run_id]))
 
-
-async def run_job(
-    connection: Connection, new_run_id: Callable[[], str], now: Instant | None, missing: tuple[str, ...]
-) -> JobTurn:
-    """One batch of the job that has waited longest."""
-    async with connection.transaction():
-        row = await connection.fetchrow(_LOCK_JOB, now)
-        if row is None:
-            return JobTurn()
-        job, at, cursor = _job_of(row), row["now"], str(row["cursor"])
-        if job.action.repeats and not await connection.fetchval(_IS_ENABLED, job.namespace):
-            stopped = Move(cursor=cursor, status=JobStatus.FAILED, finished_at=at, error=DISABLED)
-            return JobTurn(job=await _move(connection, job, stopped))
-        limit = batch_of(job.action, job.rate)
-        found = await list_runs(connection, searched(job), Cursor(cursor, True), limit, missing)
-        batch = Batch(job, found, cursor, str(row["last_run_id"]), limit)
-        if job.action is JobAction.DELETE:
-            batch.deleted(len(await connection.fetch(_DELETE_RUNS, *columns_of(batch.keys))))
-        else:
-            if not job.action.repeats and batch.wanted:
-                await lock_families(connection, batch.keys)  # all of them in one order, before the first is changed
-            for run in batch.wanted:
-                request = batch.request(run, new_run_id() if job.action.repeats else "")
-                if isinstance(request, RepeatRun):
-                    batch.answered(run, await repeat(connection, request, now))
-                else:
-                    batch.answered(run, await cancel(connection, request, batch.woken, now))
-        return batch.turn(await _move(connection, job, batch.move(at)))
+    @asks
+    async def prune(self, connection: Connection, kept: Span, limit: int) -> None:
+        await connection.execute(_PRUNE_JOBS, self.now(), kept, limit)
 
 
 async def _move(connection: Connection, job: Job, move: Move) -> Job:
@@ -109,14 +123,6 @@ async def _move(connection: Connection, job: Job, move: Move) -> Job:
     )
     assert row is not None  # it is locked
     return _job_of(row)
-
-
-async def delete_run(connection: Connection, namespace: str, run_id: str) -> bool:
-    return bool(await connection.fetch(_DELETE_RUNS, [namespace], [run_id]))
-
-
-async def prune_jobs(connection: Connection, kept: Span, limit: int, now: Instant | None) -> None:
-    await connection.execute(_PRUNE_JOBS, now, kept, limit)
 
 
 def _job_of(row: asyncpg.Record) -> Job:

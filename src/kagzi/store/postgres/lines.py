@@ -14,9 +14,9 @@ from kagzi.api.workers import Poll
 from kagzi.core.flow import MOST_BEFORE, FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant, Span
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
-from kagzi.store.postgres.limits import limit_of
+from kagzi.store.postgres.limit_rows import limit_of
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Unheld
+from kagzi.store.protocol.limits import Unheld
 
 if TYPE_CHECKING:
     import asyncpg

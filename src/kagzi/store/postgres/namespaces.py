@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kagzi.core.instant import Instant
 from kagzi.core.namespace import Namespace
+from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.online import IndexBuilds
+from kagzi.store.postgres.pool import Pool
 from kagzi.store.postgres.statements import STATEMENTS
 
 if TYPE_CHECKING:
     import asyncpg
 
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _CREATE_NAMESPACE = STATEMENTS["create_namespace"]
@@ -18,40 +24,57 @@ _GET_NAMESPACE = STATEMENTS["get_namespace"]
 _LIST_NAMESPACES = STATEMENTS["list_namespaces"]
 _UPDATE_NAMESPACE = STATEMENTS["update_namespace"]
 _DISABLED_NAMESPACES = STATEMENTS["disabled_namespaces"]
+_ENSURE_NAMESPACE = STATEMENTS["ensure_namespace"]
 
 
-async def create_namespace(
-    connection: Connection, name: str, display_name: str, description: str, retention_days: int, now: Instant | None
-) -> Namespace | None:
-    row = await connection.fetchrow(_CREATE_NAMESPACE, now, name, display_name, description, retention_days)
-    return None if row is None else namespace_of(row)
+class Namespaces(Noun):
+    """See `store.protocol.namespaces.Namespaces`."""
 
+    def __init__(
+        self, pool: Pool, now: Callable[[], Instant | None], indexes: IndexBuilds, retention_days: int
+    ) -> None:
+        super().__init__(pool, now, indexes)
+        self._retention_days = retention_days
 
-async def get_namespace(connection: Connection, name: str) -> Namespace | None:
-    row = await connection.fetchrow(_GET_NAMESPACE, name)
-    return None if row is None else namespace_of(row)
+    @asks
+    async def ensure(self, connection: Connection, namespace: str) -> None:
+        await connection.execute(_ENSURE_NAMESPACE, self.now(), namespace, self._retention_days)
 
+    @asks
+    async def create(
+        self, connection: Connection, namespace: str, display_name: str, description: str
+    ) -> Namespace | None:
+        row = await connection.fetchrow(
+            _CREATE_NAMESPACE, self.now(), namespace, display_name, description, self._retention_days
+        )
+        return None if row is None else namespace_of(row)
 
-async def list_namespaces(connection: Connection, after: str, limit: int) -> list[Namespace]:
-    return [namespace_of(row) for row in await connection.fetch(_LIST_NAMESPACES, after, limit)]
+    @asks
+    async def get(self, connection: Connection, namespace: str) -> Namespace | None:
+        row = await connection.fetchrow(_GET_NAMESPACE, namespace)
+        return None if row is None else namespace_of(row)
 
+    @asks
+    async def page(self, connection: Connection, after: str, limit: int) -> list[Namespace]:
+        return [namespace_of(row) for row in await connection.fetch(_LIST_NAMESPACES, after, limit)]
 
-async def update_namespace(
-    connection: Connection,
-    name: str,
-    display_name: str | None,
-    description: str | None,
-    enabled: bool | None,
-    handler: tuple[str, str | None] | None,
-    now: Instant | None,
-) -> Namespace | None:
-    said = (display_name, description, enabled, *(handler or (None, None)))
-    row = await connection.fetchrow(_UPDATE_NAMESPACE, now, name, *said)
-    return None if row is None else namespace_of(row)
+    @asks
+    async def update(
+        self,
+        connection: Connection,
+        namespace: str,
+        display_name: str | None,
+        description: str | None,
+        enabled: bool | None,
+        handler: tuple[str, str | None] | None = None,
+    ) -> Namespace | None:
+        said = (display_name, description, enabled, *(handler or (None, None)))
+        row = await connection.fetchrow(_UPDATE_NAMESPACE, self.now(), namespace, *said)
+        return None if row is None else namespace_of(row)
 
-
-async def disabled_namespaces(connection: Connection) -> list[str]:
-    return [row["namespace"] for row in await connection.fetch(_DISABLED_NAMESPACES)]
+    @asks
+    async def disabled(self, connection: Connection) -> list[str]:
+        return [row["namespace"] for row in await connection.fetch(_DISABLED_NAMESPACES)]
 
 
 def namespace_of(row: asyncpg.Record) -> Namespace:

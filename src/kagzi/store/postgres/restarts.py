@@ -10,7 +10,7 @@ from kagzi.core.run import RunStatus
 from kagzi.errors import Unavailable
 from kagzi.store.children import gives_id_up
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import RunKey
+from kagzi.store.protocol.changes import RunKey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection

@@ -15,11 +15,13 @@ from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReaso
 from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.postgres.cancels import cancel
+from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.runs import get_runs
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
-from kagzi.store.protocol import Fired, Recovered, Told
+from kagzi.store.protocol.changes import Recovered, Told
+from kagzi.store.protocol.schedules import Fired
 from kagzi.store.schedules import (
     Due,
     Plan,
@@ -39,6 +41,8 @@ from kagzi.store.schedules import (
 if TYPE_CHECKING:
     import asyncpg
 
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _SCHEDULE_CLOCK = STATEMENTS["schedule_clock"]
@@ -80,33 +84,256 @@ _FOLD_SCHEDULE_ENDS = STATEMENTS["fold_schedule_ends"]
 _PRUNE_SKIPS = STATEMENTS["prune_skips"]
 _LIST_SCHEDULE_RUN_IDS = STATEMENTS["list_schedule_run_ids"]
 _LIST_SCHEDULE_RUN_IDS_BACKWARD = STATEMENTS["list_schedule_run_ids_backward"]
-
 _NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _Key = tuple[str, str]  # (namespace, schedule id)
+
+_INDEXES = (
+    "workflow_runs_fire",
+    "workflow_runs_firing",
+    "workflow_runs_scheduled",
+    "workflow_runs_scheduled_live",
+)
+
+
+class Schedules(Noun):
+    """See `store.protocol.schedules.Schedules`."""
+
+    @asks
+    async def create(self, connection: Connection, create: CreateSchedule) -> Schedule | Conflict:
+        self.indexes.check(*_INDEXES)
+        key = (create.namespace, create.schedule_id)
+        inserted = False
+        try:
+            async with connection.transaction():
+                at: Instant = await connection.fetchval(_SCHEDULE_CLOCK, self.now())
+                inserted = await _insert_template(connection, create, at)
+                beside = (create.name, create.overlap.value, create.jitter, create.timeout, at)
+                if not inserted or await connection.fetchval(_INSERT_SCHEDULE, *key, *beside) is None:
+                    raise _Taken
+        except _Taken:
+            found = await get_schedule(connection, *key)
+            if found is None or not same_schedule(create, found):
+                return taken(create, by_id=not inserted)
+            return found
+        made = await get_schedule(connection, *key)
+        # Somebody else may have deleted it in this moment.
+        return Conflict(f"schedule {create.schedule_id} was deleted meanwhile") if made is None else made
+
+    @asks
+    async def get(self, connection: Connection, namespace: str, schedule_id: str) -> Schedule | None:
+        return await get_schedule(connection, namespace, schedule_id)
+
+    @asks
+    async def find(self, connection: Connection, namespace: str, name: str) -> str | None:
+        return await find_schedule(connection, namespace, name)
+
+    @asks
+    async def page(
+        self, connection: Connection, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        backward = cursor is not None and cursor.backward
+        statement = _LIST_SCHEDULE_IDS_BACKWARD if backward else _LIST_SCHEDULE_IDS
+        rows = await connection.fetch(
+            statement, namespace, _NEWEST if cursor is None else cursor.key, task_queue, limit
+        )
+        found = await connection.fetch(_GET_SCHEDULES, namespace, [row["schedule_id"] for row in rows])
+        return [_schedule_of(row) for row in found]
+
+    @asks
+    async def declare(self, connection: Connection, declare: DeclareSchedule) -> Verdict:
+        self.indexes.check(*_INDEXES)
+        now = self.now()
+        while True:
+            schedule_id = await find_schedule(connection, declare.namespace, declare.declaration.name)
+            if schedule_id is None:
+                verdict = await _create_declared(connection, declare, now)
+            else:
+                verdict = await _declare(connection, (declare.namespace, schedule_id), declare, now)
+            if verdict is not None:
+                return verdict
+
+    @asks
+    async def update(self, connection: Connection, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        now = self.now()
+        key = (update.namespace, update.schedule_id)
+        async with connection.transaction():
+            template = await connection.fetchrow(_LOCK_TEMPLATE, *key, now)
+            beside = None if template is None else await connection.fetchrow(_READ_WATERMARK, *key)
+            if template is None or beside is None:
+                return None
+            if update.reset:
+                await connection.execute(_FORGET_DECLARATION, *key)
+                return await get_schedule(connection, *key)
+            fired_until: Instant = max(beside["fired_until"], template["now"])
+            if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
+                return refused
+            enabled = template["status"] == "SCHEDULED" if update.enabled is None else update.enabled
+            following = update.next_fire_at
+            if following is None:
+                cron_expr, timezone = update.cron_expr or template["cron_expr"], update.timezone or template["timezone"]
+                following = first_firing(cron_expr, timezone, fired_until)
+            await connection.execute(
+                _UPDATE_TEMPLATE,
+                *key,
+                (RunStatus.SCHEDULED if enabled else RunStatus.PAUSED).value,
+                following if enabled else None,
+                update.task_queue,
+                update.workflow_type,
+                update.version,
+                update.cron_expr,
+                update.timezone,
+                update.max_catchup,
+                update.priority,
+                update.retry_policy,
+                update.on_failure,
+                update.on_failure_queue,
+                None if update.tags is None else encode_tags(update.tags) or "{}",
+                update.limit_key,
+            )
+            if update.input is not None:
+                await _replace_input(connection, key, update.input)
+            due = (template["cron_expr"], template["timezone"], template["next_fire_at"], template["now"])
+            skips = dropped(beside["buffered_for"]) + not_fired(*due)
+            await _note_skips(connection, [(key, skip) for skip in skips], template["now"])
+            await connection.execute(
+                _UPDATE_SCHEDULE,
+                *key,
+                None if update.overlap is None else update.overlap.value,
+                update.jitter,
+                update.timeout,
+                fired_until,
+                None if enabled else update.pause_reason,
+                template["now"],
+                sum(skip.count for skip in skips),
+                update.is_by_hand,
+            )
+        return await get_schedule(connection, *key)
+
+    @asks
+    async def delete(self, connection: Connection, namespace: str, schedule_id: str) -> bool:
+        async with connection.transaction():
+            if await connection.fetchval(_DELETE_TEMPLATE, namespace, schedule_id) is None:
+                return False
+            await connection.execute(_DELETE_TEMPLATE_INPUT, namespace, schedule_id)
+            await connection.execute(_DELETE_SCHEDULE, namespace, schedule_id)
+        return True
+
+    @asks
+    async def trigger(
+        self, connection: Connection, namespace: str, schedule_id: str, run_id: str
+    ) -> Recovered | Conflict | None:
+        self.indexes.check(*_INDEXES)
+        now = self.now()
+        async with connection.transaction():
+            template = await connection.fetchrow(_LOCK_TEMPLATE, namespace, schedule_id, now)
+            if template is None:
+                return None
+            at: Instant = template["now"]
+            runs = await _insert(connection, [planned(namespace, schedule_id, run_id, None, at)], at)
+            if runs:
+                await connection.execute(_COUNT_FIRINGS, namespace, schedule_id, 1, at, run_id)
+                return runs[run_id]
+            found = await connection.fetchrow(_READ_FIRING, namespace, run_id)
+        if found is None or str(found["schedule_group_id"]) != schedule_id:
+            return Conflict(f"run id {run_id} belongs to another run")
+        return recovered_of(found)
+
+    @asks
+    async def backfill(
+        self, connection: Connection, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        self.indexes.check(*_INDEXES)
+        now = self.now()
+        key = (schedule.namespace, schedule.schedule_id)
+        async with connection.transaction():
+            template = await connection.fetchrow(_LOCK_TEMPLATE, *key, now)
+            if template is None or (template["cron_expr"], template["timezone"]) != (
+                schedule.cron_expr,
+                schedule.timezone,
+            ):
+                return None
+            at: Instant = template["now"]
+            runs = await _insert(connection, [planned(*key, run_id, instant, at) for instant, run_id in instants], at)
+            if runs:
+                await connection.execute(_COUNT_FIRINGS, *key, len(runs), at, max(runs))
+        return list(runs.values())
+
+    @asks
+    async def page_of_runs(
+        self, connection: Connection, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        self.indexes.check(*_INDEXES)
+        backward = cursor is not None and cursor.backward
+        statement = _LIST_SCHEDULE_RUN_IDS_BACKWARD if backward else _LIST_SCHEDULE_RUN_IDS
+        rows = await connection.fetch(
+            statement, namespace, schedule_id, _NEWEST if cursor is None else cursor.key, limit
+        )
+        found = await get_runs(connection, [(namespace, str(row["run_id"])) for row in rows])
+        return sorted(found, key=lambda run: run.run_id, reverse=not backward)
+
+    @asks
+    async def skips(self, connection: Connection, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        rows = await connection.fetch(_LIST_SKIPS, namespace, schedule_id, limit)
+        return [
+            Skip(
+                first_at=row["first_at"],
+                last_at=row["last_at"],
+                count=row["count"],
+                reason=SkipReason(row["reason"]),
+                at=row["at"],
+            )
+            for row in rows
+        ]
+
+    @asks
+    async def fire(self, connection: Connection, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        if not set(_INDEXES).isdisjoint(self.indexes.missing):
+            return Fired(looked=0, runs=[], told=[])  # there are no schedules yet
+        now = self.now()
+        async with connection.transaction():
+            templates = await connection.fetch(_LOCK_DUE_SCHEDULES, now, limit)
+            if not templates:
+                return Fired(looked=0, runs=[], told=[])  # there are no schedules yet
+            at: Instant = templates[0]["now"]
+            keys = [(row["namespace"], str(row["run_id"])) for row in templates]
+            besides = await connection.fetch(_READ_DUE_SCHEDULES, *_columns(keys))
+            plans: list[Plan] = []
+            counted = MOST_COUNTED
+            for template, beside in zip(templates, besides, strict=True):
+                plans.append(plan(_due_of(template, beside), at, new_run_id, counted))
+                counted = max(1, counted - plans[-1].skipped)
+            woken: list[Told] = []
+            told = await _cancel_live(connection, plans, woken, at)
+            runs = await _insert(connection, [run for each in plans for run in each.runs], at)
+            skips = [(_key(each), skip) for each in plans if each.firing is not None for skip in each.firing.skipped]
+            await _note_skips(connection, skips, at)
+            await _move(connection, plans, runs, at)
+        return Fired(
+            looked=len(plans),
+            runs=list(runs.values()),
+            told=told,
+            woken=woken,
+            late=lateness(plans, at),
+            errors=[(*_key(each), each.error) for each in plans if each.error],
+        )
+
+    @asks
+    async def fold_ends(self, connection: Connection, limit: int) -> int:
+        async with connection.transaction():
+            rows = await connection.fetch(_LOCK_ENDED_SCHEDULES, limit)
+            if rows:
+                keys = [(row["namespace"], str(row["schedule_id"])) for row in rows]
+                await connection.execute(_FOLD_SCHEDULE_ENDS, self.now(), *_columns(keys))
+        return len(rows)
+
+    @asks
+    async def prune_skips(self, connection: Connection, limit: int) -> int:
+        deleted: int = await connection.fetchval(_PRUNE_SKIPS, self.now(), limit)
+        return deleted
 
 
 class _Taken(Exception):
     """Rolls back what was inserted before the name turned out to be taken."""
-
-
-async def create_schedule(connection: Connection, create: CreateSchedule, now: Instant | None) -> Schedule | Conflict:
-    key = (create.namespace, create.schedule_id)
-    inserted = False
-    try:
-        async with connection.transaction():
-            at: Instant = await connection.fetchval(_SCHEDULE_CLOCK, now)
-            inserted = await _insert_template(connection, create, at)
-            beside = (create.name, create.overlap.value, create.jitter, create.timeout, at)
-            if not inserted or await connection.fetchval(_INSERT_SCHEDULE, *key, *beside) is None:
-                raise _Taken
-    except _Taken:
-        found = await get_schedule(connection, *key)
-        if found is None or not same_schedule(create, found):
-            return taken(create, by_id=not inserted)
-        return found
-    made = await get_schedule(connection, *key)
-    # Somebody else may have deleted it in this moment.
-    return Conflict(f"schedule {create.schedule_id} was deleted meanwhile") if made is None else made
 
 
 async def _insert_template(connection: Connection, create: CreateSchedule, at: Instant) -> bool:
@@ -145,86 +372,6 @@ async def get_schedule(connection: Connection, namespace: str, schedule_id: str)
 async def find_schedule(connection: Connection, namespace: str, name: str) -> str | None:
     found = await connection.fetchval(_FIND_SCHEDULE, namespace, name)
     return None if found is None else str(found)
-
-
-async def list_schedules(
-    connection: Connection, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
-) -> list[Schedule]:
-    backward = cursor is not None and cursor.backward
-    statement = _LIST_SCHEDULE_IDS_BACKWARD if backward else _LIST_SCHEDULE_IDS
-    rows = await connection.fetch(statement, namespace, _NEWEST if cursor is None else cursor.key, task_queue, limit)
-    found = await connection.fetch(_GET_SCHEDULES, namespace, [row["schedule_id"] for row in rows])
-    return [_schedule_of(row) for row in found]
-
-
-async def update_schedule(
-    connection: Connection, update: UpdateSchedule, now: Instant | None
-) -> Schedule | InvalidRequest | None:
-    key = (update.namespace, update.schedule_id)
-    async with connection.transaction():
-        template = await connection.fetchrow(_LOCK_TEMPLATE, *key, now)
-        beside = None if template is None else await connection.fetchrow(_READ_WATERMARK, *key)
-        if template is None or beside is None:
-            return None
-        if update.reset:
-            await connection.execute(_FORGET_DECLARATION, *key)
-            return await get_schedule(connection, *key)
-        fired_until: Instant = max(beside["fired_until"], template["now"])
-        if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
-            return refused
-        enabled = template["status"] == "SCHEDULED" if update.enabled is None else update.enabled
-        following = update.next_fire_at
-        if following is None:
-            cron_expr, timezone = update.cron_expr or template["cron_expr"], update.timezone or template["timezone"]
-            following = first_firing(cron_expr, timezone, fired_until)
-        await connection.execute(
-            _UPDATE_TEMPLATE,
-            *key,
-            (RunStatus.SCHEDULED if enabled else RunStatus.PAUSED).value,
-            following if enabled else None,
-            update.task_queue,
-            update.workflow_type,
-            update.version,
-            update.cron_expr,
-            update.timezone,
-            update.max_catchup,
-            update.priority,
-            update.retry_policy,
-            update.on_failure,
-            update.on_failure_queue,
-            None if update.tags is None else encode_tags(update.tags) or "{}",
-            update.limit_key,
-        )
-        if update.input is not None:
-            await _replace_input(connection, key, update.input)
-        due = (template["cron_expr"], template["timezone"], template["next_fire_at"], template["now"])
-        skips = dropped(beside["buffered_for"]) + not_fired(*due)
-        await _note_skips(connection, [(key, skip) for skip in skips], template["now"])
-        await connection.execute(
-            _UPDATE_SCHEDULE,
-            *key,
-            None if update.overlap is None else update.overlap.value,
-            update.jitter,
-            update.timeout,
-            fired_until,
-            None if enabled else update.pause_reason,
-            template["now"],
-            sum(skip.count for skip in skips),
-            update.is_by_hand,
-        )
-    return await get_schedule(connection, *key)
-
-
-async def declare_schedule(connection: Connection, declare: DeclareSchedule, now: Instant | None) -> Verdict:
-    while True:
-        schedule_id = await find_schedule(connection, declare.namespace, declare.declaration.name)
-        if schedule_id is None:
-            verdict = await _create_declared(connection, declare, now)
-        else:
-            verdict = await _declare(connection, (declare.namespace, schedule_id), declare, now)
-        if verdict is not None:
-            return verdict
-        # Somebody has made, or deleted, one of this name in between: look again.
 
 
 async def _create_declared(connection: Connection, declare: DeclareSchedule, now: Instant | None) -> Verdict | None:
@@ -294,49 +441,6 @@ async def _replace_input(connection: Connection, key: _Key, input: bytes) -> Non
     await connection.execute(_UPDATE_TEMPLATE_INPUT, *key, input if inline else None)
     if not inline:
         await connection.execute(_STORE_INPUTS, [key[0]], [key[1]], [input])
-
-
-async def delete_schedule(connection: Connection, namespace: str, schedule_id: str) -> bool:
-    async with connection.transaction():
-        if await connection.fetchval(_DELETE_TEMPLATE, namespace, schedule_id) is None:
-            return False
-        await connection.execute(_DELETE_TEMPLATE_INPUT, namespace, schedule_id)
-        await connection.execute(_DELETE_SCHEDULE, namespace, schedule_id)
-    return True
-
-
-# Firing.
-
-
-async def fire_schedules(
-    connection: Connection, limit: int, new_run_id: Callable[[], str], now: Instant | None
-) -> Fired:
-    async with connection.transaction():
-        templates = await connection.fetch(_LOCK_DUE_SCHEDULES, now, limit)
-        if not templates:
-            return Fired(looked=0, runs=[], told=[])
-        at: Instant = templates[0]["now"]
-        keys = [(row["namespace"], str(row["run_id"])) for row in templates]
-        besides = await connection.fetch(_READ_DUE_SCHEDULES, *_columns(keys))
-        plans: list[Plan] = []
-        counted = MOST_COUNTED
-        for template, beside in zip(templates, besides, strict=True):
-            plans.append(plan(_due_of(template, beside), at, new_run_id, counted))
-            counted = max(1, counted - plans[-1].skipped)
-        woken: list[Told] = []
-        told = await _cancel_live(connection, plans, woken, at)
-        runs = await _insert(connection, [run for each in plans for run in each.runs], at)
-        skips = [(_key(each), skip) for each in plans if each.firing is not None for skip in each.firing.skipped]
-        await _note_skips(connection, skips, at)
-        await _move(connection, plans, runs, at)
-    return Fired(
-        looked=len(plans),
-        runs=list(runs.values()),
-        told=told,
-        woken=woken,
-        late=lateness(plans, at),
-        errors=[(*_key(each), each.error) for each in plans if each.error],
-    )
 
 
 async def _cancel_live(
@@ -409,80 +513,6 @@ async def _move(connection: Connection, plans: list[Plan], runs: dict[str, Recov
         [len(run_ids) for run_ids in fired],
         [run_ids[-1] if run_ids else None for run_ids in fired],
     )
-
-
-async def trigger_schedule(
-    connection: Connection, namespace: str, schedule_id: str, run_id: str, now: Instant | None
-) -> Recovered | Conflict | None:
-    async with connection.transaction():
-        template = await connection.fetchrow(_LOCK_TEMPLATE, namespace, schedule_id, now)
-        if template is None:
-            return None
-        at: Instant = template["now"]
-        runs = await _insert(connection, [planned(namespace, schedule_id, run_id, None, at)], at)
-        if runs:
-            await connection.execute(_COUNT_FIRINGS, namespace, schedule_id, 1, at, run_id)
-            return runs[run_id]
-        found = await connection.fetchrow(_READ_FIRING, namespace, run_id)
-    if found is None or str(found["schedule_group_id"]) != schedule_id:
-        return Conflict(f"run id {run_id} belongs to another run")
-    return recovered_of(found)
-
-
-async def backfill_schedule(
-    connection: Connection, schedule: Schedule, instants: Sequence[tuple[Instant, str]], now: Instant | None
-) -> list[Recovered] | None:
-    key = (schedule.namespace, schedule.schedule_id)
-    async with connection.transaction():
-        template = await connection.fetchrow(_LOCK_TEMPLATE, *key, now)
-        if template is None or (template["cron_expr"], template["timezone"]) != (schedule.cron_expr, schedule.timezone):
-            return None
-        at: Instant = template["now"]
-        runs = await _insert(connection, [planned(*key, run_id, instant, at) for instant, run_id in instants], at)
-        if runs:
-            await connection.execute(_COUNT_FIRINGS, *key, len(runs), at, max(runs))
-    return list(runs.values())
-
-
-async def fold_schedule_ends(connection: Connection, limit: int, now: Instant | None) -> int:
-    async with connection.transaction():
-        rows = await connection.fetch(_LOCK_ENDED_SCHEDULES, limit)
-        if rows:
-            keys = [(row["namespace"], str(row["schedule_id"])) for row in rows]
-            await connection.execute(_FOLD_SCHEDULE_ENDS, now, *_columns(keys))
-    return len(rows)
-
-
-async def list_schedule_runs(
-    connection: Connection, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
-) -> list[Run]:
-    backward = cursor is not None and cursor.backward
-    statement = _LIST_SCHEDULE_RUN_IDS_BACKWARD if backward else _LIST_SCHEDULE_RUN_IDS
-    rows = await connection.fetch(statement, namespace, schedule_id, _NEWEST if cursor is None else cursor.key, limit)
-    found = await get_runs(connection, [(namespace, str(row["run_id"])) for row in rows])
-    return sorted(found, key=lambda run: run.run_id, reverse=not backward)
-
-
-# Skipped firings.
-
-
-async def list_skips(connection: Connection, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
-    rows = await connection.fetch(_LIST_SKIPS, namespace, schedule_id, limit)
-    return [
-        Skip(
-            first_at=row["first_at"],
-            last_at=row["last_at"],
-            count=row["count"],
-            reason=SkipReason(row["reason"]),
-            at=row["at"],
-        )
-        for row in rows
-    ]
-
-
-async def prune_skips(connection: Connection, limit: int, now: Instant | None) -> int:
-    deleted: int = await connection.fetchval(_PRUNE_SKIPS, now, limit)
-    return deleted
 
 
 async def _note_skips(connection: Connection, skips: Sequence[tuple[_Key, Skip]], at: Instant) -> None:

@@ -9,9 +9,9 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.store import searching
-from kagzi.store.postgres.runs import run_of
+from kagzi.store.postgres.run_rows import run_of
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import FoundRuns
+from kagzi.store.protocol.runs import FoundRuns
 from kagzi.store.searching import Lead
 
 if TYPE_CHECKING:

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kagzi.api.operations import Answer, SendSignal, SignalAnswer
+from kagzi.api.operations import (
+    Answer,
+    SendSignal,
+    SignalAnswer,
+)
 from kagzi.api.workers import Inbox
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal
 from kagzi.errors import InvalidRequest
 from kagzi.store.postgres.children import read_outcomes
+from kagzi.store.postgres.children import reconcile as tell_late
+from kagzi.store.postgres.nouns import Noun
+from kagzi.store.postgres.run_rows import is_id
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.store.signals import unsent
 
 if TYPE_CHECKING:
     import asyncpg
 
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _SEND_SIGNALS = STATEMENTS["send_signals"]
@@ -26,8 +35,35 @@ _FIND_SIGNALS = STATEMENTS["find_signals"]
 _TAKE_SIGNALS = STATEMENTS["take_signals"]
 _READ_INBOX = STATEMENTS["read_inbox"]
 _LIST_SIGNALS = STATEMENTS["list_signals"]
-
 Taken = tuple[str, str, str, int]  # namespace, run id, key, number of the event
+
+
+class Signals(Noun):
+    """See `store.protocol.signals.Signals`."""
+
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
+    ) -> Inbox | None:
+        if not (is_id(run_id) and is_id(token)):
+            return None
+        if reconcile:
+            now = self.now()
+            await self.pool.run(lambda connection: tell_late(connection, namespace, run_id, now))
+        return await self.pool.run(
+            lambda connection: _read_inbox(connection, namespace, run_id, token, names, limit, children)
+        )
+
+    async def page(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        if not is_id(run_id):
+            return []
+        return await self.pool.run(lambda connection: _page(connection, namespace, run_id, after, limit))
 
 
 async def apply_signals(connection: Connection, signals: Sequence[SendSignal], now: Instant | None) -> Applied:
@@ -58,7 +94,7 @@ async def take_signals(connection: Connection, taken: Sequence[Taken]) -> None:
         raise InvalidRequest("a signal was taken that is not in the run's inbox")
 
 
-async def read_inbox(
+async def _read_inbox(
     connection: Connection,
     namespace: str,
     run_id: str,
@@ -82,7 +118,7 @@ async def read_inbox(
     )
 
 
-async def list_signals(connection: Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+async def _page(connection: Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
     rows = await connection.fetch(_LIST_SIGNALS, namespace, run_id, after, limit)
     return [_signal_of(row, row["taken_seq"]) for row in rows]
 

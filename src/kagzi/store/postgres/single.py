@@ -24,7 +24,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.ends import may_have_family
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied, Told
+from kagzi.store.protocol.changes import Applied, Told
 from kagzi.store.waits import waiting_for
 
 if TYPE_CHECKING:

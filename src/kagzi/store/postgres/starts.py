@@ -18,7 +18,7 @@ from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied, RunKey
+from kagzi.store.protocol.changes import Applied, RunKey
 from kagzi.store.starts import Identity, refusal, restarts, signal_of
 
 if TYPE_CHECKING:

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import asyncpg
 
-from kagzi.api.operations import Chunk, ChunkAnswer
+from kagzi.api.operations import Chunk, ChunkAnswer, Started, StartRun
 from kagzi.api.transactions import BeginTransaction, is_async_engine
 from kagzi.core.driving import drive
 from kagzi.core.instant import Instant, Span
 from kagzi.errors import InvalidRequest, MissingDependency, Unavailable
-from kagzi.store.postgres.borrowed import Borrowed, borrow, check_database
+from kagzi.store.postgres.borrowed import Borrowed, borrow, check_database, start_in
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.connection import Connector, is_outage
 from kagzi.store.postgres.pool import hang_up
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.store.sessions import make_session
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ class _Link(Protocol):
     def interrupt(self) -> None: ...
 
 
-class StepTransactions:
+class Transactions:
+    """See `store.protocol.transactions.Transactions`."""
+
+    exclusive = False
+
     def __init__(self, url: str, secret: Callable[[], bytes], now: Callable[[], Instant | None]) -> None:
         self._secret = secret
         self._now = now
@@ -72,6 +76,9 @@ class StepTransactions:
         self._idle: list[tuple[int, Connection]] = []
         self._idle_psycopg: list[Any] = []
         self._known: Any = None  # the engine of SQLAlchemy that leads to our database
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        return await start_in(connection, start, secret=self._secret(), now=self._now())
 
     async def begin(
         self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span

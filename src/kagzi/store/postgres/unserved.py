@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from kagzi.core.instant import Instant, Span
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Offer, Queue, SetAside
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.duties import Offer, SetAside
 from kagzi.store.unserved import LINES, OVERDUE, Line, Served, offers_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.workers import Registration
+from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, Versions, WorkflowVersion
+from kagzi.core.versions import CheckedRun, WorkflowVersion
+from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import MovedPage
+from kagzi.store.protocol.versions import MovedPage
 from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
 
 if TYPE_CHECKING:
@@ -26,6 +28,93 @@ _FORGET_TYPES = STATEMENTS["forget_types"]
 _WAITING_PAGE = STATEMENTS["waiting_page"]
 _MOVE_RUNS = STATEMENTS["move_runs"]
 _MOVE_CHECKED_RUNS = STATEMENTS["move_checked_runs"]
+
+
+class Versions(Noun):
+    """See `store.protocol.versions.Versions`."""
+
+    @asks
+    async def resolve(self, connection: Connection, namespace: str, workflow_type: str) -> str:
+        version: str = (await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type))[0]["version"]
+        return version
+
+    @asks
+    async def set_default(
+        self, connection: Connection, namespace: str, workflow_type: str, version: str | None, force: bool
+    ) -> bool:
+        if version is None:
+            await connection.execute(_FORGET_DEFAULT_VERSION, namespace, workflow_type)
+            return True
+        return bool(await connection.fetch(_SET_DEFAULT_VERSION, self.now(), namespace, workflow_type, version, force))
+
+    @asks
+    async def read(
+        self, connection: Connection, namespace: str, workflow_type: str | None, limit: int, stale: Span
+    ) -> versions.Versions:
+        rows = await connection.fetch(_LIST_VERSIONS, namespace, workflow_type, limit + 1)
+        offers = await connection.fetch(_ONLINE_OFFERS, namespace, self.now(), stale, MOST_WORKERS)
+        return assemble(
+            [
+                WorkflowVersion(
+                    workflow_type=row["workflow_type"],
+                    version=row["version"] or None,
+                    chosen=row["chosen"],
+                    queues=tuple(row["queues"] or ()),
+                    first_seen_at=row["first_seen_at"],
+                    last_seen_at=row["last_seen_at"],
+                )
+                for row in rows
+            ],
+            {row["workflow_type"]: row["resolved"] for row in rows},
+            [(row["types"], row["versions"]) for row in offers],
+            await count_live_runs(connection, namespace),
+            workflow_type=workflow_type,
+            limit=limit,
+        )
+
+    @asks
+    async def move_runs(
+        self,
+        connection: Connection,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        after: tuple[str, int, str],
+        limit: int,
+        dry_run: bool,
+    ) -> MovedPage:
+        page = await connection.fetch(_WAITING_PAGE, namespace, workflow_type, from_version, *after, limit)
+        queues = [row["task_queue"] for row in page if row["asked"]]
+        if queues and not dry_run:
+            run_ids = [row["run_id"] for row in page if row["asked"]]
+            moved = await connection.fetch(_MOVE_RUNS, namespace, run_ids, from_version, to_version)
+            queues = [row["task_queue"] for row in moved]
+        last = None
+        if len(page) == limit:
+            last = (page[-1]["task_queue"], page[-1]["claim_key"], str(page[-1]["run_id"]))
+        return MovedPage(moved=len(queues), queues=tuple(sorted(set(queues))), last=last)
+
+    @asks
+    async def move_checked_runs(
+        self,
+        connection: Connection,
+        namespace: str,
+        workflow_type: str,
+        from_version: str,
+        to_version: str,
+        runs: Sequence[CheckedRun],
+    ) -> MovedPage:
+        moved = await connection.fetch(
+            _MOVE_CHECKED_RUNS,
+            namespace,
+            [run.run_id for run in runs],
+            [run.executions for run in runs],
+            workflow_type,
+            from_version,
+            to_version,
+        )
+        return MovedPage(moved=len(moved), queues=tuple(sorted({row["task_queue"] for row in moved})), last=None)
 
 
 async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
@@ -44,86 +133,5 @@ async def remember_types(connection: Connection, worker: Registration, now: Inst
         )
 
 
-async def resolve_version(connection: Connection, namespace: str, workflow_type: str) -> str:
-    version: str = (await connection.fetch(_RESOLVE_VERSION, namespace, workflow_type))[0]["version"]
-    return version
-
-
-async def set_default_version(
-    connection: Connection, namespace: str, workflow_type: str, version: str | None, force: bool, now: Instant | None
-) -> bool:
-    if version is None:
-        await connection.execute(_FORGET_DEFAULT_VERSION, namespace, workflow_type)
-        return True
-    return bool(await connection.fetch(_SET_DEFAULT_VERSION, now, namespace, workflow_type, version, force))
-
-
-async def list_versions(
-    connection: Connection, namespace: str, workflow_type: str | None, limit: int, now: Instant | None, stale: Span
-) -> Versions:
-    rows = await connection.fetch(_LIST_VERSIONS, namespace, workflow_type, limit + 1)
-    offers = await connection.fetch(_ONLINE_OFFERS, namespace, now, stale, MOST_WORKERS)
-    return assemble(
-        [
-            WorkflowVersion(
-                workflow_type=row["workflow_type"],
-                version=row["version"] or None,
-                chosen=row["chosen"],
-                queues=tuple(row["queues"] or ()),
-                first_seen_at=row["first_seen_at"],
-                last_seen_at=row["last_seen_at"],
-            )
-            for row in rows
-        ],
-        {row["workflow_type"]: row["resolved"] for row in rows},
-        [(row["types"], row["versions"]) for row in offers],
-        await count_live_runs(connection, namespace),
-        workflow_type=workflow_type,
-        limit=limit,
-    )
-
-
 async def forget_types(connection: Connection, limit: int, now: Instant | None) -> int:
     return len(await connection.fetch(_FORGET_TYPES, now, limit))
-
-
-async def move_runs(
-    connection: Connection,
-    namespace: str,
-    workflow_type: str,
-    from_version: str,
-    to_version: str,
-    after: tuple[str, int, str],
-    limit: int,
-    dry_run: bool,
-) -> MovedPage:
-    page = await connection.fetch(_WAITING_PAGE, namespace, workflow_type, from_version, *after, limit)
-    queues = [row["task_queue"] for row in page if row["asked"]]
-    if queues and not dry_run:
-        run_ids = [row["run_id"] for row in page if row["asked"]]
-        moved = await connection.fetch(_MOVE_RUNS, namespace, run_ids, from_version, to_version)
-        queues = [row["task_queue"] for row in moved]
-    last = None
-    if len(page) == limit:
-        last = (page[-1]["task_queue"], page[-1]["claim_key"], str(page[-1]["run_id"]))
-    return MovedPage(moved=len(queues), queues=tuple(sorted(set(queues))), last=last)
-
-
-async def move_checked_runs(
-    connection: Connection,
-    namespace: str,
-    workflow_type: str,
-    from_version: str,
-    to_version: str,
-    runs: Sequence[CheckedRun],
-) -> MovedPage:
-    moved = await connection.fetch(
-        _MOVE_CHECKED_RUNS,
-        namespace,
-        [run.run_id for run in runs],
-        [run.executions for run in runs],
-        workflow_type,
-        from_version,
-        to_version,
-    )
-    return MovedPage(moved=len(moved), queues=tuple(sorted({row["task_queue"] for row in moved})), last=None)

@@ -20,7 +20,7 @@ from kagzi.errors import KagziError
 from kagzi.store.postgres.connection import Connector, translate
 from kagzi.store.postgres.pool import Line, hang_up, lifetime
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import Queue
+from kagzi.store.protocol.changes import Queue, RunKey
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -38,23 +38,50 @@ _TEST = "kagzi_test"
 _TEST_SECONDS = 2.0
 _NOTIFY = STATEMENTS["notify"]
 _PAIRS = msgspec.json.Decoder(list[tuple[str, str]])
-
 logger = logging.getLogger("kagzi.store.postgres")
 
 
-class Announcer:
-    """Notifies on a connection of its own, which does not wait for the disk: a hint need not survive."""
+class Wakeups:
+    """See `store.protocol.wakeups.Wakeups`.
+
+    Notifies on a connection of its own, which does not wait for the disk: a hint need not survive. It leads the way we
+    listen on, too: there our own notifications can be told from others'.
+    """
 
     def __init__(self, connector: Connector, chance: random.Random) -> None:
+        self._connector = connector
+        self._chance = chance
         self._line = Line(connector, chance, synchronous_commit="off")
+        self._listeners: set[asyncio.Task[None]] = set()
 
-    @property
-    def server_pid(self) -> int:
-        return self._line.server_pid
-
-    async def announce(
-        self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
+    async def listen(
+        self,
+        on_work: Callable[[Queue], None],
+        on_finished: Callable[[str, str], None],
+        on_unknown: Callable[[], None],
+        on_news: Callable[[str, str], None] | None = None,
     ) -> None:
+        listener = Listener(
+            self._connector,
+            self._chance,
+            lambda pid: pid == self._line.server_pid,
+            on_work,
+            on_finished,
+            on_unknown,
+            on_news,
+        )
+        task = asyncio.ensure_future(listener.listen())
+        self._listeners.add(task)
+        try:
+            await task
+        except asyncio.CancelledError:
+            task.cancel()
+            if not task.done() or (current := asyncio.current_task()) is None or current.cancelling():
+                raise
+        finally:
+            self._listeners.discard(task)
+
+    async def announce(self, work: Sequence[Queue], finished: Sequence[RunKey], news: Sequence[RunKey] = ()) -> None:
         notes = [(WORK, payload) for payload in payloads(work)]
         notes += [(DONE, payload) for payload in payloads(finished)]
         notes += [(NEWS, payload) for payload in payloads(news)]
@@ -62,6 +89,11 @@ class Announcer:
             return
         channels, texts = [channel for channel, _ in notes], [text for _, text in notes]
         await self._line.run(lambda connection: connection.fetch(_NOTIFY, channels, texts))
+
+    async def stop_listening(self) -> None:
+        for task in self._listeners:
+            task.cancel()
+        await asyncio.gather(*self._listeners, return_exceptions=True)
 
     async def close(self) -> None:
         await self._line.close()

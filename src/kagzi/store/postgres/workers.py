@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kagzi.api.admin import WorkerFilter
@@ -10,8 +11,12 @@ from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType, read_worker_position
+from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.run_rows import is_id
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol import HeartbeatResult, Recovered
+from kagzi.store.postgres.versions import forget_types, remember_types
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.workers import HeartbeatResult
 from kagzi.store.workers import decode_extras, encode_extras
 
 if TYPE_CHECKING:
@@ -19,6 +24,8 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
 
 _REGISTER_WORKER = STATEMENTS["register_worker"]
@@ -35,11 +42,84 @@ _COUNT_WORKERS = STATEMENTS["count_workers"]
 _EXPIRE_WORKERS = STATEMENTS["expire_workers"]
 _PRUNE_WORKERS = STATEMENTS["prune_workers"]
 _FORGET_STEP_TIMEOUTS = STATEMENTS["forget_step_timeouts"]
-
 _LISTED = 1000
 
 
-async def register_worker(connection: Connection, worker: Registration, now: Instant | None) -> None:
+class Workers(Noun):
+    """See `store.protocol.workers.Workers`."""
+
+    @asks
+    async def register(self, connection: Connection, registration: Registration) -> None:
+        now = self.now()
+        await _register(connection, registration, now)
+        await remember_types(connection, registration, now)
+
+    @asks
+    async def heartbeats(self, connection: Connection, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
+        """In as many rounds as the busiest worker has heartbeats here, which is hardly ever more than one."""
+        now = self.now()
+        answers: dict[int, HeartbeatResult] = {}
+        left = list(enumerate(beats))
+        while left:
+            taken: dict[str, tuple[int, Heartbeat]] = {}
+            left = [each for each in left if taken.setdefault(each[1].worker_id.lower(), each) is not each]
+            beaten = await _beat({worker_id: beat for worker_id, (_, beat) in taken.items()}, connection, now)
+            for worker_id, (index, _) in taken.items():
+                answers[index] = beaten[worker_id]
+        return [answers[index] for index in range(len(beats))]
+
+    @asks
+    async def deregister(self, connection: Connection, worker_id: str, namespace: str | None = None) -> list[Recovered]:
+        now = self.now()
+        released = [recovered_of(row) for row in await connection.fetch(_RELEASE_RUNS, now, worker_id, namespace)]
+        await forget_step_timeouts(connection, released)
+        await connection.execute(_DEREGISTER_WORKER, now, worker_id, namespace)
+        return released
+
+    @asks
+    async def rows(self, connection: Connection, namespace: str) -> list[Worker]:
+        return [worker_of(row) for row in await connection.fetch(_LIST_WORKERS, namespace, _LISTED)]
+
+    async def get(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
+        if not is_id(worker_id):
+            return None
+        now = self.now()
+        return await self.pool.run(lambda connection: _get(connection, worker_id, namespace, now, stale))
+
+    @asks
+    async def page(
+        self, connection: Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span
+    ) -> list[Worker]:
+        registered_at, worker_id = (NEVER, None) if cursor is None else read_worker_position(cursor.key)
+        position = (registered_at, worker_id)
+        rows = await connection.fetch(
+            _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, *position, limit, self.now(), stale
+        )
+        return [worker_of(row, row["active"]) for row in rows]
+
+    @asks
+    async def drain(self, connection: Connection, worker_id: str, namespace: str | None = None) -> bool:
+        return await connection.fetchrow(_DRAIN_WORKER, self.now(), worker_id, namespace) is not None
+
+    @asks
+    async def count(self, connection: Connection, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        rows = await connection.fetch(_COUNT_WORKERS, namespace, self.now(), stale)
+        return {WorkerStatus(row["status"]): row["count"] for row in rows}
+
+    @asks
+    async def expire(self, connection: Connection, limit: int, after: Span) -> list[str]:
+        now = self.now()
+        return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
+
+    async def prune(self, limit: int) -> int:
+        now = self.now()
+        deleted = await self.pool.run(lambda connection: _prune(connection, limit, now))
+        if (left := limit - deleted) <= 0:
+            return deleted
+        return deleted + await self.pool.run(lambda connection: forget_types(connection, left, now))
+
+
+async def _register(connection: Connection, worker: Registration, now: Instant | None) -> None:
     await connection.execute(
         _REGISTER_WORKER,
         now,
@@ -54,19 +134,6 @@ async def register_worker(connection: Connection, worker: Registration, now: Ins
         worker.concurrency,
         encode_extras(worker),
     )
-
-
-async def heartbeats(connection: Connection, beats: Sequence[Heartbeat], now: Instant | None) -> list[HeartbeatResult]:
-    """In as many rounds as the busiest worker has heartbeats here, which is hardly ever more than one."""
-    answers: dict[int, HeartbeatResult] = {}
-    left = list(enumerate(beats))
-    while left:
-        taken: dict[str, tuple[int, Heartbeat]] = {}
-        left = [each for each in left if taken.setdefault(each[1].worker_id.lower(), each) is not each]
-        beaten = await _beat({worker_id: beat for worker_id, (_, beat) in taken.items()}, connection, now)
-        for worker_id, (index, _) in taken.items():
-            answers[index] = beaten[worker_id]
-    return [answers[index] for index in range(len(beats))]
 
 
 async def _beat(beats: dict[str, Heartbeat], connection: Connection, now: Instant | None) -> dict[str, HeartbeatResult]:
@@ -163,15 +230,6 @@ def _answer(worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: lis
     )
 
 
-async def deregister_worker(
-    connection: Connection, worker_id: str, namespace: str | None, now: Instant | None
-) -> list[Recovered]:
-    released = [recovered_of(row) for row in await connection.fetch(_RELEASE_RUNS, now, worker_id, namespace)]
-    await forget_step_timeouts(connection, released)
-    await connection.execute(_DEREGISTER_WORKER, now, worker_id, namespace)
-    return released
-
-
 async def forget_step_timeouts(connection: Connection, released: Iterable[Recovered]) -> None:
     keys = [(run.namespace, run.run_id) for run in released]
     if keys:
@@ -180,46 +238,11 @@ async def forget_step_timeouts(connection: Connection, released: Iterable[Recove
         )
 
 
-async def list_workers(connection: Connection, namespace: str) -> list[Worker]:
-    return [worker_of(row) for row in await connection.fetch(_LIST_WORKERS, namespace, _LISTED)]
-
-
-async def expire_workers(connection: Connection, limit: int, after: Span, now: Instant | None) -> list[str]:
-    return [str(row["worker_id"]) for row in await connection.fetch(_EXPIRE_WORKERS, now, after, limit)]
-
-
-async def get_worker(
+async def _get(
     connection: Connection, worker_id: str, namespace: str | None, now: Instant | None, stale: Span
 ) -> Worker | None:
     row = await connection.fetchrow(_GET_WORKER, worker_id, namespace, now, stale)
     return None if row is None else worker_of(row, row["active"])
-
-
-async def find_workers(
-    connection: Connection,
-    filter: WorkerFilter,
-    cursor: Cursor | None,
-    limit: int,
-    now: Instant | None,
-    stale: Span,
-) -> list[Worker]:
-    registered_at, worker_id = (NEVER, None) if cursor is None else read_worker_position(cursor.key)
-    position = (registered_at, worker_id)
-    rows = await connection.fetch(
-        _FIND_WORKERS, filter.namespace, filter.task_queue, filter.status, *position, limit, now, stale
-    )
-    return [worker_of(row, row["active"]) for row in rows]
-
-
-async def drain_worker(connection: Connection, worker_id: str, namespace: str | None, now: Instant | None) -> bool:
-    return await connection.fetchrow(_DRAIN_WORKER, now, worker_id, namespace) is not None
-
-
-async def count_workers(
-    connection: Connection, namespace: str | None, now: Instant | None, stale: Span
-) -> dict[WorkerStatus, int]:
-    rows = await connection.fetch(_COUNT_WORKERS, namespace, now, stale)
-    return {WorkerStatus(row["status"]): row["count"] for row in rows}
 
 
 def worker_of(row: asyncpg.Record, active: int = 0) -> Worker:
@@ -255,7 +278,7 @@ def recovered_of(row: asyncpg.Record) -> Recovered:
     )
 
 
-async def prune_workers(connection: Connection, limit: int, now: Instant | None) -> int:
+async def _prune(connection: Connection, limit: int, now: Instant | None) -> int:
     rows = await connection.fetch(_PRUNE_WORKERS, now, limit)
     deleted: int = rows[0]["deleted"]
     return deleted

@@ -9,11 +9,11 @@ from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound
-from kagzi.store.protocol import Told
+from kagzi.store.protocol.changes import Told
 from kagzi.store.sqlite.ends import end_run, ended
 from kagzi.store.sqlite.forks import fork_run
 from kagzi.store.sqlite.restarts import free_id, note_origin
-from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.run_rows import claim_key
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.starts import id_taken, superseded
 

@@ -10,10 +10,10 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step
 from kagzi.store.children import end_of_child, outcome_lost, place_taken, spawn_refused
-from kagzi.store.protocol import RunKey, Told
+from kagzi.store.protocol.changes import RunKey, Told
 from kagzi.store.sqlite.inboxes import raise_inbox
 from kagzi.store.sqlite.restarts import free_id, holder_for_child, note_origin
-from kagzi.store.sqlite.runs import INLINE_BYTES
+from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.starts import new_run_row
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.sqlite.steps import step_of

@@ -41,11 +41,11 @@ from kagzi.api.operations import (
 from kagzi.core.instant import Instant
 from kagzi.core.step import StepKind
 from kagzi.store.ends import has_consequences
-from kagzi.store.protocol import RunKey, Told
+from kagzi.store.protocol.changes import RunKey, Told
 from kagzi.store.sqlite.children import spawn_child, take_outcome
 from kagzi.store.sqlite.continues import continue_run
 from kagzi.store.sqlite.ends import ended
-from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.run_rows import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.signals import take_signal
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.sqlite.values import set_values

@@ -12,7 +12,7 @@ from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.carried import TO_WORKER
 from kagzi.core.instant import Instant, Span
 from kagzi.store.columns import reader
-from kagzi.store.sqlite.limits import limit_of
+from kagzi.store.sqlite.limit_rows import limit_of
 from kagzi.store.sqlite.lines import choose
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history

@@ -7,7 +7,7 @@ import sqlite3
 from kagzi.api.operations import Chunk, ContinueRun
 from kagzi.core.instant import Instant
 from kagzi.core.signal import GIVEN_KEY_KEPT, MADE_KEY_KEPT
-from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.run_rows import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import execute, execute_rows
 
 

@@ -8,7 +8,7 @@ from kagzi.api.operations import Answer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.debounce import Found, stands_in_the_way
-from kagzi.store.sqlite.runs import INLINE_BYTES
+from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.starts import deadline_of, new_run_row
 from kagzi.store.sqlite.statements import execute, execute_rows
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.protocol import RunKey, Told
+from kagzi.store.protocol.changes import RunKey, Told
 from kagzi.store.sqlite.children import tell_parent
 from kagzi.store.sqlite.handlers import start_handlers
 from kagzi.store.sqlite.statements import execute

@@ -8,7 +8,7 @@ from kagzi.api.operations import Answer, Fork, RepeatRun, Started
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import NotFound
-from kagzi.store.sqlite.runs import INLINE_BYTES
+from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.statements import execute, execute_rows
 from kagzi.store.starts import id_taken, step_has_no_end
 

@@ -11,8 +11,8 @@ from kagzi.core.failed_run import FAILURE_HANDLER, FailedRow, document, handlers
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.ids import derived_run_id
-from kagzi.store.protocol import RunKey, Told
-from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.protocol.changes import RunKey, Told
+from kagzi.store.sqlite.run_rows import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import execute, execute_rows
 from kagzi.store.sqlite.versions import resolve_version
 

@@ -8,8 +8,8 @@ import msgspec
 
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.protocol import RunKey, Told
-from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.protocol.changes import RunKey, Told
+from kagzi.store.sqlite.run_rows import claim_key
 from kagzi.store.sqlite.statements import execute
 
 

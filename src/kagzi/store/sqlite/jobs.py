@@ -7,77 +7,89 @@ from collections.abc import Callable
 from typing import Any
 
 from kagzi.api.operations import RepeatRun
-from kagzi.core.instant import Instant
+from kagzi.core.instant import Span
 from kagzi.core.job import Job, JobAction, JobStatus, batch_of
 from kagzi.core.page import Cursor
 from kagzi.store.jobs import DISABLED, Batch, Move, searched
-from kagzi.store.protocol import JobTurn
+from kagzi.store.protocol.jobs import JobTurn
 from kagzi.store.searching import NEWEST
 from kagzi.store.sqlite.cancels import cancel, repeat
 from kagzi.store.sqlite.duties import delete_runs
+from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.search import list_runs
 from kagzi.store.sqlite.statements import execute
 
 
-def insert_job(connection: sqlite3.Connection, job: Job, most: int, now: Instant) -> Job | None:
-    values = (job.namespace, job.job_id, job.action.value, job.filter, job.rate, int(job.children), job.created_by)
-    if not execute(connection, "insert_job", (*values, now, most)).rowcount:
-        return None
-    return get_job(connection, job.namespace, job.job_id)
+class Jobs(Noun):
+    """See `store.protocol.jobs.Jobs`."""
+
+    @writes
+    def start(self, connection: sqlite3.Connection, job: Job, most: int) -> Job | None:
+        values = (job.namespace, job.job_id, job.action.value, job.filter, job.rate, int(job.children), job.created_by)
+        if not execute(connection, "insert_job", (*values, self.now(), most)).rowcount:
+            return None
+        return _get(connection, job.namespace, job.job_id)
+
+    @reads
+    def get(self, connection: sqlite3.Connection, namespace: str, job_id: str) -> Job | None:
+        return _get(connection, namespace, job_id)
+
+    @reads
+    def page(self, connection: sqlite3.Connection, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        values = (namespace, NEWEST if cursor is None else cursor.key, limit)
+        return [_job_of(row) for row in execute(connection, "list_jobs", values).fetchall()]
+
+    @writes
+    def cancel(self, connection: sqlite3.Connection, namespace: str, job_id: str) -> None:
+        execute(connection, "cancel_job", (namespace, job_id, self.now()))
+
+    @writes
+    def run_batch(self, connection: sqlite3.Connection, new_run_id: Callable[[], str]) -> JobTurn:
+        """One batch of the job that has waited longest."""
+        now = self.now()
+        row = execute(connection, "next_job", (now,)).fetchone()
+        if row is None:
+            return JobTurn()
+        job, cursor, last_run_id = _job_of(row), row[15], row[16]
+        if job.action.repeats and not execute(connection, "is_enabled", (job.namespace,)).fetchone()[0]:
+            stopped = Move(cursor=cursor, status=JobStatus.FAILED, finished_at=now, error=DISABLED)
+            return JobTurn(job=_move(connection, job, stopped))
+        limit = batch_of(job.action, job.rate)
+        batch = Batch(
+            job, list_runs(connection, searched(job), Cursor(cursor, True), limit), cursor, last_run_id, limit
+        )
+        if job.action is JobAction.DELETE:
+            batch.deleted(delete_runs(connection, batch.keys))
+        else:
+            for run in batch.wanted:
+                request = batch.request(run, new_run_id() if job.action.repeats else "")
+                if isinstance(request, RepeatRun):
+                    batch.answered(run, repeat(connection, request, now))
+                else:
+                    batch.answered(run, cancel(connection, request, batch.woken, now))
+        return batch.turn(_move(connection, job, batch.move(now)))
+
+    @writes
+    def delete_run(self, connection: sqlite3.Connection, namespace: str, run_id: str) -> bool:
+        return delete_runs(connection, [(namespace, run_id)]) == 1
+
+    @writes
+    def prune(self, connection: sqlite3.Connection, kept: Span, limit: int) -> None:  # noqa: ARG002
+        execute(connection, "prune_jobs", (self.now() - kept,))
 
 
-def get_job(connection: sqlite3.Connection, namespace: str, job_id: str) -> Job | None:
+def _get(connection: sqlite3.Connection, namespace: str, job_id: str) -> Job | None:
     row = execute(connection, "get_job", (namespace, job_id)).fetchone()
     return None if row is None else _job_of(row)
-
-
-def list_jobs(connection: sqlite3.Connection, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
-    values = (namespace, NEWEST if cursor is None else cursor.key, limit)
-    return [_job_of(row) for row in execute(connection, "list_jobs", values).fetchall()]
-
-
-def cancel_job(connection: sqlite3.Connection, namespace: str, job_id: str, now: Instant) -> None:
-    execute(connection, "cancel_job", (namespace, job_id, now))
-
-
-def run_job(connection: sqlite3.Connection, new_run_id: Callable[[], str], now: Instant) -> JobTurn:
-    """One batch of the job that has waited longest."""
-    row = execute(connection, "next_job", (now,)).fetchone()
-    if row is None:
-        return JobTurn()
-    job, cursor, last_run_id = _job_of(row), row[15], row[16]
-    if job.action.repeats and not execute(connection, "is_enabled", (job.namespace,)).fetchone()[0]:
-        stopped = Move(cursor=cursor, status=JobStatus.FAILED, finished_at=now, error=DISABLED)
-        return JobTurn(job=_move(connection, job, stopped))
-    limit = batch_of(job.action, job.rate)
-    batch = Batch(job, list_runs(connection, searched(job), Cursor(cursor, True), limit), cursor, last_run_id, limit)
-    if job.action is JobAction.DELETE:
-        batch.deleted(delete_runs(connection, batch.keys))
-    else:
-        for run in batch.wanted:
-            request = batch.request(run, new_run_id() if job.action.repeats else "")
-            if isinstance(request, RepeatRun):
-                batch.answered(run, repeat(connection, request, now))
-            else:
-                batch.answered(run, cancel(connection, request, batch.woken, now))
-    return batch.turn(_move(connection, job, batch.move(now)))
 
 
 def _move(connection: sqlite3.Connection, job: Job, move: Move) -> Job:
     counts = (move.matched, move.done, move.skipped, move.failed)
     state = (move.status.value, move.next_at, move.finished_at, move.error)
     execute(connection, "move_job", (job.namespace, job.job_id, move.cursor, *counts, *state))
-    moved = get_job(connection, job.namespace, job.job_id)
+    moved = _get(connection, job.namespace, job.job_id)
     assert moved is not None
     return moved
-
-
-def delete_run(connection: sqlite3.Connection, namespace: str, run_id: str) -> bool:
-    return delete_runs(connection, [(namespace, run_id)]) == 1
-
-
-def prune_jobs(connection: sqlite3.Connection, before: Instant) -> None:
-    execute(connection, "prune_jobs", (before,))
 
 
 def _job_of(row: tuple[Any, ...]) -> Job:

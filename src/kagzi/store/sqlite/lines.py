@@ -11,8 +11,9 @@ from kagzi.api.workers import Poll
 from kagzi.core.flow import MOST_BEFORE, FlowLimit, Scope, SlotWait
 from kagzi.core.instant import Instant
 from kagzi.store.lines import FREED, LINES, LOOKED_AT, Due, Line, Room, decide, free
-from kagzi.store.protocol import Queue, Unheld
-from kagzi.store.sqlite.limits import limit_of
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.limits import Unheld
+from kagzi.store.sqlite.limit_rows import limit_of
 from kagzi.store.sqlite.statements import execute
 
 _START = ("", "", "", "", "")

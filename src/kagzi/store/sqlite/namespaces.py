@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 from kagzi.core.instant import Instant
 from kagzi.core.namespace import Namespace
+from kagzi.store.sqlite.connection import Database
+from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.statements import execute
 
 
-def create_namespace(
-    connection: sqlite3.Connection, name: str, display_name: str, description: str, retention_days: int, now: Instant
-) -> Namespace | None:
-    values = (name, display_name, description, retention_days, now)
-    return _first(execute(connection, "create_namespace", values).fetchall())
+class Namespaces(Noun):
+    """See `store.protocol.namespaces.Namespaces`."""
 
+    def __init__(self, database: Database, now: Callable[[], Instant], retention_days: int) -> None:
+        super().__init__(database, now)
+        self._retention_days = retention_days
 
-def get_namespace(connection: sqlite3.Connection, name: str) -> Namespace | None:
-    return _first(execute(connection, "get_namespace", (name,)).fetchall())
+    @writes
+    def ensure(self, connection: sqlite3.Connection, namespace: str) -> None:
+        execute(connection, "ensure_namespace", (namespace, self.now(), self._retention_days))
 
+    @writes
+    def create(
+        self, connection: sqlite3.Connection, namespace: str, display_name: str, description: str
+    ) -> Namespace | None:
+        values = (namespace, display_name, description, self._retention_days, self.now())
+        return _first(execute(connection, "create_namespace", values).fetchall())
 
-def list_namespaces(connection: sqlite3.Connection, after: str, limit: int) -> list[Namespace]:
-    return [_namespace_of(row) for row in execute(connection, "list_namespaces", (after, limit)).fetchall()]
+    @reads
+    def get(self, connection: sqlite3.Connection, namespace: str) -> Namespace | None:
+        return _first(execute(connection, "get_namespace", (namespace,)).fetchall())
 
+    @reads
+    def page(self, connection: sqlite3.Connection, after: str, limit: int) -> list[Namespace]:
+        return [_namespace_of(row) for row in execute(connection, "list_namespaces", (after, limit)).fetchall()]
 
-def update_namespace(
-    connection: sqlite3.Connection,
-    name: str,
-    display_name: str | None,
-    description: str | None,
-    enabled: bool | None,
-    handler: tuple[str, str | None] | None,
-    now: Instant,
-) -> Namespace | None:
-    values = (name, display_name, description, enabled, now, *(handler or (None, None)))
-    return _first(execute(connection, "update_namespace", values).fetchall())
+    @writes
+    def update(
+        self,
+        connection: sqlite3.Connection,
+        namespace: str,
+        display_name: str | None,
+        description: str | None,
+        enabled: bool | None,
+        handler: tuple[str, str | None] | None = None,
+    ) -> Namespace | None:
+        values = (namespace, display_name, description, enabled, self.now(), *(handler or (None, None)))
+        return _first(execute(connection, "update_namespace", values).fetchall())
 
-
-def disabled_namespaces(connection: sqlite3.Connection) -> list[str]:
-    return [name for (name,) in execute(connection, "disabled_namespaces").fetchall()]
+    @reads
+    def disabled(self, connection: sqlite3.Connection) -> list[str]:
+        return [name for (name,) in execute(connection, "disabled_namespaces").fetchall()]
 
 
 def _first(rows: list[tuple[Any, ...]]) -> Namespace | None:

@@ -7,7 +7,7 @@ import sqlite3
 from kagzi.api.operations import ChildStart
 from kagzi.core.run import RunStatus
 from kagzi.store.children import gives_id_up
-from kagzi.store.protocol import RunKey
+from kagzi.store.protocol.changes import RunKey
 from kagzi.store.sqlite.statements import execute
 
 

@@ -15,7 +15,8 @@ from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
 from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
-from kagzi.store.protocol import Fired, Recovered, Told
+from kagzi.store.protocol.changes import Recovered, Told
+from kagzi.store.protocol.schedules import Fired
 from kagzi.store.schedules import (
     Due,
     Plan,
@@ -32,10 +33,208 @@ from kagzi.store.schedules import (
     taken,
 )
 from kagzi.store.sqlite.cancels import cancel
-from kagzi.store.sqlite.runs import INLINE_BYTES, get_runs
+from kagzi.store.sqlite.nouns import Noun, reads, writes
+from kagzi.store.sqlite.run_rows import INLINE_BYTES
+from kagzi.store.sqlite.runs import get_runs
 from kagzi.store.sqlite.statements import execute, execute_rows
 
 _LAST: Final = "\U0010ffff"  # sorts behind every id
+
+
+class Schedules(Noun):
+    """See `store.protocol.schedules.Schedules`."""
+
+    @writes
+    def create(self, connection: sqlite3.Connection, create: CreateSchedule) -> Schedule | Conflict:
+        return create_schedule(connection, create, self.now())
+
+    @reads
+    def get(self, connection: sqlite3.Connection, namespace: str, schedule_id: str) -> Schedule | None:
+        return get_schedule(connection, namespace, schedule_id)
+
+    @reads
+    def find(self, connection: sqlite3.Connection, namespace: str, name: str) -> str | None:
+        row = execute(connection, "find_schedule", (namespace, name)).fetchone()
+        return None if row is None else str(row[0])
+
+    @reads
+    def page(
+        self, connection: sqlite3.Connection, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
+    ) -> list[Schedule]:
+        backward = cursor is not None and cursor.backward
+        rows = execute(
+            connection,
+            "list_schedule_ids_backward" if backward else "list_schedule_ids",
+            (namespace, _LAST if cursor is None else cursor.key, task_queue, limit),
+        ).fetchall()
+        found = (get_schedule(connection, namespace, schedule_id) for (schedule_id,) in rows)
+        return [schedule for schedule in found if schedule is not None]
+
+    @writes
+    def declare(self, connection: sqlite3.Connection, declare: DeclareSchedule) -> Verdict:
+        now = self.now()
+        declared = declare.declaration
+        row = execute(connection, "read_declaration", (declare.namespace, declared.name)).fetchone()
+        if row is None:
+            made = create_schedule(connection, created(declare), now)
+            if isinstance(made, Conflict):
+                raise made
+            execute(connection, "note_declaration", (*_key(declare), declared.hash, declare.worker_id))
+            return Verdict.CREATED
+        schedule_id, hash, declared_by, by_hand, live, *times = row
+        standing = Standing(hash=hash, declared_by=declared_by, declarer_live=bool(live), changed_by_hand=bool(by_hand))
+        verdict = judge(standing, declared.hash, declare.worker_id, starting=declare.starting)
+        key = (declare.namespace, schedule_id)
+        if verdict is Verdict.TAKEN_OVER:
+            _take_over(connection, key, declared, times, now)
+        if verdict in (Verdict.TAKEN_OVER, Verdict.CONFIRMED):
+            execute(connection, "note_declaration", (*key, declared.hash, declare.worker_id))
+        return verdict
+
+    @writes
+    def update(self, connection: sqlite3.Connection, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
+        now = self.now()
+        key = (update.namespace, update.schedule_id)
+        if update.reset:
+            execute(connection, "forget_declaration", key)
+            return get_schedule(connection, *key)
+        row = execute(connection, "read_watermark", key).fetchone()
+        if row is None:
+            return None
+        fired_until, buffered_for, status, cron_expr, timezone, due_at = row
+        fired_until = max(fired_until, now)
+        if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
+            return refused
+        enabled = status == RunStatus.SCHEDULED.value if update.enabled is None else update.enabled
+        following = update.next_fire_at
+        if following is None:
+            following = first_firing(update.cron_expr or cron_expr, update.timezone or timezone, fired_until)
+        execute(
+            connection,
+            "update_template",
+            (
+                *key,
+                (RunStatus.SCHEDULED if enabled else RunStatus.PAUSED).value,
+                following if enabled else None,
+                update.task_queue,
+                update.workflow_type,
+                update.version,
+                update.cron_expr,
+                update.timezone,
+                update.max_catchup,
+                update.priority,
+                update.retry_policy,
+                update.on_failure,
+                update.on_failure_queue,
+                None if update.tags is None else encode_tags(update.tags) or "{}",
+                update.limit_key,
+            ),
+        )
+        if update.input is not None:
+            _replace_input(connection, key, update.input)
+        skips = dropped(buffered_for) + not_fired(cron_expr, timezone, due_at, now)
+        _note_skips(connection, key, skips, now)
+        skipped = sum(skip.count for skip in skips)
+        overlap = None if update.overlap is None else update.overlap.value
+        reason = None if enabled else update.pause_reason
+        execute(
+            connection,
+            "update_schedule",
+            (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, skipped, update.is_by_hand),
+        )
+        return get_schedule(connection, *key)
+
+    @writes
+    def delete(self, connection: sqlite3.Connection, namespace: str, schedule_id: str) -> bool:
+        key = (namespace, schedule_id)
+        if not execute(connection, "delete_template", key).rowcount:
+            return False
+        execute(connection, "delete_schedule", key)
+        execute(connection, "delete_payloads", key)
+        return True
+
+    @writes
+    def trigger(
+        self, connection: sqlite3.Connection, namespace: str, schedule_id: str, run_id: str
+    ) -> Recovered | Conflict | None:
+        now = self.now()
+        if execute(connection, "read_watermark", (namespace, schedule_id)).fetchone() is None:
+            return None
+        runs = _insert(connection, [planned(namespace, schedule_id, run_id, None, now)], now)
+        _count(connection, schedule_id, runs, now)
+        if runs:
+            return runs[0]
+        found = execute(connection, "read_firing", (namespace, run_id)).fetchone()
+        if found[3] != schedule_id:
+            return Conflict(f"run id {run_id} belongs to another run")
+        return _read_firing(connection, namespace, run_id)
+
+    @writes
+    def backfill(
+        self, connection: sqlite3.Connection, schedule: Schedule, instants: Sequence[tuple[Instant, str]]
+    ) -> list[Recovered] | None:
+        now = self.now()
+        row = execute(connection, "read_watermark", (schedule.namespace, schedule.schedule_id)).fetchone()
+        if row is None or row[3:5] != (schedule.cron_expr, schedule.timezone):
+            return None
+        wanted = [planned(schedule.namespace, schedule.schedule_id, run_id, at, now) for at, run_id in instants]
+        runs = _insert(connection, wanted, now)
+        _count(connection, schedule.schedule_id, runs, now)
+        return runs
+
+    @reads
+    def page_of_runs(
+        self, connection: sqlite3.Connection, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
+    ) -> list[Run]:
+        backward = cursor is not None and cursor.backward
+        rows = execute(
+            connection,
+            "list_schedule_run_ids_backward" if backward else "list_schedule_run_ids",
+            (namespace, schedule_id, _LAST if cursor is None else cursor.key, limit),
+        ).fetchall()
+        return get_runs(connection, [(namespace, run_id) for (run_id,) in rows])
+
+    @reads
+    def skips(self, connection: sqlite3.Connection, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
+        rows = execute(connection, "list_skips", (namespace, schedule_id, limit)).fetchall()
+        return [
+            Skip(first_at=first, last_at=last, count=count, reason=SkipReason(reason), at=at)
+            for first, last, count, reason, at in rows
+        ]
+
+    @writes
+    def fire(self, connection: sqlite3.Connection, limit: int, new_run_id: Callable[[], str]) -> Fired:
+        now = self.now()
+        found = [_due_of(row) for row in execute(connection, "find_due_schedules", (now, limit)).fetchall()]
+        counted, plans = MOST_COUNTED, []
+        for due in found:
+            plans.append(plan(due, now, new_run_id, counted))
+            counted = max(1, counted - plans[-1].skipped)
+        runs: list[Recovered] = []
+        told: list[tuple[str, CancelAnswer]] = []
+        woken: list[Told] = []
+        for each in plans:
+            runs += _carry_out(connection, each, told, woken, now)
+        return Fired(
+            looked=len(plans),
+            runs=runs,
+            told=told,
+            woken=woken,
+            late=lateness(plans, now),
+            errors=[(each.due.namespace, each.due.template.schedule_id, each.error) for each in plans if each.error],
+        )
+
+    async def fold_ends(self, limit: int) -> int:
+        # Looking needs no write lock, and there is seldom anything to add.
+        if not await self.database.read(_has_ends):
+            return 0
+        now = self.now
+        return await self.database.write(lambda connection: _fold_ends(connection, limit, now()))
+
+    async def prune_skips(self, limit: int) -> int:
+        now = self.now
+        old = await self.database.read(lambda connection: _find_old_skips(connection, limit, now()))
+        return await self.database.write(lambda connection: _delete_skips(connection, old)) if old else 0
 
 
 def create_schedule(connection: sqlite3.Connection, create: CreateSchedule, now: Instant) -> Schedule | Conflict:
@@ -87,98 +286,6 @@ def get_schedule(connection: sqlite3.Connection, namespace: str, schedule_id: st
     return None if row is None else _schedule_of(row)
 
 
-def find_schedule(connection: sqlite3.Connection, namespace: str, name: str) -> str | None:
-    row = execute(connection, "find_schedule", (namespace, name)).fetchone()
-    return None if row is None else str(row[0])
-
-
-def list_schedules(
-    connection: sqlite3.Connection, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int
-) -> list[Schedule]:
-    backward = cursor is not None and cursor.backward
-    rows = execute(
-        connection,
-        "list_schedule_ids_backward" if backward else "list_schedule_ids",
-        (namespace, _LAST if cursor is None else cursor.key, task_queue, limit),
-    ).fetchall()
-    found = (get_schedule(connection, namespace, schedule_id) for (schedule_id,) in rows)
-    return [schedule for schedule in found if schedule is not None]
-
-
-def update_schedule(
-    connection: sqlite3.Connection, update: UpdateSchedule, now: Instant
-) -> Schedule | InvalidRequest | None:
-    key = (update.namespace, update.schedule_id)
-    if update.reset:
-        execute(connection, "forget_declaration", key)
-        return get_schedule(connection, *key)
-    row = execute(connection, "read_watermark", key).fetchone()
-    if row is None:
-        return None
-    fired_until, buffered_for, status, cron_expr, timezone, due_at = row
-    fired_until = max(fired_until, now)
-    if (refused := refuse_fired(update.next_fire_at, fired_until)) is not None:
-        return refused
-    enabled = status == RunStatus.SCHEDULED.value if update.enabled is None else update.enabled
-    following = update.next_fire_at
-    if following is None:
-        following = first_firing(update.cron_expr or cron_expr, update.timezone or timezone, fired_until)
-    execute(
-        connection,
-        "update_template",
-        (
-            *key,
-            (RunStatus.SCHEDULED if enabled else RunStatus.PAUSED).value,
-            following if enabled else None,
-            update.task_queue,
-            update.workflow_type,
-            update.version,
-            update.cron_expr,
-            update.timezone,
-            update.max_catchup,
-            update.priority,
-            update.retry_policy,
-            update.on_failure,
-            update.on_failure_queue,
-            None if update.tags is None else encode_tags(update.tags) or "{}",
-            update.limit_key,
-        ),
-    )
-    if update.input is not None:
-        _replace_input(connection, key, update.input)
-    skips = dropped(buffered_for) + not_fired(cron_expr, timezone, due_at, now)
-    _note_skips(connection, key, skips, now)
-    skipped = sum(skip.count for skip in skips)
-    overlap = None if update.overlap is None else update.overlap.value
-    reason = None if enabled else update.pause_reason
-    execute(
-        connection,
-        "update_schedule",
-        (*key, overlap, update.jitter, update.timeout, fired_until, reason, now, skipped, update.is_by_hand),
-    )
-    return get_schedule(connection, *key)
-
-
-def declare_schedule(connection: sqlite3.Connection, declare: DeclareSchedule, now: Instant) -> Verdict:
-    declared = declare.declaration
-    row = execute(connection, "read_declaration", (declare.namespace, declared.name)).fetchone()
-    if row is None:
-        made = create_schedule(connection, created(declare), now)
-        if isinstance(made, Conflict):
-            raise made
-        execute(connection, "note_declaration", (*_key(declare), declared.hash, declare.worker_id))
-        return Verdict.CREATED
-    schedule_id, hash, declared_by, by_hand, live, *times = row
-    standing = Standing(hash=hash, declared_by=declared_by, declarer_live=bool(live), changed_by_hand=bool(by_hand))
-    verdict = judge(standing, declared.hash, declare.worker_id, starting=declare.starting)
-    key = (declare.namespace, schedule_id)
-    if verdict is Verdict.TAKEN_OVER:
-        _take_over(connection, key, declared, times, now)
-    if verdict in (Verdict.TAKEN_OVER, Verdict.CONFIRMED):
-        execute(connection, "note_declaration", (*key, declared.hash, declare.worker_id))
-    return verdict
-
-
 def _take_over(
     connection: sqlite3.Connection, key: tuple[str, str], declared: Declaration, times: Sequence[Any], now: Instant
 ) -> None:
@@ -210,39 +317,6 @@ def _replace_input(connection: sqlite3.Connection, key: tuple[str, str], input: 
     execute(connection, "update_template_input", (*key, input if inline else None))
     if not inline:
         execute_rows(connection, "insert_payloads", [(*key, "input", input)])
-
-
-def delete_schedule(connection: sqlite3.Connection, namespace: str, schedule_id: str) -> bool:
-    key = (namespace, schedule_id)
-    if not execute(connection, "delete_template", key).rowcount:
-        return False
-    execute(connection, "delete_schedule", key)
-    execute(connection, "delete_payloads", key)
-    return True
-
-
-# Firing.
-
-
-def fire_schedules(connection: sqlite3.Connection, limit: int, new_run_id: Callable[[], str], now: Instant) -> Fired:
-    found = [_due_of(row) for row in execute(connection, "find_due_schedules", (now, limit)).fetchall()]
-    counted, plans = MOST_COUNTED, []
-    for due in found:
-        plans.append(plan(due, now, new_run_id, counted))
-        counted = max(1, counted - plans[-1].skipped)
-    runs: list[Recovered] = []
-    told: list[tuple[str, CancelAnswer]] = []
-    woken: list[Told] = []
-    for each in plans:
-        runs += _carry_out(connection, each, told, woken, now)
-    return Fired(
-        looked=len(plans),
-        runs=runs,
-        told=told,
-        woken=woken,
-        late=lateness(plans, now),
-        errors=[(each.due.namespace, each.due.template.schedule_id, each.error) for each in plans if each.error],
-    )
 
 
 def _carry_out(
@@ -304,34 +378,7 @@ def _count(connection: sqlite3.Connection, schedule_id: str, runs: Sequence[Reco
         execute(connection, "count_firings", (last.namespace, schedule_id, len(runs), now, last.run_id))
 
 
-def trigger_schedule(
-    connection: sqlite3.Connection, namespace: str, schedule_id: str, run_id: str, now: Instant
-) -> Recovered | Conflict | None:
-    if execute(connection, "read_watermark", (namespace, schedule_id)).fetchone() is None:
-        return None
-    runs = _insert(connection, [planned(namespace, schedule_id, run_id, None, now)], now)
-    _count(connection, schedule_id, runs, now)
-    if runs:
-        return runs[0]
-    found = execute(connection, "read_firing", (namespace, run_id)).fetchone()
-    if found[3] != schedule_id:
-        return Conflict(f"run id {run_id} belongs to another run")
-    return _read_firing(connection, namespace, run_id)
-
-
-def backfill_schedule(
-    connection: sqlite3.Connection, schedule: Schedule, instants: Sequence[tuple[Instant, str]], now: Instant
-) -> list[Recovered] | None:
-    row = execute(connection, "read_watermark", (schedule.namespace, schedule.schedule_id)).fetchone()
-    if row is None or row[3:5] != (schedule.cron_expr, schedule.timezone):
-        return None
-    wanted = [planned(schedule.namespace, schedule.schedule_id, run_id, at, now) for at, run_id in instants]
-    runs = _insert(connection, wanted, now)
-    _count(connection, schedule.schedule_id, runs, now)
-    return runs
-
-
-def fold_schedule_ends(connection: sqlite3.Connection, limit: int, now: Instant) -> int:
+def _fold_ends(connection: sqlite3.Connection, limit: int, now: Instant) -> int:
     found = execute(connection, "find_schedule_ends", (limit,)).fetchall()
     for namespace, schedule_id, successful, failed, buffered_for in found:
         key = (namespace, schedule_id)
@@ -342,38 +389,15 @@ def fold_schedule_ends(connection: sqlite3.Connection, limit: int, now: Instant)
     return len(found)
 
 
-def has_schedule_ends(connection: sqlite3.Connection) -> bool:
+def _has_ends(connection: sqlite3.Connection) -> bool:
     return bool(execute(connection, "find_schedule_ends", (1,)).fetchall())
 
 
-def list_schedule_runs(
-    connection: sqlite3.Connection, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
-) -> list[Run]:
-    backward = cursor is not None and cursor.backward
-    rows = execute(
-        connection,
-        "list_schedule_run_ids_backward" if backward else "list_schedule_run_ids",
-        (namespace, schedule_id, _LAST if cursor is None else cursor.key, limit),
-    ).fetchall()
-    return get_runs(connection, [(namespace, run_id) for (run_id,) in rows])
-
-
-# Skipped firings.
-
-
-def list_skips(connection: sqlite3.Connection, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
-    rows = execute(connection, "list_skips", (namespace, schedule_id, limit)).fetchall()
-    return [
-        Skip(first_at=first, last_at=last, count=count, reason=SkipReason(reason), at=at)
-        for first, last, count, reason, at in rows
-    ]
-
-
-def find_old_skips(connection: sqlite3.Connection, limit: int, now: Instant) -> list[int]:
+def _find_old_skips(connection: sqlite3.Connection, limit: int, now: Instant) -> list[int]:
     return [skip_id for (skip_id,) in execute(connection, "find_old_skips", (now, limit))]
 
 
-def delete_skips(connection: sqlite3.Connection, skips: Sequence[int]) -> int:
+def _delete_skips(connection: sqlite3.Connection, skips: Sequence[int]) -> int:
     return sum(execute(connection, "delete_skip", (skip_id,)).rowcount for skip_id in skips)
 
 

@@ -8,9 +8,9 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.store import searching
-from kagzi.store.protocol import FoundRuns
+from kagzi.store.protocol.runs import FoundRuns
 from kagzi.store.searching import Lead
-from kagzi.store.sqlite.runs import run_of
+from kagzi.store.sqlite.run_rows import run_of
 from kagzi.store.sqlite.statements import execute
 
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from kagzi.api.operations import Answer, SignalAnswer, Started, StartRun
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.protocol import RunKey
+from kagzi.store.protocol.changes import RunKey
 from kagzi.store.sqlite.restarts import free_id, note_origin
-from kagzi.store.sqlite.runs import INLINE_BYTES
+from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.signals import send_signal
 from kagzi.store.sqlite.starts import new_run, run_row
 from kagzi.store.sqlite.statements import execute, execute_rows

@@ -13,11 +13,38 @@ from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal, awaits_signal
 from kagzi.store.signals import unsent
-from kagzi.store.sqlite.children import read_outcomes
+from kagzi.store.sqlite.children import has_untold, read_outcomes
+from kagzi.store.sqlite.children import reconcile as tell_late
 from kagzi.store.sqlite.inboxes import raise_inbox
+from kagzi.store.sqlite.nouns import Noun, reads
 from kagzi.store.sqlite.statements import Row, execute
 
 _ANY = awaits_signal("*")
+
+
+class Signals(Noun):
+    """See `store.protocol.signals.Signals`."""
+
+    async def read_inbox(
+        self,
+        namespace: str,
+        run_id: str,
+        token: str,
+        names: Sequence[str],
+        limit: int,
+        children: bool = False,
+        reconcile: bool = False,
+    ) -> Inbox | None:
+        run, now = (namespace, run_id), self.now
+        if reconcile and await self.database.read(lambda connection: has_untold(connection, run)):
+            await self.database.write(lambda connection: tell_late(connection, run, now()))
+        return await self.database.read(
+            lambda connection: _read_inbox(connection, namespace, run_id, token, names, limit, children)
+        )
+
+    @reads
+    def page(self, connection: sqlite3.Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
+        return [_signal_of(*row) for row in execute(connection, "list_signals", (namespace, run_id, after, limit))]
 
 
 def send_signal(connection: sqlite3.Connection, signal: SendSignal, now: Instant) -> Answer:
@@ -48,7 +75,7 @@ def take_signal(connection: sqlite3.Connection, taken: Row) -> None:
         raise ValueError("a signal was taken that is not in the run's inbox")
 
 
-def read_inbox(
+def _read_inbox(
     connection: sqlite3.Connection,
     namespace: str,
     run_id: str,
@@ -68,10 +95,6 @@ def read_inbox(
         signals=tuple(_signal_of(*row) for row in rows),
         outcomes=read_outcomes(connection, (namespace, run_id)) if children else (),
     )
-
-
-def list_signals(connection: sqlite3.Connection, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
-    return [_signal_of(*row) for row in execute(connection, "list_signals", (namespace, run_id, after, limit))]
 
 
 def _signal_of(key: str, seq: int, name: str, value: bytes, sent_at: Instant, taken_seq: int | None = None) -> Signal:

@@ -9,10 +9,10 @@ from kagzi.core.carried import kept_of
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import Instant, Span
 from kagzi.core.run import RunStatus
-from kagzi.store.protocol import RunKey
-from kagzi.store.sqlite.limits import Limited, is_limited, read_limited
+from kagzi.store.protocol.changes import RunKey
+from kagzi.store.sqlite.limit_rows import Limited, is_limited, read_limited
 from kagzi.store.sqlite.restarts import free_id, note_origin
-from kagzi.store.sqlite.runs import INLINE_BYTES, claim_key
+from kagzi.store.sqlite.run_rows import INLINE_BYTES, claim_key
 from kagzi.store.sqlite.statements import Row, execute, execute_rows
 from kagzi.store.starts import Identity, identity_of, refusal, restarts
 

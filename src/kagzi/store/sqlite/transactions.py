@@ -23,25 +23,33 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from kagzi.api.operations import Answer, Chunk, ChunkAnswer
+from kagzi.api.operations import Answer, Chunk, ChunkAnswer, Started, StartRun
 from kagzi.api.transactions import BeginTransaction, is_async_engine
 from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.errors import InvalidRequest, StepTimeout, Unavailable
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
 from kagzi.store.sessions import make_session
-from kagzi.store.sqlite.borrowed import check_file
+from kagzi.store.sqlite.borrowed import check_file, start_in
 from kagzi.store.sqlite.chunks import apply_chunks
 from kagzi.store.sqlite.connection import Database, begin
 
 _Work = Callable[[], Applied]
 
 
-class StepTransactions:
+class Transactions:
+    """See `store.protocol.transactions.Transactions`."""
+
+    exclusive = True
+
     def __init__(self, database: Database, now: Callable[[], Instant]) -> None:
         self._database = database
         self._now = now
         self._one_at_a_time = asyncio.Lock()
+
+    async def start_in(self, connection: object, start: StartRun) -> Started:
+        """In the thread of the caller, whose connection it is."""
+        return start_in(connection, start, path=self._database.path, now=self._now())
 
     async def begin(
         self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span

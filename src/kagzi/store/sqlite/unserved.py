@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kagzi.core.instant import Instant
-from kagzi.store.protocol import Offer, Queue, SetAside
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.duties import Offer, SetAside
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.unserved import LINES, OVERDUE, Line, Served, offers_of
 

@@ -14,15 +14,97 @@ from kagzi.core.instant import NEVER, Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerEvent, WorkerStatus, WorkflowType, read_worker_position
-from kagzi.store.protocol import HeartbeatResult, Recovered
-from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.workers import HeartbeatResult
+from kagzi.store.sqlite.nouns import Noun, reads, writes
+from kagzi.store.sqlite.run_rows import claim_key
 from kagzi.store.sqlite.statements import execute
+from kagzi.store.sqlite.versions import find_unseen_types, forget_types, remember_types
 from kagzi.store.workers import decode_extras, encode_extras
 
 EVERY_VERSION: Final = ""
 
 
-def register(connection: sqlite3.Connection, registration: Registration, now: Instant) -> None:
+class Workers(Noun):
+    """See `store.protocol.workers.Workers`."""
+
+    @writes
+    def register(self, connection: sqlite3.Connection, registration: Registration) -> None:
+        now = self.now()
+        _register(connection, registration, now)
+        remember_types(connection, registration, now)
+
+    @writes
+    def heartbeats(self, connection: sqlite3.Connection, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
+        return [_beat(connection, beat, self.now()) for beat in beats]
+
+    @writes
+    def deregister(
+        self, connection: sqlite3.Connection, worker_id: str, namespace: str | None = None
+    ) -> list[Recovered]:
+        now = self.now()
+        for (home,) in execute(connection, "leave_worker", (worker_id, now, namespace)).fetchall():
+            _record(connection, home, worker_id, WorkerEvent.STOPPED, now)
+        leases = execute(connection, "find_leases_of_worker", (worker_id, namespace)).fetchall()
+        return [
+            revoke(connection, (home, run_id, task_queue, priority), now)
+            for home, run_id, _, task_queue, priority, *_ in leases
+        ]
+
+    @reads
+    def rows(self, connection: sqlite3.Connection, namespace: str) -> list[Worker]:
+        return [_worker_of(row) for row in execute(connection, "list_workers", (namespace,)).fetchall()]
+
+    @reads
+    def get(self, connection: sqlite3.Connection, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
+        row = execute(connection, "get_worker", (worker_id, namespace, self.now() - stale)).fetchone()
+        return None if row is None else _worker_of(row)
+
+    @reads
+    def page(
+        self, connection: sqlite3.Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span
+    ) -> list[Worker]:
+        registered_at, worker_id = (NEVER, "") if cursor is None else read_worker_position(cursor.key)
+        place = (registered_at, worker_id, limit, self.now() - stale)
+        values = (filter.namespace, filter.task_queue, filter.status, *place)
+        return [_worker_of(row) for row in execute(connection, "find_workers", values).fetchall()]
+
+    @writes
+    def drain(self, connection: sqlite3.Connection, worker_id: str, namespace: str | None = None) -> bool:
+        found = execute(connection, "drain_worker", (worker_id, namespace)).fetchall()
+        for (home,) in found:
+            _record(connection, home, worker_id, WorkerEvent.DRAINING, self.now())
+        return bool(found)
+
+    @reads
+    def count(self, connection: sqlite3.Connection, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        rows = execute(connection, "count_workers", (namespace, self.now() - stale)).fetchall()
+        return {WorkerStatus(status): count for status, count in rows}
+
+    @writes
+    def expire(self, connection: sqlite3.Connection, limit: int, after: Span) -> list[str]:
+        now = self.now()
+        silent = execute(connection, "find_silent_workers", (now - after, limit)).fetchall()
+        for worker_id, namespace in silent:
+            execute(connection, "leave_worker", (worker_id, now, None)).fetchall()
+            _record(connection, namespace, worker_id, WorkerEvent.LOST, now)
+        return [worker_id for worker_id, _ in silent]
+
+    async def prune(self, limit: int) -> int:
+        now = self.now
+        # Looking needs no write lock, and there is seldom anything to delete.
+        gone, old = await self.database.read(lambda connection: _find_gone(connection, limit, now()))
+        deleted = 0
+        if gone or old:
+            deleted += await self.database.write(lambda connection: _delete(connection, gone, old))
+        left = limit - deleted
+        unseen = await self.database.read(lambda connection: find_unseen_types(connection, left, now()))
+        if unseen:
+            deleted += await self.database.write(lambda connection: forget_types(connection, unseen))
+        return deleted
+
+
+def _register(connection: sqlite3.Connection, registration: Registration, now: Instant) -> None:
     registered = execute(
         connection,
         "register_worker",
@@ -44,7 +126,7 @@ def register(connection: sqlite3.Connection, registration: Registration, now: In
         _record(connection, registration.namespace, registration.worker_id, WorkerEvent.STARTED, now)
 
 
-def heartbeat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> HeartbeatResult:
+def _beat(connection: sqlite3.Connection, heartbeat: Heartbeat, now: Instant) -> HeartbeatResult:
     worker_id = heartbeat.worker_id
     execute(connection, "beat_worker", (worker_id, now, heartbeat.completed, heartbeat.failed, heartbeat.namespace))
     worker = execute(connection, "find_worker", (worker_id, heartbeat.namespace)).fetchone()
@@ -99,16 +181,6 @@ def _lost(
     return tuple(run_id for run_id, token in missing if tokens.get(run_id) != token)
 
 
-def deregister(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> list[Recovered]:
-    for (home,) in execute(connection, "leave_worker", (worker_id, now, namespace)).fetchall():
-        _record(connection, home, worker_id, WorkerEvent.STOPPED, now)
-    leases = execute(connection, "find_leases_of_worker", (worker_id, namespace)).fetchall()
-    return [
-        revoke(connection, (home, run_id, task_queue, priority), now)
-        for home, run_id, _, task_queue, priority, *_ in leases
-    ]
-
-
 def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: Instant) -> Recovered:
     """Take (namespace, run_id, task_queue, priority) from its holder and make it claimable at once."""
     namespace, run_id, task_queue, priority = run
@@ -121,39 +193,6 @@ def revoke(connection: sqlite3.Connection, run: tuple[str, str, str, int], now: 
         status=RunStatus.PENDING,
         available_at=now,
     )
-
-
-def list_workers(connection: sqlite3.Connection, namespace: str) -> list[Worker]:
-    return [_worker_of(row) for row in execute(connection, "list_workers", (namespace,)).fetchall()]
-
-
-def get_worker(
-    connection: sqlite3.Connection, worker_id: str, namespace: str | None, silent_since: Instant
-) -> Worker | None:
-    row = execute(connection, "get_worker", (worker_id, namespace, silent_since)).fetchone()
-    return None if row is None else _worker_of(row)
-
-
-def find_workers(
-    connection: sqlite3.Connection, filter: WorkerFilter, cursor: Cursor | None, limit: int, silent_since: Instant
-) -> list[Worker]:
-    registered_at, worker_id = (NEVER, "") if cursor is None else read_worker_position(cursor.key)
-    values = (filter.namespace, filter.task_queue, filter.status, registered_at, worker_id, limit, silent_since)
-    return [_worker_of(row) for row in execute(connection, "find_workers", values).fetchall()]
-
-
-def drain_worker(connection: sqlite3.Connection, worker_id: str, namespace: str | None, now: Instant) -> bool:
-    found = execute(connection, "drain_worker", (worker_id, namespace)).fetchall()
-    for (home,) in found:
-        _record(connection, home, worker_id, WorkerEvent.DRAINING, now)
-    return bool(found)
-
-
-def count_workers(
-    connection: sqlite3.Connection, namespace: str | None, silent_since: Instant
-) -> dict[WorkerStatus, int]:
-    rows = execute(connection, "count_workers", (namespace, silent_since)).fetchall()
-    return {WorkerStatus(status): count for status, count in rows}
 
 
 def _worker_of(row: tuple[Any, ...]) -> Worker:
@@ -176,14 +215,6 @@ def _worker_of(row: tuple[Any, ...]) -> Worker:
     return decode_extras(worker, row[14])
 
 
-def expire_workers(connection: sqlite3.Connection, limit: int, after: Span, now: Instant) -> list[str]:
-    silent = execute(connection, "find_silent_workers", (now - after, limit)).fetchall()
-    for worker_id, namespace in silent:
-        execute(connection, "leave_worker", (worker_id, now, None)).fetchall()
-        _record(connection, namespace, worker_id, WorkerEvent.LOST, now)
-    return [worker_id for worker_id, _ in silent]
-
-
 def _types(names: str, versions: str) -> tuple[WorkflowType, ...]:
     pairs = zip(msgspec.json.decode(names, type=list[str]), msgspec.json.decode(versions, type=list[str]), strict=True)
     return tuple(WorkflowType(name, version or None) for name, version in pairs)
@@ -197,16 +228,14 @@ def _json(value: Sequence[str]) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def find_gone_workers(
-    connection: sqlite3.Connection, limit: int, now: Instant
-) -> tuple[list[tuple[str]], list[tuple[int]]]:
+def _find_gone(connection: sqlite3.Connection, limit: int, now: Instant) -> tuple[list[tuple[str]], list[tuple[int]]]:
     """Workers and events that may go, no more than `limit` together."""
     workers = execute(connection, "find_gone_workers", (now, limit)).fetchall()
     events = execute(connection, "find_old_worker_events", (now, limit - len(workers))).fetchall()
     return workers, events
 
 
-def delete_workers(connection: sqlite3.Connection, workers: list[tuple[str]], events: list[tuple[int]]) -> int:
+def _delete(connection: sqlite3.Connection, workers: list[tuple[str]], events: list[tuple[int]]) -> int:
     deleted = 0
     for worker in workers:
         deleted += execute(connection, "delete_worker", worker).rowcount

@@ -22,7 +22,8 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.run import Run
 from kagzi.core.step import Step
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Recovered, Store
+from kagzi.store.protocol.changes import Recovered
+from kagzi.store.protocol.store import Store
 from kagzi.testing.clock import VirtualClock
 
 LEASE: Final[Span] = 30 * SECOND
@@ -77,7 +78,7 @@ class Bench:
         return answer
 
     async def apply(self, writes: Sequence[Write]) -> list[Answer]:
-        return (await self.store.apply(writes)).answers
+        return (await self.store.work.apply(writes)).answers
 
     # Claiming.
 
@@ -99,7 +100,7 @@ class Bench:
         )
 
     async def polled(self, poll: Poll, lease: Span = LEASE) -> Polled:
-        return await self.store.claim(poll, lease)
+        return await self.store.work.claim(poll, lease)
 
     async def claims(self, **fields: Any) -> tuple[Claim, ...]:
         return (await self.polled(self.poll(**fields))).claims
@@ -163,12 +164,12 @@ class Bench:
     # Looking.
 
     async def run(self, run_id: str, namespace: str = NAMESPACE) -> Run:
-        run = await self.store.get_run(namespace, run_id)
+        run = await self.store.runs.get(namespace, run_id)
         assert run is not None
         return run
 
     async def steps(self, run_id: str, namespace: str = NAMESPACE) -> list[Step]:
-        return await self.store.get_steps(namespace, run_id)
+        return await self.store.runs.steps(namespace, run_id)
 
     async def state(self, run_id: str, namespace: str = NAMESPACE) -> tuple[Run, list[Step]]:
         """Everything visible of a run, to see that it has not changed."""
@@ -193,7 +194,7 @@ class Bench:
 
     async def beat(self, *held: Claim, heard: int = 0, **fields: Any) -> tuple[HeartbeatAnswer, list[Recovered]]:
         """A heartbeat of the bench's worker that lists these claims."""
-        (beaten,) = await self.store.heartbeats([self.heartbeat(*held, heard=heard, **fields)])
+        (beaten,) = await self.store.workers.heartbeats([self.heartbeat(*held, heard=heard, **fields)])
         return beaten.answer, beaten.released
 
     def heartbeat(self, *held: Claim, heard: int = 0, **fields: Any) -> Heartbeat:
@@ -213,7 +214,7 @@ class Bench:
         max_crashes: int = MAX_CRASHES,
         backoff: Callable[[int], Span] = lambda crashes: 0,  # noqa: ARG005
     ) -> list[Recovered]:
-        return (await self.store.recover_runs(limit, max_crashes, backoff)).runs
+        return (await self.store.duties.recover_runs(limit, max_crashes, backoff)).runs
 
     async def crash(self, claim: Claim) -> Recovered:
         """Let a lease run out, and have the run recovered."""

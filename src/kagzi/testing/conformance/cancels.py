@@ -58,7 +58,7 @@ class TestCancels:
         assert "before it began" in str(Failure.decode(run.error or b""))
         bench.clock.advance(FAR)
         assert await bench.claims() == ()
-        assert (await bench.store.end_cancelled_runs(100)).runs == []
+        assert (await bench.store.duties.end_cancelled_runs(100)).runs == []
 
     async def test_a_run_that_waits_for_a_moment_can_be_claimed_when_it_is_woken(self, bench: Bench) -> None:
         delayed = await bench.start(delay=FAR)
@@ -66,7 +66,7 @@ class TestCancels:
         sleeping = await bench.started_claim()
         until = bench.now() + FAR
         await bench.done(sleeping, bench.completed("a", 7), ParkRun(available_at=until, inbox_seq=sleeping.inbox_seq))
-        wake = bench.store.wake_run
+        wake = bench.store.work.wake
         assert await wake("tenant", delayed) is None
         assert await wake(NAMESPACE, bench.new_id()) is None
 
@@ -113,7 +113,7 @@ class TestCancels:
         assert (await bench.claim(claim.run_id)).cancel_requested
 
     async def test_a_running_run_keeps_its_lease_and_hears_it_by_heartbeat(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         other = await bench.started_claim()
         assert (await bench.beat(claim, other))[0].cancelled == ()
@@ -237,7 +237,7 @@ class TestCancels:
         assert await bench.answer(cancel(claim.run_id)) == first
 
         assert await bench.state(claim.run_id) == before
-        assert (await bench.store.horizon([])).cancel == bench.now() - SECOND + GRACE
+        assert (await bench.store.overview.horizon([])).cancel == bench.now() - SECOND + GRACE
         await bench.done(claim, HandBackRun())
         assert (await bench.claim()).inbox_seq == claim.inbox_seq + 1
 
@@ -277,7 +277,7 @@ class TestCancels:
         assert (await bench.run(claim.run_id)).status is RunStatus.COMPLETED
         assert await asked(bench, cancel(claim.run_id)) == (False, RunStatus.COMPLETED)
         bench.clock.advance(FAR)
-        assert (await bench.store.end_cancelled_runs(100)).runs == []
+        assert (await bench.store.duties.end_cancelled_runs(100)).runs == []
 
     @pytest.mark.parametrize("make", [cancel, terminate])
     async def test_an_unknown_or_foreign_run_is_not_found(self, bench: Bench, make: object) -> None:
@@ -349,21 +349,21 @@ class TestCancelGrace:
             await bench.done(claim, HandBackRun())
         elif state == "dead":
             bench.clock.advance(GRACE // 2)
-        horizon = await bench.store.horizon([])
+        horizon = await bench.store.overview.horizon([])
         assert horizon.cancel == at + GRACE
         bench.clock.advance(at + GRACE - bench.now() - 1)
-        assert (await bench.store.end_cancelled_runs(100)).runs == []
+        assert (await bench.store.duties.end_cancelled_runs(100)).runs == []
         bench.clock.advance(1)
 
-        (ended,) = (await bench.store.end_cancelled_runs(100)).runs
+        (ended,) = (await bench.store.duties.end_cancelled_runs(100)).runs
 
         assert (ended.run_id, ended.task_queue, ended.status) == (claim.run_id, QUEUE, RunStatus.CANCELLED)
         run = await bench.run(claim.run_id)
         assert (run.status, run.finished_at) == (RunStatus.CANCELLED, bench.now())
         assert "clean up" in str(Failure.decode(run.error or b""))
         assert await bench.send(claim, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
-        assert (await bench.store.end_cancelled_runs(100)).runs == []
-        assert (await bench.store.horizon([])).cancel is None
+        assert (await bench.store.duties.end_cancelled_runs(100)).runs == []
+        assert (await bench.store.overview.horizon([])).cancel is None
 
     async def test_a_tick_ends_no_more_than_its_limit(self, bench: Bench) -> None:
         claims = [await bench.started_claim() for _ in range(5)]
@@ -371,25 +371,27 @@ class TestCancelGrace:
             await bench.answer(cancel(claim.run_id))
         bench.clock.advance(GRACE)
 
-        ended = [(await bench.store.end_cancelled_runs(2)).runs for _ in range(4)]
+        ended = [(await bench.store.duties.end_cancelled_runs(2)).runs for _ in range(4)]
 
         assert [len(runs) for runs in ended] == [2, 2, 1, 0]
 
     async def test_the_default_is_half_a_minute(self, bench: Bench) -> None:
         claim = await bench.started_claim()
         await bench.answer(CancelRun(namespace=NAMESPACE, run_id=claim.run_id))
-        assert (await bench.store.horizon([])).cancel == bench.now() + CANCEL_GRACE == bench.now() + 30 * SECOND
+        assert (
+            (await bench.store.overview.horizon([])).cancel == bench.now() + CANCEL_GRACE == bench.now() + 30 * SECOND
+        )
 
     async def test_a_deadline_that_comes_first_comes_first(self, bench: Bench) -> None:
         claim = await bench.started_claim(timeout=SECOND)
         await bench.answer(cancel(claim.run_id))
         bench.clock.advance(SECOND)
 
-        (ended,) = (await bench.store.time_out_runs(100)).runs
+        (ended,) = (await bench.store.duties.time_out_runs(100)).runs
 
         assert ended.status is RunStatus.TIMED_OUT
         bench.clock.advance(GRACE)
-        assert (await bench.store.end_cancelled_runs(100)).runs == []
+        assert (await bench.store.duties.end_cancelled_runs(100)).runs == []
 
 
 class TestRepeats:
@@ -550,7 +552,7 @@ class TestRepeats:
 
         assert isinstance(answer, Conflict)
         assert "RUNNING" in str(answer)
-        assert await bench.store.get_run(NAMESPACE, request.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, request.run_id) is None
 
     async def test_an_unknown_or_foreign_run_is_not_found(self, bench: Bench) -> None:
         source = await self.failed_run(bench)

@@ -33,7 +33,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.errors import InvalidRequest, WorkflowFailed
-from kagzi.store.protocol import Told
+from kagzi.store.protocol.changes import Told
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
 
 FAR = 10**6 * SECOND
@@ -75,7 +75,7 @@ async def parent_and_child(bench: Bench, **fields: Any) -> tuple[Claim, Claim]:
 
 
 async def apply(bench: Bench, claim: Claim, *operations: Operation) -> list[Told]:
-    applied = await bench.store.apply([bench.chunk(claim, *operations)])
+    applied = await bench.store.work.apply([bench.chunk(claim, *operations)])
     assert applied.answers == [ChunkAnswer.DONE], applied.answers
     return applied.woken
 
@@ -86,7 +86,7 @@ async def step_of(bench: Bench, run_id: str, step_id: str = "pay") -> Step:
 
 
 async def inbox(bench: Bench, claim: Claim, *, reconcile: bool = False) -> Inbox:
-    found = await bench.store.read_inbox(claim.namespace, claim.run_id, claim.token, (), 100, True, reconcile)
+    found = await bench.store.signals.read_inbox(claim.namespace, claim.run_id, claim.token, (), 100, True, reconcile)
     assert found is not None
     return found
 
@@ -138,7 +138,7 @@ class TestChildren:
         child = spawn(bench)
         assert len(await apply(bench, parent, child)) == 1
         assert await apply(bench, parent, child) == []
-        applied = await bench.store.apply([bench.chunk(parent, child), bench.chunk(parent, child)])
+        applied = await bench.store.work.apply([bench.chunk(parent, child), bench.chunk(parent, child)])
         assert (applied.answers, applied.woken) == ([ChunkAnswer.DONE] * 2, [])
         claim = await claim_child(bench)
         await bench.done(claim, CompleteRun(output=b"7"))
@@ -181,21 +181,21 @@ class TestChildren:
         assert run_id is not None
         woken: list[Told] = []
         if way == "unbegun":
-            woken = (await bench.store.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)])).woken
+            woken = (await bench.store.work.apply([CancelRun(namespace=NAMESPACE, run_id=run_id)])).woken
         else:
             await claim_child(bench)
         if way == "terminate":
-            woken = (await bench.store.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)])).woken
+            woken = (await bench.store.work.apply([TerminateRun(namespace=NAMESPACE, run_id=run_id)])).woken
         elif way == "grace":
             await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id, grace=SECOND))
             bench.clock.advance(2 * SECOND)
-            woken = (await bench.store.end_cancelled_runs(10)).woken
+            woken = (await bench.store.duties.end_cancelled_runs(10)).woken
         elif way == "deadline":
             bench.clock.advance(21 * SECOND)
-            woken = (await bench.store.time_out_runs(10)).woken
+            woken = (await bench.store.duties.time_out_runs(10)).woken
         elif way == "poison":
             bench.clock.advance(31 * SECOND)
-            woken = (await bench.store.recover_runs(10, 1, lambda _: 0)).woken
+            woken = (await bench.store.duties.recover_runs(10, 1, lambda _: 0)).woken
         assert [told.run_id for told in woken] == [parent.run_id]
         step = await step_of(bench, parent.run_id)
         assert step.status is (StepStatus.FAILED if way in ("deadline", "poison") else StepStatus.CANCELLED)
@@ -281,7 +281,7 @@ class TestChildren:
         step = await step_of(bench, parent.run_id)
         assert step.status is StepStatus.FAILED
         assert "c-1" in Failure.decode(step.error or b"").message
-        assert await bench.store.get_run(NAMESPACE, child.child.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, child.child.run_id) is None
         assert await apply(bench, parent, child) == []
         assert (await inbox(bench, parent)).inbox_seq == 1
 
@@ -297,7 +297,7 @@ class TestChildren:
         failure = Failure.decode(outcome.error or b"")
         assert failure.type == "kagzi.errors.Conflict"
         assert "step pay of this run is recorded, and not as a child" in failure.message
-        assert await bench.store.get_run(NAMESPACE, child.child.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, child.child.run_id) is None
         assert await apply(bench, parent, child) == []  # it came twice
         await bench.done(parent, take(bench, 1))
         assert (await step_of(bench, parent.run_id)).completed_seq == 1
@@ -320,7 +320,7 @@ class TestChildren:
         parent = await bench.started_claim()
         await bench.done(parent, spawn(bench, policy=ParentPolicy.ABANDON), CompleteRun(output=b"1", family=True))
         await bench.done(await claim_child(bench), CompleteRun(output=b"7"))
-        assert await bench.store.cascade_ends(10) == []
+        assert await bench.store.duties.cascade_ends(10) == []
 
     async def test_children_follow_the_end_of_their_parent_by_their_policies(self, bench: Bench) -> None:
         parent = await bench.started_claim()
@@ -328,18 +328,18 @@ class TestChildren:
         children = [spawn(bench, f"pay[{policy}]", policy=policy) for policy in policies]
         await apply(bench, parent, *children)
         await bench.claims(queues=("children",))
-        assert (await bench.store.horizon([])).cascade is None
-        assert await bench.store.cascade_ends(10) == []
+        assert (await bench.store.overview.horizon([])).cascade is None
+        assert await bench.store.duties.cascade_ends(10) == []
         await bench.done(parent, CompleteRun(output=b"1"))
-        assert (await bench.store.horizon([])).cascade == bench.now()
-        requests = await bench.store.cascade_ends(10)
+        assert (await bench.store.overview.horizon([])).cascade == bench.now()
+        requests = await bench.store.duties.cascade_ends(10)
         assert {type(request): request.run_id for request in requests} == {
             CancelRun: children[0].child.run_id,
             TerminateRun: children[2].child.run_id,
         }
         await bench.apply(requests)
-        assert await bench.store.cascade_ends(10) == []
-        assert (await bench.store.horizon([])).cascade is None
+        assert await bench.store.duties.cascade_ends(10) == []
+        assert (await bench.store.overview.horizon([])).cascade is None
         assert (await bench.run(children[1].child.run_id)).status is RunStatus.RUNNING
 
     async def test_a_cascade_goes_on_where_it_was(self, bench: Bench) -> None:
@@ -347,7 +347,7 @@ class TestChildren:
         await apply(bench, parent, *[spawn(bench, f"pay#{number}") for number in range(2, 7)])
         await bench.answer(TerminateRun(namespace=NAMESPACE, run_id=parent.run_id))
         ended = 0
-        while requests := await bench.store.cascade_ends(2):
+        while requests := await bench.store.duties.cascade_ends(2):
             assert len(requests) <= 2
             ended += len(requests)
             await bench.apply(requests)
@@ -358,15 +358,15 @@ class TestChildren:
         parent, child = await parent_and_child(bench)
         await bench.done(parent, CompleteRun(output=b"1"))
         bench.clock.advance(31 * 86_400 * SECOND)
-        assert (await bench.store.prune_runs(100, None))[0] == 1
-        (request,) = await bench.store.cascade_ends(10)
+        assert (await bench.store.duties.prune_runs(100, None))[0] == 1
+        (request,) = await bench.store.duties.cascade_ends(10)
         assert request.run_id == child.run_id
 
     async def test_an_outcome_outlives_its_child(self, bench: Bench) -> None:
         parent, child = await parent_and_child(bench)
         await bench.done(child, CompleteRun(output=b"7"))
         bench.clock.advance(31 * 86_400 * SECOND)
-        assert (await bench.store.prune_runs(100, None))[0] == 1
+        assert (await bench.store.duties.prune_runs(100, None))[0] == 1
         assert (await step_of(bench, parent.run_id)).output == b"7"
 
     async def test_a_retry_keeps_children_that_run_or_have_succeeded(self, bench: Bench) -> None:
@@ -427,7 +427,7 @@ class TestChildren:
         parent, child = await parent_and_child(bench)
         await bench.done(child, CompleteRun(output=b"7", family=False))
         bench.clock.advance(31 * 86_400 * SECOND)
-        await bench.store.prune_runs(100, None)
+        await bench.store.duties.prune_runs(100, None)
         (step,) = (await inbox(bench, parent, reconcile=True)).outcomes
         assert step.status is StepStatus.FAILED
         assert child.run_id in Failure.decode(step.error or b"").message
@@ -437,10 +437,10 @@ class TestChildren:
         parent, child = await parent_and_child(bench)
         await bench.done(child, CompleteRun(output=b"7", family=False))
         bench.clock.advance(31 * 86_400 * SECOND)
-        await bench.store.prune_runs(100, None)
+        await bench.store.duties.prune_runs(100, None)
         await bench.done(parent, CompleteRun(output=b"1"))
         asked = (parent.namespace, parent.run_id, parent.token, (), 100, True, True)
-        assert await bench.store.read_inbox(*asked) is None
+        assert await bench.store.signals.read_inbox(*asked) is None
         assert (await step_of(bench, parent.run_id)).status is StepStatus.RUNNING
 
     async def test_children_are_listed(self, bench: Bench) -> None:
@@ -448,13 +448,13 @@ class TestChildren:
         children = [spawn(bench, f"pay#{number}") for number in range(2, 5)]
         await apply(bench, parent, *children)
         await bench.start()
-        listed = await bench.store.list_runs(RunFilter(namespace=NAMESPACE, parent_run_id=parent.run_id), None, 10)
+        listed = await bench.store.runs.search(RunFilter(namespace=NAMESPACE, parent_run_id=parent.run_id), None, 10)
         assert [run.run_id for run in listed.runs] == [child.child.run_id for child in reversed(children)]
 
     async def test_a_run_without_a_family_has_none(self, bench: Bench) -> None:
         claim = await bench.started_claim()
         assert (claim.family, claim.depth) == (False, 0)
-        applied = await bench.store.apply([bench.chunk(claim, CompleteRun(output=b"1", family=False))])
+        applied = await bench.store.work.apply([bench.chunk(claim, CompleteRun(output=b"1", family=False))])
         assert (applied.answers, applied.woken) == ([ChunkAnswer.DONE], [])
         run = await bench.run(claim.run_id)
         assert (run.parent_run_id, run.parent_policy, run.depth) == (None, None, 0)
@@ -474,7 +474,7 @@ class TestChildren:
             assert (run.parent_run_id, run.parent_step_id, run.parent_attempt) == (starter.run_id, "send", 2)
             assert (run.parent_policy, run.depth) == (ParentPolicy.NONE, 0)
         assert (await bench.run(beside.run_id)).parent_run_id is None
-        found = await bench.store.list_runs(RunFilter(namespace=NAMESPACE, parent_run_id=starter.run_id), None, 10)
+        found = await bench.store.runs.search(RunFilter(namespace=NAMESPACE, parent_run_id=starter.run_id), None, 10)
         assert {run.run_id for run in found.runs} == {asked.run_id, third.run_id}
         (claim, *_) = await bench.claims(queues=("children",), limit=1)
         assert not claim.family

@@ -261,7 +261,7 @@ class TestChunks:
 
         assert await bench.apply(chunks) == [DONE] * 130
 
-        finished = await bench.store.finished_of([(NAMESPACE, claim.run_id) for claim in claims])
+        finished = await bench.store.runs.finished_of([(NAMESPACE, claim.run_id) for claim in claims])
         assert len(finished) == 130
         assert len(await bench.steps(claims[77].run_id)) == 2
 
@@ -366,11 +366,11 @@ class TestLeases:
 
         await bench.send(claim, bench.completed("b", 2), endings(bench)[ending])
         await bench.beat(claim)
-        await bench.store.deregister(bench.worker_id)
+        await bench.store.workers.deregister(bench.worker_id)
         bench.clock.advance(20 * LEASE)
         await bench.recover()
-        await bench.store.time_out_runs(100)
-        await bench.store.time_out_steps(100, 0)
+        await bench.store.duties.time_out_runs(100)
+        await bench.store.duties.time_out_steps(100, 0)
 
         assert await bench.claims() == ()
         assert await bench.state(claim.run_id) == before

@@ -106,11 +106,11 @@ class TestContinuing:
         await sent(bench, signal(claim.run_id, key="~1"))
         await sent(bench, signal(claim.run_id, key="given"))
         claim = await self._after(bench, claim, take(bench, 1, "~1"), take(bench, 2, "given"))
-        assert len(await bench.store.list_signals(NAMESPACE, claim.run_id, 0, 100)) == 2
+        assert len(await bench.store.signals.page(NAMESPACE, claim.run_id, 0, 100)) == 2
         bench.clock.advance(2 * 3600 * SECOND)
         await bench.beat(claim)
         claim = await self._after(bench, claim)
-        assert [each.key for each in await bench.store.list_signals(NAMESPACE, claim.run_id, 0, 100)] == ["given"]
+        assert [each.key for each in await bench.store.signals.page(NAMESPACE, claim.run_id, 0, 100)] == ["given"]
 
     async def _after(self, bench: Bench, claim: Claim, *operations: object) -> Claim:
         assert await bench.send(claim, *operations, ContinueRun(input=SMALL)) is DONE  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict
-from kagzi.store.protocol import LimitChange
+from kagzi.store.protocol.limits import LimitChange
 from kagzi.testing.conformance.bench import NAMESPACE, TYPE, Bench
 
 LARGE = b'"' + b"x" * 100_000 + b'"'
@@ -116,7 +116,7 @@ class TestDebounce:
     async def test_starts_at_once_make_one_run(self, bench: Bench) -> None:
         starts = [[debounced(bench, b"%d" % each), debounced(bench, b"0", key="k")] for each in range(20)]
         starts += [list(reversed(pair)) for pair in starts]
-        answers = await asyncio.gather(*[bench.store.apply(pair) for pair in starts])
+        answers = await asyncio.gather(*[bench.store.work.apply(pair) for pair in starts])
         given: list[Answer] = [answer for applied in answers for answer in applied.answers]
         assert all(isinstance(answer, Started) for answer in given), given
         assert len({answer.run_id for answer in given if isinstance(answer, Started)}) == 2
@@ -140,7 +140,7 @@ class TestDebounce:
         assert len(begun) == len(set(begun))
 
     async def test_a_run_that_is_held_leaves_its_line(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=1))
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=1))
         await bench.start()
         held = await started(bench, b"1")
         bench.clock.advance(WAIT)
@@ -149,7 +149,7 @@ class TestDebounce:
         joined = await started(bench, b"2", version="2")
         assert (joined.run_id, joined.left_line) == (held.run_id, True)
         await bench.done(running, CompleteRun(output=b"1"))
-        await bench.store.unhold(NAMESPACE, ())
+        await bench.store.limits.unhold(NAMESPACE, ())
         assert await bench.claims() == ()
         bench.clock.advance(WAIT)
         assert [claim.input for claim in await bench.claims()] == [b"2"]

@@ -26,7 +26,7 @@ def declared(bench: Bench, worker_id: str, *, starting: bool = True, **fields: A
 
 async def registered(bench: Bench) -> str:
     registration = bench.registration(worker_id=bench.new_id())
-    await bench.store.register(registration)
+    await bench.store.workers.register(registration)
     return registration.worker_id
 
 
@@ -34,13 +34,13 @@ class TestDeclarations:
     async def test_the_last_worker_to_start_rules_for_as_long_as_it_lives(self, bench: Bench) -> None:
         store = bench.store
         old, new = await registered(bench), await registered(bench)
-        assert await store.declare_schedule(declared(bench, old, timeout=DAY, input=b"x" * 5000)) is Verdict.CREATED
-        assert await store.declare_schedule(declared(bench, old, timeout=DAY, input=b"x" * 5000)) is Verdict.SAME
-        schedule_id = await store.find_schedule(NAMESPACE, "nightly")
+        assert await store.schedules.declare(declared(bench, old, timeout=DAY, input=b"x" * 5000)) is Verdict.CREATED
+        assert await store.schedules.declare(declared(bench, old, timeout=DAY, input=b"x" * 5000)) is Verdict.SAME
+        schedule_id = await store.schedules.find(NAMESPACE, "nightly")
         assert schedule_id is not None
         changed = declared(bench, new, priority=2, on_failure="mend", on_failure_queue="ops")
-        assert await store.declare_schedule(changed) is Verdict.TAKEN_OVER
-        found = await store.get_schedule(NAMESPACE, schedule_id)
+        assert await store.schedules.declare(changed) is Verdict.TAKEN_OVER
+        found = await store.schedules.get(NAMESPACE, schedule_id)
         assert found is not None
         assert (found.priority, found.timeout, found.input, found.version) == (2, None, b"[]", "")
         assert (found.on_failure, found.on_failure_queue, found.declared, found.abandoned) == (
@@ -50,30 +50,30 @@ class TestDeclarations:
             False,
         )
         looking = declared(bench, old, starting=False, timeout=DAY)
-        assert await store.declare_schedule(looking) is Verdict.OTHERS
-        await store.deregister(new, NAMESPACE)
-        gone = await store.get_schedule(NAMESPACE, schedule_id)
+        assert await store.schedules.declare(looking) is Verdict.OTHERS
+        await store.workers.deregister(new, NAMESPACE)
+        gone = await store.schedules.get(NAMESPACE, schedule_id)
         assert gone is not None
         assert gone.abandoned
-        assert await store.declare_schedule(looking) is Verdict.TAKEN_OVER
-        found = await store.get_schedule(NAMESPACE, schedule_id)
+        assert await store.schedules.declare(looking) is Verdict.TAKEN_OVER
+        found = await store.schedules.get(NAMESPACE, schedule_id)
         assert found is not None
         assert (found.priority, found.timeout, found.on_failure, found.abandoned) == (0, DAY, None, False)
 
     async def test_what_is_due_stays_due_unless_the_times_change(self, bench: Bench) -> None:
         worker = await registered(bench)
-        await bench.store.declare_schedule(declared(bench, worker))
-        schedule_id = await bench.store.find_schedule(NAMESPACE, "nightly")
+        await bench.store.schedules.declare(declared(bench, worker))
+        schedule_id = await bench.store.schedules.find(NAMESPACE, "nightly")
         assert schedule_id is not None
-        first = await bench.store.get_schedule(NAMESPACE, schedule_id)
+        first = await bench.store.schedules.get(NAMESPACE, schedule_id)
         assert first is not None
         bench.clock.advance(3 * MINUTE)
-        await bench.store.declare_schedule(declared(bench, worker, priority=1))
+        await bench.store.schedules.declare(declared(bench, worker, priority=1))
         assert await look(bench, first) == replace(first, priority=1, updated_at=bench.now())
         await fire(bench)
         assert len(await runs(bench, first)) == 3
         bench.clock.advance(3 * MINUTE)
-        await bench.store.declare_schedule(declared(bench, worker, cron_expr="every 2m"))
+        await bench.store.schedules.declare(declared(bench, worker, cron_expr="every 2m"))
         await fire(bench)
         assert len(await runs(bench, first)) == 3
         moved = await look(bench, first)
@@ -82,23 +82,23 @@ class TestDeclarations:
 
     async def test_a_person_has_the_last_word_until_it_is_reset(self, bench: Bench) -> None:
         worker = await registered(bench)
-        await bench.store.declare_schedule(declared(bench, worker))
-        schedule_id = await bench.store.find_schedule(NAMESPACE, "nightly")
+        await bench.store.schedules.declare(declared(bench, worker))
+        schedule_id = await bench.store.schedules.find(NAMESPACE, "nightly")
         assert schedule_id is not None
         key: dict[str, Any] = {"namespace": NAMESPACE, "schedule_id": schedule_id}
-        paused = await bench.store.update_schedule(UpdateSchedule(**key, enabled=False))
+        paused = await bench.store.schedules.update(UpdateSchedule(**key, enabled=False))
         assert isinstance(paused, Schedule)
         assert not paused.changed_by_hand
-        assert await bench.store.declare_schedule(declared(bench, worker, priority=1)) is Verdict.TAKEN_OVER
-        changed = await bench.store.update_schedule(UpdateSchedule(**key, priority=5))
+        assert await bench.store.schedules.declare(declared(bench, worker, priority=1)) is Verdict.TAKEN_OVER
+        changed = await bench.store.schedules.update(UpdateSchedule(**key, priority=5))
         assert isinstance(changed, Schedule)
         assert (changed.enabled, changed.changed_by_hand) == (False, True)
-        await bench.store.update_schedule(UpdateSchedule(**key, enabled=True))
-        assert await bench.store.declare_schedule(declared(bench, worker)) is Verdict.CHANGED_BY_HAND
-        reset = await bench.store.update_schedule(UpdateSchedule(**key, reset=True))
+        await bench.store.schedules.update(UpdateSchedule(**key, enabled=True))
+        assert await bench.store.schedules.declare(declared(bench, worker)) is Verdict.CHANGED_BY_HAND
+        reset = await bench.store.schedules.update(UpdateSchedule(**key, reset=True))
         assert isinstance(reset, Schedule)
         assert (reset.priority, reset.changed_by_hand, reset.abandoned) == (5, False, True)
-        assert await bench.store.declare_schedule(declared(bench, worker, starting=False)) is Verdict.TAKEN_OVER
+        assert await bench.store.schedules.declare(declared(bench, worker, starting=False)) is Verdict.TAKEN_OVER
         await made(bench, name="by hand")
         by_hand = declared(bench, worker, name="by hand")
-        assert await bench.store.declare_schedule(by_hand) is Verdict.MADE_BY_HAND
+        assert await bench.store.schedules.declare(by_hand) is Verdict.MADE_BY_HAND

@@ -148,10 +148,10 @@ class TestStepTimeouts:
         claim = await bench.started_claim()
         await bench.done(claim, bench.completed("quick", 1), bench.begun("slow", timeout=5 * SECOND))
         bench.clock.advance(7 * SECOND - 1)
-        assert (await bench.store.time_out_steps(100, 2 * SECOND)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 2 * SECOND)).runs == []
         bench.clock.advance(1)
 
-        (recovered,) = (await bench.store.time_out_steps(100, 2 * SECOND)).runs
+        (recovered,) = (await bench.store.duties.time_out_steps(100, 2 * SECOND)).runs
 
         assert (recovered.run_id, recovered.status) == (claim.run_id, RunStatus.PENDING)
         assert recovered.available_at == bench.now()
@@ -164,7 +164,7 @@ class TestStepTimeouts:
         assert (slow.status, slow.finished_at, slow.completed_seq) == ("FAILED", bench.now(), None)
         assert slow.error is not None
         assert Failure.decode(slow.error).is_a(StepTimeout)
-        assert (await bench.store.time_out_steps(100, 2 * SECOND)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 2 * SECOND)).runs == []
 
     async def test_all_overdue_steps_of_a_run_fail_and_the_others_do_not(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -177,7 +177,7 @@ class TestStepTimeouts:
         )
         bench.clock.advance(2 * SECOND)
 
-        assert len((await bench.store.time_out_steps(100, 0)).runs) == 1
+        assert len((await bench.store.duties.time_out_steps(100, 0)).runs) == 1
 
         statuses = {step.step_id: step.status for step in await bench.steps(claim.run_id)}
         assert statuses == {"a": "FAILED", "b": "FAILED", "c": "RUNNING", "d": "RUNNING"}
@@ -188,12 +188,12 @@ class TestStepTimeouts:
         await bench.done(claim, bench.completed("a", 1))
         bench.clock.advance(10 * SECOND)
 
-        assert (await bench.store.time_out_steps(100, 0)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 0)).runs == []
         await bench.done(claim, CompleteRun(output=b"1"))
 
     @pytest.mark.parametrize("end", ["crash", "hand back", "deregister", "lost claim"])
     async def test_the_timeout_of_an_old_lease_does_not_reach_the_new_one(self, bench: Bench, end: str) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         await bench.done(claim, bench.begun("a", timeout=LEASE + SECOND))
         match end:
@@ -202,16 +202,16 @@ class TestStepTimeouts:
             case "hand back":
                 await bench.done(claim, HandBackRun())
             case "deregister":
-                await bench.store.deregister(bench.worker_id)
+                await bench.store.workers.deregister(bench.worker_id)
             case _:
                 await bench.beat(heard=1)
         again = await bench.claim(claim.run_id)
         bench.clock.advance(2 * LEASE)
 
-        assert (await bench.store.time_out_steps(100, 0)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 0)).runs == []
         await bench.done(again, bench.begun("a", timeout=SECOND))
         bench.clock.advance(SECOND)
-        assert len((await bench.store.time_out_steps(100, 0)).runs) == 1
+        assert len((await bench.store.duties.time_out_steps(100, 0)).runs) == 1
 
     @pytest.mark.parametrize("end", ["complete", "fail", "deadline"])
     async def test_steps_left_running_by_a_finished_run_are_forgotten(self, bench: Bench, end: str) -> None:
@@ -224,13 +224,13 @@ class TestStepTimeouts:
             case "fail":
                 await bench.done(claim, FailRun(error=b"no"))
             case _:
-                await bench.store.time_out_runs(100)
+                await bench.store.duties.time_out_runs(100)
         before = await bench.run(claim.run_id)
         bench.clock.advance(10 * SECOND)
 
-        assert (await bench.store.time_out_steps(100, 0)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 0)).runs == []
         # They must not make the duty look again and again either.
-        assert (await bench.store.horizon([])).step_timeout is None
+        assert (await bench.store.overview.horizon([])).step_timeout is None
         assert await bench.run(claim.run_id) == before
 
 
@@ -246,19 +246,19 @@ class TestDeadlines:
                 await bench.done(claim, ParkRun(available_at=bench.now() + 1000 * SECOND, inbox_seq=0))
         bench.clock.advance(60 * SECOND - 1)
         if claim is not None and state == "running":
-            await bench.store.register(bench.registration())
+            await bench.store.workers.register(bench.registration())
             await bench.beat(claim, heard=1)
-        assert (await bench.store.time_out_runs(100)).runs == []
+        assert (await bench.store.duties.time_out_runs(100)).runs == []
         bench.clock.advance(1)
 
-        (timed_out,) = (await bench.store.time_out_runs(100)).runs
+        (timed_out,) = (await bench.store.duties.time_out_runs(100)).runs
 
         assert (timed_out.run_id, timed_out.status) == (run_id, RunStatus.TIMED_OUT)
         run = await bench.run(run_id)
         assert (run.status, run.finished_at, run.output) == (RunStatus.TIMED_OUT, bench.now(), None)
         assert run.error is not None
         assert Failure.decode(run.error).is_a(WorkflowTimedOut)
-        assert (await bench.store.time_out_runs(100)).runs == []
+        assert (await bench.store.duties.time_out_runs(100)).runs == []
         bench.clock.advance(1000 * SECOND)
         assert await bench.claims() == ()
         assert await bench.recover() == []
@@ -271,23 +271,23 @@ class TestDeadlines:
         await bench.done(claim, CompleteRun(output=b"1"))
         bench.clock.advance(60 * SECOND)
 
-        assert (await bench.store.time_out_runs(100)).runs == []
+        assert (await bench.store.duties.time_out_runs(100)).runs == []
         assert (await bench.run(claim.run_id)).status is RunStatus.COMPLETED
 
     async def test_no_more_than_the_limit(self, bench: Bench) -> None:
         await bench.apply([bench.start_run(timeout=SECOND) for _ in range(5)])
         bench.clock.advance(SECOND)
 
-        assert [len((await bench.store.time_out_runs(2)).runs) for _ in range(4)] == [2, 2, 1, 0]
+        assert [len((await bench.store.duties.time_out_runs(2)).runs) for _ in range(4)] == [2, 2, 1, 0]
 
 
 class TestRetention:
     async def prune(self, bench: Bench, limit: int = 100) -> int:
         """A whole walk."""
-        deleted, cursor = await bench.store.prune_runs(limit, None)
+        deleted, cursor = await bench.store.duties.prune_runs(limit, None)
         walks = 1
         while cursor is not None:
-            more, cursor = await bench.store.prune_runs(limit, cursor)
+            more, cursor = await bench.store.duties.prune_runs(limit, cursor)
             deleted += more
             walks += 1
             assert walks < 100
@@ -302,7 +302,7 @@ class TestRetention:
 
         assert await self.prune(bench) == 1
 
-        assert await bench.store.get_run(NAMESPACE, claim.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, claim.run_id) is None
         assert await bench.steps(claim.run_id) == []
         # The id is free again, and nothing is left of the old run's payloads.
         await bench.start(run_id=claim.run_id, external_id="order-1", input=b"z" * 5000)
@@ -326,20 +326,20 @@ class TestRetention:
 
     async def test_a_walk_is_bounded_and_meets_every_run(self, bench: Bench) -> None:
         for number in range(25):
-            await bench.store.ensure_namespace(f"tenant-{number % 3}")
+            await bench.store.namespaces.ensure(f"tenant-{number % 3}")
             await bench.start(namespace=f"tenant-{number % 3}")
         for number in range(3):
             for claim in (await bench.claims(namespace=f"tenant-{number}", limit=100))[::2]:
                 await bench.done(claim, CompleteRun(output=b"1"))
         bench.clock.advance(30 * DAY)
 
-        deleted, cursor = await bench.store.prune_runs(4, None)
+        deleted, cursor = await bench.store.duties.prune_runs(4, None)
         assert deleted <= 4
         assert cursor is not None
         rest = 0
         walks = 0
         while cursor is not None:
-            more, cursor = await bench.store.prune_runs(4, cursor)
+            more, cursor = await bench.store.duties.prune_runs(4, cursor)
             assert more <= 4
             rest += more
             walks += 1
@@ -348,50 +348,50 @@ class TestRetention:
         assert await self.prune(bench) == 0
 
     async def test_an_empty_store_ends_the_walk(self, bench: Bench) -> None:
-        assert await bench.store.prune_runs(100, None) == (0, None)
+        assert await bench.store.duties.prune_runs(100, None) == (0, None)
 
     async def test_a_cursor_behind_the_last_run_ends_the_walk(self, bench: Bench) -> None:
         await bench.start()
-        deleted, cursor = await bench.store.prune_runs(1, None)
+        deleted, cursor = await bench.store.duties.prune_runs(1, None)
         assert (deleted, cursor is not None) == (0, True)
         assert isinstance(cursor, Cursor)
 
-        assert await bench.store.prune_runs(1, cursor) == (0, None)
+        assert await bench.store.duties.prune_runs(1, cursor) == (0, None)
 
     async def test_workers_go_when_they_have_been_gone_for_thirty_days(self, bench: Bench) -> None:
         stopped, lost, alive = bench.new_id(), bench.new_id(), bench.new_id()
         for worker_id in (stopped, lost, alive):
-            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
         bench.clock.advance(60 * SECOND)
         await bench.beat(worker_id=alive)
-        await bench.store.deregister(stopped)
-        assert await bench.store.expire_workers(100, 30 * SECOND) == [lost]
+        await bench.store.workers.deregister(stopped)
+        assert await bench.store.workers.expire(100, 30 * SECOND) == [lost]
         bench.clock.advance(30 * DAY - 1)
         # Only the three events of the registrations are old enough.
-        assert await bench.store.prune_workers(100) == 3
-        assert len(await bench.store.list_workers(NAMESPACE)) == 3
+        assert await bench.store.workers.prune(100) == 3
+        assert len(await bench.store.workers.rows(NAMESPACE)) == 3
         bench.clock.advance(1)
 
-        assert await bench.store.prune_workers(100) == 4
+        assert await bench.store.workers.prune(100) == 4
 
-        assert [worker.worker_id for worker in await bench.store.list_workers(NAMESPACE)] == [alive]
-        assert await bench.store.prune_workers(100) == 0
+        assert [worker.worker_id for worker in await bench.store.workers.rows(NAMESPACE)] == [alive]
+        assert await bench.store.workers.prune(100) == 0
 
     async def test_no_more_workers_and_events_go_than_the_limit(self, bench: Bench) -> None:
         for _ in range(3):
             worker_id = bench.new_id()
-            await bench.store.register(bench.registration(worker_id=worker_id))
-            await bench.store.deregister(worker_id)
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.deregister(worker_id)
         bench.clock.advance(30 * DAY)
 
         # Three workers with two events each, and the type that they have offered.
-        assert [await bench.store.prune_workers(4) for _ in range(4)] == [4, 4, 2, 0]
-        assert await bench.store.list_workers(NAMESPACE) == []
+        assert [await bench.store.workers.prune(4) for _ in range(4)] == [4, 4, 2, 0]
+        assert await bench.store.workers.rows(NAMESPACE) == []
 
 
 class TestHorizon:
     async def test_nothing_in_sight(self, bench: Bench) -> None:
-        horizon = await bench.store.horizon([(NAMESPACE, QUEUE)])
+        horizon = await bench.store.overview.horizon([(NAMESPACE, QUEUE)])
 
         assert (horizon.now, horizon.due) == (bench.now(), {})
         assert (horizon.lease, horizon.step_timeout, horizon.deadline, horizon.heartbeat) == (
@@ -410,7 +410,7 @@ class TestHorizon:
         await bench.start(namespace="tenant", task_queue="a", delay=2 * SECOND)
         asked = [(NAMESPACE, "a"), (NAMESPACE, "b"), ("tenant", "a"), (NAMESPACE, "d")]
 
-        due = (await bench.store.horizon(asked)).due
+        due = (await bench.store.overview.horizon(asked)).due
 
         assert due.keys() == {(NAMESPACE, "a"), (NAMESPACE, "b"), ("tenant", "a")}
         assert due[NAMESPACE, "a"] == now + 5 * SECOND
@@ -419,15 +419,15 @@ class TestHorizon:
 
     async def test_the_earliest_lease_timeout_deadline_and_heartbeat(self, bench: Bench) -> None:
         now = bench.now()
-        await bench.store.register(bench.registration(worker_id=bench.new_id()))
+        await bench.store.workers.register(bench.registration(worker_id=bench.new_id()))
         bench.clock.advance(SECOND)
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim(deadline_at=now + 50 * SECOND)
         lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=7 * SECOND)
         await bench.answer(bench.start_run(lease=lease, deadline_at=now + 60 * SECOND))
         await bench.done(claim, bench.begun("a", timeout=3 * SECOND), bench.begun("b", timeout=2 * SECOND))
 
-        horizon = await bench.store.horizon([])
+        horizon = await bench.store.overview.horizon([])
 
         assert horizon.lease == now + 8 * SECOND
         assert horizon.step_timeout == now + 3 * SECOND
@@ -435,13 +435,13 @@ class TestHorizon:
         assert horizon.heartbeat == now
 
     async def test_what_is_over_is_out_of_sight(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim(timeout=60 * SECOND)
         await bench.done(claim, bench.begun("a", timeout=SECOND))
         await bench.done(claim, bench.completed("a", 1), CompleteRun(output=b"1"))
-        await bench.store.deregister(bench.worker_id)
+        await bench.store.workers.deregister(bench.worker_id)
 
-        horizon = await bench.store.horizon([(NAMESPACE, QUEUE)])
+        horizon = await bench.store.overview.horizon([(NAMESPACE, QUEUE)])
 
         assert horizon.due == {}
         assert (horizon.lease, horizon.step_timeout, horizon.deadline, horizon.heartbeat) == (

@@ -32,12 +32,12 @@ ERROR = Failure.of(ValueError, "no").encode()
 
 async def handlers(bench: Bench) -> list[Run]:
     """Every run that was started because another has failed."""
-    found = (await bench.store.list_runs(RunFilter(namespace=NAMESPACE), None, 100)).runs
+    found = (await bench.store.runs.search(RunFilter(namespace=NAMESPACE), None, 100)).runs
     return [run for run in found if run.handles_run_id is not None]
 
 
 async def claim_handler(bench: Bench, queue: str = QUEUE, workflow_type: str = "notify") -> Claim:
-    polled = await bench.store.claim(bench.poll(queues=(queue,), types=(WorkflowType(workflow_type),)), LEASE)
+    polled = await bench.store.work.claim(bench.poll(queues=(queue,), types=(WorkflowType(workflow_type),)), LEASE)
     (claim,) = polled.claims
     return claim
 
@@ -54,7 +54,7 @@ class TestFailureHandlers:
             input=b"[1]", external_id="failure-1", priority=3, trace_context="span", on_failure="notify"
         )
         bench.clock.advance(SECOND)
-        applied = await bench.store.apply([bench.chunk(claim, FailRun(error=ERROR))])
+        applied = await bench.store.work.apply([bench.chunk(claim, FailRun(error=ERROR))])
         (handler,) = await handlers(bench)
         (woken,) = applied.woken
         assert (woken.run_id, woken.task_queue, woken.status) == (handler.run_id, QUEUE, RunStatus.PENDING)
@@ -76,13 +76,13 @@ class TestFailureHandlers:
         assert (failed.attempts, failed.crashes, failed.parent_run_id) == (0, 0, None)
         assert (failed.created_at, failed.started_at) == (to_datetime(began), to_datetime(began))
         assert failed.failed_at == to_datetime(bench.now())
-        state = await bench.store.read_lease(NAMESPACE, held.run_id, held.token, False)
+        state = await bench.store.work.read_lease(NAMESPACE, held.run_id, held.token, False)
         assert state is not None
         assert state.failed_input == b"[1]"
 
     async def test_without_a_handler_nothing_is_started(self, bench: Bench) -> None:
         claim = await bench.started_claim()
-        applied = await bench.store.apply([bench.chunk(claim, FailRun(error=ERROR))])
+        applied = await bench.store.work.apply([bench.chunk(claim, FailRun(error=ERROR))])
         assert (applied.woken, await handlers(bench)) == ([], [])
 
     async def test_a_chunk_that_comes_twice_starts_one(self, bench: Bench) -> None:
@@ -90,19 +90,19 @@ class TestFailureHandlers:
         chunk = bench.chunk(claim, bench.completed("a", 1), FailRun(error=ERROR))
         for _ in range(2):
             await bench.answer(chunk)
-        await bench.store.apply([chunk, chunk])
+        await bench.store.work.apply([chunk, chunk])
         assert len(await handlers(bench)) == 1
 
     async def test_several_fail_in_one_batch(self, bench: Bench) -> None:
         for number in range(5):
             await bench.start(on_failure="notify" if number < 3 else None, input=str(number).encode() * 2000)
         claims = await bench.claims()
-        await bench.store.apply([bench.chunk(claim, FailRun(error=ERROR)) for claim in claims])
+        await bench.store.work.apply([bench.chunk(claim, FailRun(error=ERROR)) for claim in claims])
         found = await handlers(bench)
         assert sorted(run.handles_run_id or "" for run in found) == sorted(
             claim.run_id for claim in claims if claim.input[:1] < b"3"
         )
-        polled = await bench.store.claim(bench.poll(types=(WorkflowType("notify"),)), LEASE)
+        polled = await bench.store.work.claim(bench.poll(types=(WorkflowType("notify"),)), LEASE)
         inputs = {claim.run_id: claim.input for claim in claims}
         assert [claim.failed_input for claim in polled.claims] == [
             inputs[claim.handles_run_id or ""] for claim in polled.claims
@@ -111,18 +111,18 @@ class TestFailureHandlers:
     async def test_a_deadline_starts_one(self, bench: Bench) -> None:
         run_id = await bench.start(timeout=SECOND, on_failure="notify", on_failure_queue="ops")
         bench.clock.advance(SECOND)
-        changed = await bench.store.time_out_runs(100)
+        changed = await bench.store.duties.time_out_runs(100)
         assert [run.task_queue for run in changed.woken] == ["ops"]
         failed = told(await claim_handler(bench, "ops"))
         assert (failed.run_id, failed.status, failed.started_at) == (run_id, RunStatus.TIMED_OUT, None)
-        await bench.store.time_out_runs(100)
+        await bench.store.duties.time_out_runs(100)
         assert len(await handlers(bench)) == 1
 
     async def test_a_run_that_kills_its_workers_starts_one(self, bench: Bench) -> None:
         claim = await bench.started_claim(on_failure="notify")
         for crashes in (1, 2):
             bench.clock.advance(LEASE)
-            changed = await bench.store.recover_runs(100, 2, lambda _: 0)
+            changed = await bench.store.duties.recover_runs(100, 2, lambda _: 0)
             assert len(changed.woken) == crashes - 1
             if crashes == 1:
                 assert await handlers(bench) == []
@@ -156,7 +156,7 @@ class TestFailureHandlers:
                     await bench.done(claim, EndCancelledRun(error=ERROR))
                 else:
                     bench.clock.advance(SECOND)
-                    await bench.store.end_cancelled_runs(100)
+                    await bench.store.duties.end_cancelled_runs(100)
         assert await handlers(bench) == []
 
     async def test_a_late_failure_of_a_run_that_has_ended_starts_none(self, bench: Bench) -> None:
@@ -166,7 +166,7 @@ class TestFailureHandlers:
         assert await handlers(bench) == []
 
     async def test_a_handler_that_fails_starts_none(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(types=(WorkflowType(FAILURE_HANDLER, "1", "ops"),)))
+        await bench.store.workers.register(bench.registration(types=(WorkflowType(FAILURE_HANDLER, "1", "ops"),)))
         claim = await bench.started_claim()
         await bench.done(claim, FailRun(error=ERROR))
         handler = await claim_handler(bench, "ops", FAILURE_HANDLER)
@@ -225,8 +225,8 @@ class TestFailureHandlers:
         claim = await bench.started_claim(on_failure="notify", input=b"[1]")
         await bench.done(claim, FailRun(error=ERROR))
         bench.clock.advance(31 * DAY)
-        await bench.store.prune_runs(100, None)
-        assert await bench.store.get_run(NAMESPACE, claim.run_id) is None
+        await bench.store.duties.prune_runs(100, None)
+        assert await bench.store.runs.get(NAMESPACE, claim.run_id) is None
         assert (await claim_handler(bench)).failed_input == b"[1]"
 
 
@@ -235,26 +235,26 @@ class TestHandlersOfNamespaces:
         worker = bench.registration(types=(WorkflowType(FAILURE_HANDLER, "2", "ops"),))
         await bench.done(await bench.started_claim(), FailRun(error=ERROR))
         assert await handlers(bench) == []  # nobody has registered one yet
-        await bench.store.register(worker)
-        await bench.store.deregister(worker.worker_id)
+        await bench.store.workers.register(worker)
+        await bench.store.workers.deregister(worker.worker_id)
         await bench.done(await bench.started_claim(), FailRun(error=ERROR))
         (handler,) = await handlers(bench)
         assert (handler.workflow_type, handler.task_queue, handler.version) == (FAILURE_HANDLER, "ops", "2")
 
     async def test_an_administrator_names_one_without_a_worker(self, bench: Bench) -> None:
-        changed = await bench.store.update_namespace(NAMESPACE, None, None, None, ("notify", "ops"))
+        changed = await bench.store.namespaces.update(NAMESPACE, None, None, None, ("notify", "ops"))
         assert changed is not None
         assert (changed.on_failure, changed.on_failure_queue) == ("notify", "ops")
-        await bench.store.update_namespace(NAMESPACE, "Shop", None, None)
-        await bench.store.register(bench.registration(types=(WorkflowType(FAILURE_HANDLER, "1", "other"),)))
+        await bench.store.namespaces.update(NAMESPACE, "Shop", None, None)
+        await bench.store.workers.register(bench.registration(types=(WorkflowType(FAILURE_HANDLER, "1", "other"),)))
         await bench.done(await bench.started_claim(), FailRun(error=ERROR))
         assert [(run.workflow_type, run.task_queue) for run in await handlers(bench)] == [("notify", "ops")]
-        changed = await bench.store.update_namespace(NAMESPACE, None, None, None, ("", None))
+        changed = await bench.store.namespaces.update(NAMESPACE, None, None, None, ("", None))
         assert changed is not None
         assert (changed.on_failure, changed.on_failure_queue) == (None, None)
 
     async def test_a_run_may_have_two_handlers_and_one_that_is_both_is_called_once(self, bench: Bench) -> None:
-        await bench.store.update_namespace(NAMESPACE, None, None, None, ("notify", None))
+        await bench.store.namespaces.update(NAMESPACE, None, None, None, ("notify", None))
         await bench.done(await bench.started_claim(on_failure="refund", on_failure_queue="money"), FailRun(error=ERROR))
         assert sorted((run.workflow_type, run.task_queue) for run in await handlers(bench)) == [
             ("notify", QUEUE),
@@ -265,12 +265,12 @@ class TestHandlersOfNamespaces:
         assert [run.task_queue for run in await handlers(bench) if run.handles_run_id == both.run_id] == ["mine"]
 
     async def test_handlers_of_other_namespaces_are_not_called(self, bench: Bench) -> None:
-        await bench.store.ensure_namespace("tenant")
-        await bench.store.update_namespace("tenant", None, None, None, ("notify", None))
+        await bench.store.namespaces.ensure("tenant")
+        await bench.store.namespaces.update("tenant", None, None, None, ("notify", None))
         await bench.done(await bench.started_claim(), FailRun(error=ERROR))
         assert await handlers(bench) == []
 
     async def test_the_version_is_the_default_one(self, bench: Bench) -> None:
-        await bench.store.set_default_version(NAMESPACE, "notify", "7", True)
+        await bench.store.versions.set_default(NAMESPACE, "notify", "7", True)
         await bench.done(await bench.started_claim(on_failure="notify"), FailRun(error=ERROR))
         assert [run.version for run in await handlers(bench)] == ["7"]

@@ -36,7 +36,7 @@ async def start_job(bench: Bench, action: JobAction, filter: RunFilter, rate: in
         created_by="me",
         created_at=0,
     )
-    made = await bench.store.start_job(asked, 10)
+    made = await bench.store.jobs.start(asked, 10)
     assert made is not None
     assert (made.status, made.created_at, made.created_by) == (JobStatus.RUNNING, bench.now(), "me")
     return made.job_id
@@ -45,8 +45,8 @@ async def start_job(bench: Bench, action: JobAction, filter: RunFilter, rate: in
 async def finish(bench: Bench, job_id: str) -> Job:
     for _ in range(100):
         bench.clock.advance(SECOND)
-        await bench.store.run_job(bench.new_id)
-        job = await bench.store.get_job(NAMESPACE, job_id)
+        await bench.store.jobs.run_batch(bench.new_id)
+        job = await bench.store.jobs.get(NAMESPACE, job_id)
         assert job is not None
         if job.status.finished:
             return job
@@ -71,16 +71,16 @@ class TestJobs:
         failed = await failed_runs(bench, 5)
         done = await bench.started_claim()
         await bench.done(done, CompleteRun(output=b"1"))
-        assert (await bench.store.horizon([])).job is None
+        assert (await bench.store.overview.horizon([])).job is None
         job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
-        assert (await bench.store.horizon([])).job == bench.now()
+        assert (await bench.store.overview.horizon([])).job == bench.now()
 
         job = await finish(bench, job_id)
 
         assert (job.matched, job.done, job.skipped, job.failed, job.error) == (5, 5, 0, 0, None)
         assert job.status is JobStatus.COMPLETED
-        assert (await bench.store.horizon([])).job is None
-        repeated = (await bench.store.list_runs(RunFilter(status=RunStatus.PENDING), None, 100)).runs
+        assert (await bench.store.overview.horizon([])).job is None
+        repeated = (await bench.store.runs.search(RunFilter(status=RunStatus.PENDING), None, 100)).runs
         assert len(repeated) == 5
         assert all(run.tags == {"batch": "7"} for run in repeated)
         assert [(await bench.run(run_id)).status for run_id in failed] == [RunStatus.FAILED] * 5
@@ -91,7 +91,7 @@ class TestJobs:
 
         # In the very moment in which the job began, and what it starts fails again at once.
         for _ in range(10):
-            await bench.store.run_job(bench.new_id)
+            await bench.store.jobs.run_batch(bench.new_id)
             for claim in await bench.claims():
                 await bench.done(claim, FailRun(error=_ERROR))
 
@@ -118,26 +118,26 @@ class TestJobs:
         live = await bench.start(tags={"batch": "7"})
         job = await finish(bench, await start_job(bench, JobAction.DELETE, RunFilter(tags={"batch": "7"})))
         assert (job.matched, job.done, job.skipped) == (4, 3, 1)
-        assert [await bench.store.get_run(NAMESPACE, run_id) for run_id in failed] == [None] * 3
+        assert [await bench.store.runs.get(NAMESPACE, run_id) for run_id in failed] == [None] * 3
         assert await bench.steps(failed[0]) == []
         assert (await bench.run(live)).status is RunStatus.PENDING
-        assert [run.run_id for run in (await bench.store.list_runs(RunFilter(tags={"batch": "7"}), None, 9)).runs] == [
-            live
-        ]
+        assert [
+            run.run_id for run in (await bench.store.runs.search(RunFilter(tags={"batch": "7"}), None, 9)).runs
+        ] == [live]
 
     async def test_two_coordinators_and_one_job(self, bench: Bench) -> None:
         await failed_runs(bench, 9)
         job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
         for _ in range(8):
             bench.clock.advance(SECOND)
-            await asyncio.gather(*[bench.store.run_job(bench.new_id) for _ in range(3)])
+            await asyncio.gather(*[bench.store.jobs.run_batch(bench.new_id) for _ in range(3)])
         job = await self._job(bench, job_id)
         assert job.status is JobStatus.COMPLETED
         assert (job.matched, job.done) == (9, 9)
-        assert len((await bench.store.list_runs(RunFilter(status=RunStatus.PENDING), None, 100)).runs) == 9
+        assert len((await bench.store.runs.search(RunFilter(status=RunStatus.PENDING), None, 100)).runs) == 9
 
     async def _job(self, bench: Bench, job_id: str) -> Job:
-        job = await bench.store.get_job(NAMESPACE, job_id)
+        job = await bench.store.jobs.get(NAMESPACE, job_id)
         assert job is not None
         return job
 
@@ -145,24 +145,24 @@ class TestJobs:
         await failed_runs(bench, 5)
         job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED), rate=1)
         for _ in range(3):
-            await bench.store.run_job(bench.new_id)
+            await bench.store.jobs.run_batch(bench.new_id)
         assert (await self._job(bench, job_id)).done == 1
-        assert (await bench.store.horizon([])).job == bench.now() + SECOND
+        assert (await bench.store.overview.horizon([])).job == bench.now() + SECOND
         bench.clock.advance(SECOND)
-        await bench.store.run_job(bench.new_id)
-        await bench.store.cancel_job(NAMESPACE, job_id)
+        await bench.store.jobs.run_batch(bench.new_id)
+        await bench.store.jobs.cancel(NAMESPACE, job_id)
         bench.clock.advance(10 * SECOND)
-        assert (await bench.store.run_job(bench.new_id)).job is None
+        assert (await bench.store.jobs.run_batch(bench.new_id)).job is None
         job = await self._job(bench, job_id)
         assert (job.status, job.done) == (JobStatus.CANCELLED, 2)
-        assert [each.job_id for each in await bench.store.list_jobs(NAMESPACE, None, 10)] == [job_id]
-        await bench.store.prune_jobs(0, 10)
-        assert await bench.store.get_job(NAMESPACE, job_id) is None
+        assert [each.job_id for each in await bench.store.jobs.page(NAMESPACE, None, 10)] == [job_id]
+        await bench.store.jobs.prune(0, 10)
+        assert await bench.store.jobs.get(NAMESPACE, job_id) is None
 
     async def test_a_disabled_namespace_starts_nothing(self, bench: Bench) -> None:
         await failed_runs(bench, 1)
         job_id = await start_job(bench, JobAction.RETRY, RunFilter(status=RunStatus.FAILED))
-        await bench.store.update_namespace(NAMESPACE, None, None, False)
+        await bench.store.namespaces.update(NAMESPACE, None, None, False)
         job = await finish(bench, job_id)
         assert (job.status, job.done) == (JobStatus.FAILED, 0)
         assert "disabled" in (job.error or "")
@@ -170,15 +170,15 @@ class TestJobs:
     async def test_so_many_jobs_of_a_namespace_and_ids_are_taken(self, bench: Bench) -> None:
         job_id = await start_job(bench, JobAction.CANCEL, RunFilter(workflow_type="nobody"))
         first = await self._job(bench, job_id)
-        assert await bench.store.start_job(first, 10) is None
+        assert await bench.store.jobs.start(first, 10) is None
         other = bench.new_id()
-        assert await bench.store.start_job(replace(first, job_id=other), 1) is None
-        assert await bench.store.get_job(NAMESPACE, other) is None
+        assert await bench.store.jobs.start(replace(first, job_id=other), 1) is None
+        assert await bench.store.jobs.get(NAMESPACE, other) is None
 
     async def test_one_run_is_deleted_if_it_has_finished(self, bench: Bench) -> None:
         (failed,) = await failed_runs(bench, 1)
         live = await bench.start()
-        assert await bench.store.delete_run(NAMESPACE, failed)
-        assert not await bench.store.delete_run(NAMESPACE, failed)
-        assert not await bench.store.delete_run(NAMESPACE, live)
-        assert not await bench.store.delete_run("tenant", live)
+        assert await bench.store.jobs.delete_run(NAMESPACE, failed)
+        assert not await bench.store.jobs.delete_run(NAMESPACE, failed)
+        assert not await bench.store.jobs.delete_run(NAMESPACE, live)
+        assert not await bench.store.jobs.delete_run("tenant", live)

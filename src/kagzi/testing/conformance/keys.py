@@ -24,11 +24,11 @@ def _entry(target: str, actor: str = "cli:test", namespace: str | None = "defaul
 
 class TestKeys:
     async def test_none_are_configured_at_first(self, bench: Bench) -> None:
-        live = await bench.store.live_keys()
+        live = await bench.store.keys.live()
         assert (live.now, live.configured, live.keys) == (bench.now(), False, {})
 
     async def test_a_key_is_stored_with_its_entry(self, bench: Bench) -> None:
-        made = await bench.store.create_key(_key("a", None, Role.ADMIN), 10 * SECOND, _entry("key a"))
+        made = await bench.store.keys.create(_key("a", None, Role.ADMIN), 10 * SECOND, _entry("key a"))
         assert made == Key(
             key_id="a",
             namespace=None,
@@ -38,71 +38,71 @@ class TestKeys:
             created_at=bench.now(),
             expires_at=bench.now() + 10 * SECOND,
         )
-        assert await bench.store.get_key("a") == made
-        assert (await bench.store.live_keys()).keys == {"a": made}
-        (entry,) = await bench.store.list_audit(AuditFilter(), None, 10)
+        assert await bench.store.keys.get("a") == made
+        assert (await bench.store.keys.live()).keys == {"a": made}
+        (entry,) = await bench.store.audit.page(AuditFilter(), None, 10)
         assert (entry.at, entry.actor, entry.target, entry.result) == (bench.now(), "cli:test", "key a", "OK")
 
     async def test_dead_keys_still_count_as_configured(self, bench: Bench) -> None:
-        await bench.store.create_key(_key("short"), SECOND, _entry(""))
-        await bench.store.create_key(_key("revoked"), None, _entry(""))
-        revoked = await bench.store.revoke_key("revoked", _entry("key revoked"))
+        await bench.store.keys.create(_key("short"), SECOND, _entry(""))
+        await bench.store.keys.create(_key("revoked"), None, _entry(""))
+        revoked = await bench.store.keys.revoke("revoked", _entry("key revoked"))
         assert revoked is not None
         assert revoked.revoked_at == bench.now()
         bench.clock.advance(SECOND)
-        live = await bench.store.live_keys()
+        live = await bench.store.keys.live()
         assert (live.configured, live.keys) == (True, {})
-        assert await bench.store.revoke_key("revoked", _entry("")) == revoked
-        assert await bench.store.revoke_key("nobody", _entry("")) is None
+        assert await bench.store.keys.revoke("revoked", _entry("")) == revoked
+        assert await bench.store.keys.revoke("nobody", _entry("")) is None
 
     async def test_rotation_leaves_the_old_one_some_time(self, bench: Bench) -> None:
-        old = await bench.store.create_key(_key("old", "team", Role.WORKER), None, _entry(""))
+        old = await bench.store.keys.create(_key("old", "team", Role.WORKER), None, _entry(""))
         bench.clock.advance(SECOND)
         other = bytes(32)
-        new = await bench.store.rotate_key("old", 5 * SECOND, "new", other, _entry("key old by new"))
+        new = await bench.store.keys.rotate("old", 5 * SECOND, "new", other, _entry("key old by new"))
         assert new is not None
         assert (new.namespace, new.role, new.name, new.digest) == ("team", Role.WORKER, old.name, other)
         assert (new.created_at, new.expires_at) == (bench.now(), None)
-        assert set((await bench.store.live_keys()).keys) == {"old", "new"}
+        assert set((await bench.store.keys.live()).keys) == {"old", "new"}
         bench.clock.advance(5 * SECOND)
-        assert set((await bench.store.live_keys()).keys) == {"new"}
-        assert await bench.store.rotate_key("old", SECOND, "newer", other, _entry("")) is None
-        assert (await bench.store.list_audit(AuditFilter(namespace="team"), None, 10))[0].target == "key old by new"
+        assert set((await bench.store.keys.live()).keys) == {"new"}
+        assert await bench.store.keys.rotate("old", SECOND, "newer", other, _entry("")) is None
+        assert (await bench.store.audit.page(AuditFilter(namespace="team"), None, 10))[0].target == "key old by new"
 
     async def test_a_successor_lives_as_long_and_never_prolongs(self, bench: Bench) -> None:
-        await bench.store.create_key(_key("short"), 10 * SECOND, _entry(""))
+        await bench.store.keys.create(_key("short"), 10 * SECOND, _entry(""))
         bench.clock.advance(8 * SECOND)
-        new = await bench.store.rotate_key("short", 60 * SECOND, "next", _DIGEST, _entry(""))
+        new = await bench.store.keys.rotate("short", 60 * SECOND, "next", _DIGEST, _entry(""))
         assert new is not None
         assert new.expires_at == bench.now() + 10 * SECOND
-        old = await bench.store.get_key("short")
+        old = await bench.store.keys.get("short")
         assert old is not None
         assert old.expires_at == bench.now() + 2 * SECOND
 
     async def test_they_are_listed_newest_first(self, bench: Bench) -> None:
         for key_id, namespace in (("a", "one"), ("b", "one"), ("c", "two"), ("d", None)):
-            await bench.store.create_key(_key(key_id, namespace), None, _entry(""))
+            await bench.store.keys.create(_key(key_id, namespace), None, _entry(""))
             if key_id != "a":
                 bench.clock.advance(SECOND)
-        keys = await bench.store.list_keys(None, None, 3)
+        keys = await bench.store.keys.page(None, None, 3)
         assert [key.key_id for key in keys] == ["d", "c", "b"]
-        rest = await bench.store.list_keys(None, Cursor(key_position(keys[-1])), 3)
+        rest = await bench.store.keys.page(None, Cursor(key_position(keys[-1])), 3)
         assert [key.key_id for key in rest] == ["a"]
-        assert [key.key_id for key in await bench.store.list_keys("one", None, 9)] == ["b", "a"]
+        assert [key.key_id for key in await bench.store.keys.page("one", None, 9)] == ["b", "a"]
 
     async def test_the_latest_use_counts(self, bench: Bench) -> None:
-        await bench.store.create_key(_key("used"), None, _entry(""))
-        await bench.store.touch_keys({"used": 20, "nobody": 20})
-        await bench.store.touch_keys({"used": 10})
-        key = await bench.store.get_key("used")
+        await bench.store.keys.create(_key("used"), None, _entry(""))
+        await bench.store.keys.touch({"used": 20, "nobody": 20})
+        await bench.store.keys.touch({"used": 10})
+        key = await bench.store.keys.get("used")
         assert key is not None
         assert key.last_used_at == 20
 
 
 class TestAuditLog:
     async def test_entries_are_listed_newest_first(self, bench: Bench) -> None:
-        await bench.store.append_audit([_entry("1"), _entry("2", actor="key:x"), _entry("3", namespace=None)])
-        entries = await bench.store.list_audit(AuditFilter(), None, 2)
+        await bench.store.audit.append([_entry("1"), _entry("2", actor="key:x"), _entry("3", namespace=None)])
+        entries = await bench.store.audit.page(AuditFilter(), None, 2)
         assert [entry.target for entry in entries] == ["3", "2"]
         assert (entries[0].at, entries[0].namespace, entries[0].request_id, entries[0].peer) == (
             bench.now(),
@@ -110,11 +110,11 @@ class TestAuditLog:
             "r",
             "p",
         )
-        rest = await bench.store.list_audit(AuditFilter(), Cursor(entries[-1].entry_id), 2)
+        rest = await bench.store.audit.page(AuditFilter(), Cursor(entries[-1].entry_id), 2)
         assert [entry.target for entry in rest] == ["1"]
 
     async def test_entries_are_found_by_namespace_and_actor(self, bench: Bench) -> None:
-        await bench.store.append_audit([_entry("1", namespace="one"), _entry("2", actor="key:x", namespace="one")])
+        await bench.store.audit.append([_entry("1", namespace="one"), _entry("2", actor="key:x", namespace="one")])
         both = AuditFilter(namespace="one", actor="key:x")
-        assert [entry.target for entry in await bench.store.list_audit(both, None, 9)] == ["2"]
-        assert await bench.store.list_audit(AuditFilter(namespace="two"), None, 9) == []
+        assert [entry.target for entry in await bench.store.audit.page(both, None, 9)] == ["2"]
+        assert await bench.store.audit.page(AuditFilter(namespace="two"), None, 9) == []

@@ -16,7 +16,7 @@ from kagzi.core.rate import RateLimit
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.store.lines import HELD
-from kagzi.store.protocol import LimitChange
+from kagzi.store.protocol.limits import LimitChange
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
 from kagzi.testing.conformance.children import spawn
 from kagzi.testing.conformance.handlers import handlers
@@ -27,12 +27,12 @@ PAUSES = [(Scope.QUEUE, QUEUE), (Scope.WORKFLOW, TYPE), (Scope.NAMESPACE, "")]
 
 async def unhold(bench: Bench) -> None:
     """As engines do after a run was let go of."""
-    unheld = await bench.store.unhold(NAMESPACE, ())
+    unheld = await bench.store.limits.unhold(NAMESPACE, ())
     assert all(queue == (NAMESPACE, QUEUE) for queue in unheld.queues)
 
 
 async def limit(bench: Bench, most: int | None, key_most: int | None = None) -> FlowLimit:
-    return await bench.store.set_limit(
+    return await bench.store.limits.change(
         NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=most, key_concurrency=key_most)
     )
 
@@ -42,7 +42,7 @@ class TestPauses:
     async def test_what_is_paused_is_neither_claimed_nor_born(self, bench: Bench, scope: Scope, name: str) -> None:
         waiting = await bench.start()
         claim = await bench.claim(waiting)
-        await bench.store.pause(NAMESPACE, scope, name, "ops", "deploy")
+        await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "deploy")
         lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
         born = await bench.answer(bench.start_run(lease=lease))
         assert isinstance(born, Started)
@@ -50,10 +50,10 @@ class TestPauses:
         assert born.status is RunStatus.PENDING
         assert await bench.claims() == ()
         await bench.done(claim, CompleteRun(output=b"1"))  # what runs goes on
-        await bench.store.resume(NAMESPACE, scope, name)
+        await bench.store.limits.resume(NAMESPACE, scope, name)
         await unhold(bench)
         assert await bench.claimed_ids() == [born.run_id]
-        assert await bench.store.list_limits(NAMESPACE) == []
+        assert await bench.store.limits.read(NAMESPACE) == []
         await unhold(bench)  # nothing is held any more, so nothing is left of the pause
         again = await bench.answer(bench.start_run(lease=replace(lease, token=bench.new_id())))
         assert isinstance(again, Started)
@@ -61,17 +61,17 @@ class TestPauses:
 
     @pytest.mark.parametrize(("scope", "name"), [(Scope.QUEUE, "other"), (Scope.WORKFLOW, "other")])
     async def test_other_queues_and_workflows_go_on(self, bench: Bench, scope: Scope, name: str) -> None:
-        await bench.store.pause(NAMESPACE, scope, name, "ops", "")
-        await bench.store.ensure_namespace("elsewhere")
-        await bench.store.pause("elsewhere", Scope.NAMESPACE, "", "ops", "")
+        await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "")
+        await bench.store.namespaces.ensure("elsewhere")
+        await bench.store.limits.pause("elsewhere", Scope.NAMESPACE, "", "ops", "")
         run_id = await bench.start()
         assert await bench.claimed_ids() == [run_id]
 
     async def test_pausing_twice_changes_nothing(self, bench: Bench) -> None:
         paused_at = bench.now()
-        await bench.store.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "deploy")
+        await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "deploy")
         bench.clock.advance(60 * SECOND)
-        again = await bench.store.pause(NAMESPACE, Scope.QUEUE, QUEUE, "somebody", "lunch")
+        again = await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "somebody", "lunch")
         expected = FlowLimit(
             namespace=NAMESPACE,
             scope=Scope.QUEUE,
@@ -81,18 +81,18 @@ class TestPauses:
             pause_reason="deploy",
         )
         assert again == expected
-        assert await bench.store.list_limits(NAMESPACE) == [expected]
-        assert await bench.store.list_limits("other") == []
+        assert await bench.store.limits.read(NAMESPACE) == [expected]
+        assert await bench.store.limits.read("other") == []
 
     async def test_nobody_is_told_of_what_is_due_in_a_paused_queue(self, bench: Bench) -> None:
         await bench.start()
         queue = (NAMESPACE, QUEUE)
-        assert queue in (await bench.store.horizon([queue])).due
+        assert queue in (await bench.store.overview.horizon([queue])).due
         for scope, name in ((Scope.QUEUE, QUEUE), (Scope.NAMESPACE, "")):
-            await bench.store.pause(NAMESPACE, scope, name, "ops", "")
-            assert (await bench.store.horizon([queue])).due == {}
-            await bench.store.resume(NAMESPACE, scope, name)
-        assert queue in (await bench.store.horizon([queue])).due
+            await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "")
+            assert (await bench.store.overview.horizon([queue])).due == {}
+            await bench.store.limits.resume(NAMESPACE, scope, name)
+        assert queue in (await bench.store.overview.horizon([queue])).due
 
     async def test_deadlines_and_lost_leases_are_seen_to_all_the_same(self, bench: Bench) -> None:
         doomed = await bench.start(timeout=SECOND)
@@ -100,11 +100,11 @@ class TestPauses:
         lost = await bench.start()
         (claim,) = await bench.claims(limit=1)
         assert claim.run_id == doomed
-        await bench.store.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "")
+        await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "")
         bench.clock.advance(2 * SECOND)
-        assert [run.run_id for run in (await bench.store.time_out_runs(10)).runs] == [doomed]
+        assert [run.run_id for run in (await bench.store.duties.time_out_runs(10)).runs] == [doomed]
         assert await bench.claims() == ()
-        await bench.store.resume(NAMESPACE, Scope.QUEUE, QUEUE)
+        await bench.store.limits.resume(NAMESPACE, Scope.QUEUE, QUEUE)
         assert await bench.claimed_ids() == [lost]
 
 
@@ -150,7 +150,7 @@ class TestLimits:
         assert await bench.claimed_ids(types=types) == [first[1]]
 
     async def test_a_shared_name_is_one_budget_for_several_workflows(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, "stripe", LimitChange(concurrency=1))
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, "stripe", LimitChange(concurrency=1))
         first = await bench.start(limit_name="stripe", limit_key="")
         bench.clock.advance(1)
         second = await bench.start(workflow_type="other", limit_name="stripe", limit_key="")
@@ -184,11 +184,11 @@ class TestLimits:
         assert await bench.claims(queues=(QUEUE, "nobody's")) == ()
         await bench.done(holder, CompleteRun(output=b"1"))
         for _ in range(2):
-            await bench.store.unhold(NAMESPACE, ())
+            await bench.store.limits.unhold(NAMESPACE, ())
         assert await bench.claimed_ids() == [waiting]
 
     async def test_a_queue_has_a_limit(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
+        await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
         first = await bench.start()
         bench.clock.advance(1)
         second = await bench.start()
@@ -241,24 +241,24 @@ class TestLimits:
         await unhold(bench)
         assert taken | set(await bench.claimed_ids()) == runs
         await unhold(bench)
-        assert await bench.store.limited_namespaces() == []  # nothing is held, so nothing is left of the limit
+        assert await bench.store.limits.namespaces() == []  # nothing is held, so nothing is left of the limit
 
     async def test_the_smallest_that_live_workers_declare_counts_unless_one_is_set(self, bench: Bench) -> None:
         other = bench.new_id()
-        await bench.store.register(bench.registration(queue_limit=7, type_limits={TYPE: 5}))
-        await bench.store.register(
+        await bench.store.workers.register(bench.registration(queue_limit=7, type_limits={TYPE: 5}))
+        await bench.store.workers.register(
             bench.registration(worker_id=other, limits=(DeclaredLimit(TYPE, 3, 2), DeclaredLimit("stripe", None, 4)))
         )
-        await bench.store.declare_limits(NAMESPACE)
-        found = {(each.scope, each.name): each for each in await bench.store.list_limits(NAMESPACE)}
+        await bench.store.limits.declare(NAMESPACE)
+        found = {(each.scope, each.name): each for each in await bench.store.limits.read(NAMESPACE)}
         assert (found[Scope.WORKFLOW, TYPE].most, found[Scope.WORKFLOW, TYPE].key_most) == (3, 2)
         assert found[Scope.WORKFLOW, "stripe"].key_most == 4
         assert found[Scope.QUEUE, QUEUE].most == 7
         assert (await limit(bench, 9, -1)).most == 9
         assert (await limit(bench, None, -1)).most == 3
-        await bench.store.deregister(other)
-        await bench.store.declare_limits(NAMESPACE)
-        found = {(each.scope, each.name): each for each in await bench.store.list_limits(NAMESPACE)}
+        await bench.store.workers.deregister(other)
+        await bench.store.limits.declare(NAMESPACE)
+        found = {(each.scope, each.name): each for each in await bench.store.limits.read(NAMESPACE)}
         assert {key: each.most for key, each in found.items()} == {(Scope.WORKFLOW, TYPE): 5, (Scope.QUEUE, QUEUE): 7}
 
     async def test_a_signal_does_not_move_a_run_that_is_held(self, bench: Bench) -> None:
@@ -270,7 +270,7 @@ class TestLimits:
         bench.clock.advance(2 * SECOND)
         assert await bench.claims() == ()  # the first is held
         await bench.answer(SendSignal(namespace=NAMESPACE, run_id=first, name="go", value=b"1", key="k"))
-        assert (await bench.store.horizon([(NAMESPACE, QUEUE)])).due.get((NAMESPACE, QUEUE), HELD) == HELD
+        assert (await bench.store.overview.horizon([(NAMESPACE, QUEUE)])).due.get((NAMESPACE, QUEUE), HELD) == HELD
         await bench.done(holder, CompleteRun(output=b"1"))
         await unhold(bench)
         assert (await bench.claim(first)).inbox_seq == 1
@@ -302,12 +302,12 @@ class TestLimits:
             (claim,) = await bench.claims()  # one at a time
             waiting.remove(claim.run_id)
             await bench.done(claim, CompleteRun(output=b"1"))
-            await bench.store.unhold(NAMESPACE, ())
+            await bench.store.limits.unhold(NAMESPACE, ())
 
     async def test_what_is_started_without_a_name_counts_for_the_one_its_workflow_shares(self, bench: Bench) -> None:
         declared = (DeclaredLimit("stripe", 2, 1), DeclaredLimit(TYPE, shares="stripe"))
-        await bench.store.register(bench.registration(limits=declared))
-        await bench.store.declare_limits(NAMESPACE)
+        await bench.store.workers.register(bench.registration(limits=declared))
+        await bench.store.limits.declare(NAMESPACE)
         lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
         first = await bench.answer(bench.start_run(limit_key="a", lease=lease))
         assert isinstance(first, Started)
@@ -321,14 +321,14 @@ class TestLimits:
         types = (WorkflowType(TYPE), WorkflowType("other"))
         claims = await bench.claims(types=types)
         assert [claim.run_id for claim in claims] == [first.run_id, third]
-        wait = await bench.store.read_wait(NAMESPACE, second)
+        wait = await bench.store.limits.wait_of(NAMESPACE, second)
         assert wait == SlotWait(slots="stripe/a", running=1, most=1, before=0)
         await bench.done(claims[0], CompleteRun(output=b"1"))
-        await bench.store.unhold(NAMESPACE, ())
+        await bench.store.limits.unhold(NAMESPACE, ())
         assert await bench.claimed_ids(types=types) == [second]
-        await bench.store.deregister(bench.worker_id)
-        await bench.store.declare_limits(NAMESPACE)
-        assert await bench.store.list_limits(NAMESPACE) == []
+        await bench.store.workers.deregister(bench.worker_id)
+        await bench.store.limits.declare(NAMESPACE)
+        assert await bench.store.limits.read(NAMESPACE) == []
 
     async def test_a_run_that_waits_is_told_for_what_and_how_many_are_before_it(self, bench: Bench) -> None:
         await limit(bench, 9, 1)
@@ -337,17 +337,17 @@ class TestLimits:
             bench.clock.advance(1)
             waiting.append(await bench.start(limit_key="a"))
         free = await bench.start(limit_key="b")
-        assert await bench.store.read_wait(NAMESPACE, waiting[0]) is None
+        assert await bench.store.limits.wait_of(NAMESPACE, waiting[0]) is None
         held = {claim.run_id: claim for claim in await bench.claims()}
         assert set(held) == {waiting[0], free}
-        wait = await bench.store.read_wait(NAMESPACE, waiting[3])
+        wait = await bench.store.limits.wait_of(NAMESPACE, waiting[3])
         assert wait == SlotWait(slots=f"{TYPE}/a", running=1, most=1, before=2)
-        assert await bench.store.read_wait(NAMESPACE, waiting[0]) is None  # it runs
+        assert await bench.store.limits.wait_of(NAMESPACE, waiting[0]) is None  # it runs
         await limit(bench, 1, None)
-        wait = await bench.store.read_wait(NAMESPACE, waiting[1])
+        wait = await bench.store.limits.wait_of(NAMESPACE, waiting[1])
         assert wait == SlotWait(slots=f"workflow {TYPE}", running=2, most=1, before=0)
-        await bench.store.set_limit(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
-        wait = await bench.store.read_wait(NAMESPACE, waiting[2])
+        await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
+        wait = await bench.store.limits.wait_of(NAMESPACE, waiting[2])
         assert wait == SlotWait(slots=f"queue {QUEUE}", running=2, most=1, before=1)
 
 
@@ -359,21 +359,21 @@ def rated(count: int, burst: int = 1) -> str:
 async def come(bench: Bench, **fields: Any) -> list[str]:
     """The runs that are claimed now, after those that were held were told when to come."""
     found = await bench.claimed_ids(**fields)
-    await bench.store.unhold(NAMESPACE, ())
+    await bench.store.limits.unhold(NAMESPACE, ())
     return found
 
 
 class TestRates:
     async def test_runs_begin_one_after_the_other_and_a_burst_at_once(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(rate=rated(2, 3)))
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(rate=rated(2, 3)))
         runs = []
         for _ in range(6):
             runs.append(await bench.start())
             bench.clock.advance(1)
         assert await come(bench) == runs[:3]
         assert await come(bench) == []
-        due = (await bench.store.horizon([(NAMESPACE, QUEUE)])).due[NAMESPACE, QUEUE]
-        wait = await bench.store.read_wait(NAMESPACE, runs[4])
+        due = (await bench.store.overview.horizon([(NAMESPACE, QUEUE)])).due[NAMESPACE, QUEUE]
+        wait = await bench.store.limits.wait_of(NAMESPACE, runs[4])
         assert wait is not None
         assert (wait.rate, wait.next_at) == ("2 in 1s", due)
         bench.clock.advance(due - bench.now() - 1)
@@ -389,7 +389,7 @@ class TestRates:
         assert set(await come(bench)) == set(runs[:3])
 
     async def test_only_a_run_that_has_never_begun_takes_a_turn(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(rate=rated(1)))
+        await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(rate=rated(1)))
         begun = await bench.start()
         claim = await bench.claim(begun)
         waiting = [await bench.start() for _ in range(2)]
@@ -405,7 +405,7 @@ class TestRates:
 
     async def test_one_that_has_begun_is_not_behind_those_that_may_not(self, bench: Bench) -> None:
         change = LimitChange(concurrency=1, rate=rated(1))
-        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, change)
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, change)
         begun = await bench.start()
         claim = await bench.claim(begun)
         await bench.done(claim, ParkRun(available_at=bench.now() + 2 * SECOND, inbox_seq=0))
@@ -417,19 +417,19 @@ class TestRates:
         bench.clock.advance(2 * SECOND)
         assert await come(bench) == []  # it is held behind the others
         await bench.done(holder, CompleteRun(output=b"1"))
-        await bench.store.unhold(NAMESPACE, ())
+        await bench.store.limits.unhold(NAMESPACE, ())
         assert await bench.claimed_ids() == [begun]
 
     async def test_keys_have_a_rate_of_their_own_and_a_change_counts_at_once(self, bench: Bench) -> None:
-        await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(key_rate=rated(1)))
+        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(key_rate=rated(1)))
         slow = [await bench.start(limit_key="a") for _ in range(3)]
         bench.clock.advance(1)
         other = await bench.start(limit_key="b")
         assert set(await come(bench)) == {slow[0], other}
-        assert (await bench.store.unhold(NAMESPACE, ())).queues == []  # the first was told when to come
-        cleared = await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange())
+        assert (await bench.store.limits.unhold(NAMESPACE, ())).queues == []  # the first was told when to come
+        cleared = await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange())
         assert cleared.effective_key_rate is None
-        await bench.store.unhold(NAMESPACE, ())
+        await bench.store.limits.unhold(NAMESPACE, ())
         assert set(await bench.claimed_ids()) == set(slow[1:])
 
     async def test_a_clock_that_was_set_back_stops_nothing_for_long(self, bench: Bench) -> None:
@@ -439,21 +439,21 @@ class TestRates:
 
     async def test_the_slowest_that_workers_declare_counts_unless_one_is_set(self, bench: Bench) -> None:
         slow, fast = RateLimit(1, SECOND), RateLimit(5, SECOND, 9)
-        await bench.store.register(bench.registration(limits=(DeclaredLimit(TYPE, rate=fast, key_rate=fast),)))
+        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, rate=fast, key_rate=fast),)))
         other = DeclaredLimit(TYPE, rate=slow, fair=True)
-        await bench.store.register(bench.registration(worker_id=bench.new_id(), limits=(other,)))
-        await bench.store.declare_limits(NAMESPACE)
-        (found,) = await bench.store.list_limits(NAMESPACE)
+        await bench.store.workers.register(bench.registration(worker_id=bench.new_id(), limits=(other,)))
+        await bench.store.limits.declare(NAMESPACE)
+        (found,) = await bench.store.limits.read(NAMESPACE)
         assert (found.effective_rate, found.effective_key_rate, found.fair) == (slow, fast, True)
         change = LimitChange(concurrency=-1, key_concurrency=-1, rate=fast.encode(), key_rate="")
-        changed = await bench.store.set_limit(NAMESPACE, Scope.WORKFLOW, TYPE, change)
+        changed = await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, change)
         assert changed.effective_rate == fast
 
 
 class TestTurns:
     async def test_keys_take_turns_however_many_of_one_came_first(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
-        await bench.store.declare_limits(NAMESPACE)
+        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
+        await bench.store.limits.declare(NAMESPACE)
         many = []
         for _ in range(30):
             many.append(await bench.start(limit_key="many"))
@@ -465,13 +465,13 @@ class TestTurns:
             (claim,) = await bench.claims(limit=1)
             order.append(claim.run_id)
             await bench.done(claim, CompleteRun(output=b"1"))
-            await bench.store.unhold(NAMESPACE, ())
+            await bench.store.limits.unhold(NAMESPACE, ())
         assert set(order) == {*many, *few}
         assert set(few) < set(order[:6])
         assert [run_id for run_id in order if run_id in many] == many
 
     async def test_a_key_that_is_alone_gets_every_slot(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
-        await bench.store.declare_limits(NAMESPACE)
+        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
+        await bench.store.limits.declare(NAMESPACE)
         runs = [await bench.start(limit_key="many") for _ in range(8)]
         assert set(await bench.claimed_ids()) == set(runs)

@@ -20,7 +20,7 @@ _OLDEST = "00000000-0000-0000-0000-000000000000"
 async def listed(
     bench: Bench, filter: RunFilter | None = None, cursor: Cursor | None = None, limit: int = 100
 ) -> list[str]:
-    found = await bench.store.list_runs(filter or RunFilter(), cursor, limit)
+    found = await bench.store.runs.search(filter or RunFilter(), cursor, limit)
     assert found.searched_until is None
     return [run.run_id for run in found.runs]
 
@@ -29,7 +29,7 @@ async def found_by(bench: Bench, filter: RunFilter, cursor: Cursor) -> list[str]
     """What a search finds that goes on to the end, two runs at a time."""
     seen: list[str] = []
     while True:
-        found = await bench.store.list_runs(filter, cursor, 2)
+        found = await bench.store.runs.search(filter, cursor, 2)
         seen += [run.run_id for run in found.runs]
         key = found.searched_until or (found.runs[-1].run_id if len(found.runs) == 2 else None)
         if key is None:
@@ -49,7 +49,7 @@ class TestListing:
         claim = await bench.started_claim(input=b"x" * 5000)
         await bench.done(claim, CompleteRun(output=b"y" * 5000))
 
-        found = await bench.store.list_runs(RunFilter(), None, 10)
+        found = await bench.store.runs.search(RunFilter(), None, 10)
         assert found.runs == [await bench.run(claim.run_id)]
 
     async def test_pages_forward_and_back(self, bench: Bench) -> None:
@@ -126,7 +126,7 @@ class TestListing:
             looked = 0
             at = cursor
             while True:
-                found = await bench.store.list_runs(rare, at, 2)
+                found = await bench.store.runs.search(rare, at, 2)
                 seen += [run.run_id for run in found.runs]
                 if found.searched_until is not None:
                     assert len(found.runs) < 2
@@ -213,7 +213,7 @@ class TestListing:
         claim = await bench.started_claim(tags={"batch": "7"})
         await bench.done(claim, CompleteRun(output=b"1"))
         bench.clock.advance(40 * 86_400 * SECOND)
-        assert (await bench.store.prune_runs(100, None))[0] == 1
+        assert (await bench.store.duties.prune_runs(100, None))[0] == 1
         assert await listed(bench, RunFilter(tags={"batch": "7"})) == []
 
     async def test_namespaces_are_apart(self, bench: Bench) -> None:

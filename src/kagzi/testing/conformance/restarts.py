@@ -52,7 +52,7 @@ async def finished(bench: Bench, status: RunStatus = RunStatus.FAILED, **fields:
 
 
 async def holder(bench: Bench) -> Run:
-    run = await bench.store.get_run_by_external_id(NAMESPACE, ID)
+    run = await bench.store.runs.get_by_external_id(NAMESPACE, ID)
     assert run is not None
     return run
 
@@ -335,7 +335,7 @@ class TestSignalsWithStarts:
         return bench.start_run(**{"external_id": ID, "on_conflict": FINISHED, "signal": signal, **fields})
 
     async def keys(self, bench: Bench, run_id: str) -> list[str]:
-        return [signal.key for signal in await bench.store.list_signals(NAMESPACE, run_id, 0, 100)]
+        return [signal.key for signal in await bench.store.signals.page(NAMESPACE, run_id, 0, 100)]
 
     @pytest.mark.parametrize("size", [3, 5000])
     async def test_a_run_is_made_with_its_first_signal(self, bench: Bench, size: int) -> None:
@@ -462,7 +462,7 @@ class TestForks:
         assert [step.step_id for step in claim.history] == ["reserve"]
         assert (claim.started_at, claim.origin_run_id) == (source.started_at, source.run_id)
         # What the source has taken later can be taken again, in the old order.
-        signals = await bench.store.list_signals(NAMESPACE, request.run_id, 0, 10)
+        signals = await bench.store.signals.page(NAMESPACE, request.run_id, 0, 10)
         assert [(signal.key, signal.taken_seq) for signal in signals] == [("s1", None), ("s2", None)]
         assert await bench.state(source.run_id) == before
 
@@ -477,7 +477,7 @@ class TestForks:
         assert await bench.answer(request) == first
         claim = await bench.claim(request.run_id)
         assert (claim.input, claim.version, claim.history, claim.origin_run_id) == (b"y" * size, "2", (), None)
-        assert await bench.store.list_signals(NAMESPACE, request.run_id, 0, 10) == []
+        assert await bench.store.signals.page(NAMESPACE, request.run_id, 0, 10) == []
         other = msgspec.structs.replace(request, fork=Fork(input=b"z", version="2"))
         assert isinstance(await bench.answer(other), Conflict)
 
@@ -490,4 +490,4 @@ class TestForks:
             self.fork(bench, bench.new_id()),
         ):
             assert isinstance(await bench.answer(asked), NotFound)
-            assert await bench.store.get_run(NAMESPACE, asked.run_id) is None
+            assert await bench.store.runs.get(NAMESPACE, asked.run_id) is None

@@ -153,9 +153,9 @@ class TestRuns:
         assert list(await bench.apply([])) == []
 
     async def test_an_unknown_run_is_none(self, bench: Bench) -> None:
-        assert await bench.store.get_run(NAMESPACE, bench.new_id()) is None
-        assert await bench.store.get_run_by_external_id(NAMESPACE, "nobody") is None
-        assert await bench.store.get_steps(NAMESPACE, bench.new_id()) == []
+        assert await bench.store.runs.get(NAMESPACE, bench.new_id()) is None
+        assert await bench.store.runs.get_by_external_id(NAMESPACE, "nobody") is None
+        assert await bench.store.runs.steps(NAMESPACE, bench.new_id()) == []
 
     @pytest.mark.parametrize("size", [0, 1023, 1024, 1025, 100_000])
     async def test_payloads_come_back_byte_for_byte_whatever_their_size(self, bench: Bench, size: int) -> None:
@@ -186,20 +186,20 @@ class TestRuns:
         claim = await bench.started_claim(input=data, external_id="big")
         await bench.done(claim, bench.completed("step", 1, output=data), CompleteRun(output=data))
 
-        run = await bench.store.get_run_by_external_id(NAMESPACE, "big")
+        run = await bench.store.runs.get_by_external_id(NAMESPACE, "big")
         assert run is not None
         assert run.input == run.output == data
         assert (await bench.steps(claim.run_id))[0].output == data
 
     @pytest.mark.parametrize("text", HOSTILE_TEXTS)
     async def test_text_is_stored_as_it_is(self, bench: Bench, text: str) -> None:
-        await bench.store.ensure_namespace(text)
+        await bench.store.namespaces.ensure(text)
         fields: dict[str, Any] = {"namespace": text, "task_queue": text, "workflow_type": text, "version": text}
         await bench.start(**fields, external_id=text)
         claim = await bench.claim(namespace=text, queues=(text,), types=(WorkflowType(text, text),))
         await bench.done(claim, bench.completed(text, 1), FailRun(error=text.encode()))
 
-        run = await bench.store.get_run_by_external_id(text, text)
+        run = await bench.store.runs.get_by_external_id(text, text)
         assert run is not None
         assert (run.namespace, run.task_queue, run.workflow_type, run.version) == (text, text, text, text)
         assert (run.external_id, run.error) == (text, text.encode())
@@ -214,12 +214,12 @@ class TestRuns:
         live = await bench.start(input=small, task_queue="later")
         there = [(NAMESPACE, run_id) for run_id in (done.run_id, failed.run_id, live)]
 
-        found = await bench.store.get_runs([*there, (NAMESPACE, bench.new_id()), ("elsewhere", live)])
+        found = await bench.store.runs.get_many([*there, (NAMESPACE, bench.new_id()), ("elsewhere", live)])
 
         one_by_one = [await bench.run(run_id) for _, run_id in there]
         assert sorted(found, key=lambda run: run.run_id) == sorted(one_by_one, key=lambda run: run.run_id)
         assert (one_by_one[0].input, one_by_one[0].output) == (large, large[::-1])
-        assert await bench.store.get_runs([]) == []
+        assert await bench.store.runs.get_many([]) == []
 
     async def test_finished_of_names_what_has_ended_or_is_not_there(self, bench: Bench) -> None:
         live = await bench.start(task_queue="later")
@@ -228,14 +228,14 @@ class TestRuns:
         gone = bench.new_id()
         asked = [(NAMESPACE, live), (NAMESPACE, done.run_id), (NAMESPACE, gone), ("elsewhere", live)]
 
-        finished = await bench.store.finished_of(asked)
+        finished = await bench.store.runs.finished_of(asked)
 
         assert sorted(finished) == sorted([(NAMESPACE, done.run_id), (NAMESPACE, gone), ("elsewhere", live)])
-        assert await bench.store.finished_of([]) == []
+        assert await bench.store.runs.finished_of([]) == []
 
     async def test_namespaces_are_apart(self, bench: Bench) -> None:
-        await bench.store.ensure_namespace("tenant")
-        await bench.store.ensure_namespace("tenant")
+        await bench.store.namespaces.ensure("tenant")
+        await bench.store.namespaces.ensure("tenant")
         run_id = bench.new_id()
         await bench.start(namespace="tenant", run_id=run_id, external_id="order-1", input=b"1")
         # The same ids elsewhere are other runs.
@@ -278,7 +278,7 @@ class TestRunIds:
         assert isinstance(refused, Conflict)
         assert start.run_id in str(refused)
         assert await bench.state(start.run_id) == before
-        assert await bench.store.get_run_by_external_id(NAMESPACE, "order-2") is None
+        assert await bench.store.runs.get_by_external_id(NAMESPACE, "order-2") is None
         assert await bench.answer(start) == first
 
     @pytest.mark.parametrize("sizes", [(1, 1), (1, 5000), (5000, 1), (5000, 5000)])
@@ -291,7 +291,7 @@ class TestRunIds:
 
         assert first == again == Started(run_id=start.run_id, available_at=bench.now())
         assert isinstance(refused, Conflict)
-        assert await bench.store.get_run_by_external_id(NAMESPACE, "order-1") is None
+        assert await bench.store.runs.get_by_external_id(NAMESPACE, "order-1") is None
         assert (await bench.claim(start.run_id)).input == start.input
 
     @pytest.mark.parametrize("size", [1, 5000])
@@ -374,7 +374,7 @@ class TestExternalIds:
         assert (first.already_exists, second.already_exists) == (False, True)
         assert isinstance(conflict, Conflict)
         assert (await bench.run(starts[0].run_id)).input == input
-        assert await bench.store.get_run(NAMESPACE, starts[2].run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, starts[2].run_id) is None
         assert len(await bench.claims()) == 2
 
     async def test_runs_without_one_never_meet(self, bench: Bench) -> None:
@@ -403,7 +403,7 @@ class TestBirth:
     @pytest.mark.parametrize("leased", [(True, True, True), (True, False, True), (False, False, False)])
     async def test_starts_of_a_batch_keep_what_is_their_own(self, bench: Bench, leased: tuple[bool, ...]) -> None:
         """Alike in everything, or in nothing: what a batch has in common may be written in another way."""
-        await bench.store.ensure_namespace("tenant")
+        await bench.store.namespaces.ensure("tenant")
         for namespace, alike in ((NAMESPACE, True), ("tenant", False)):
             own = [""] * 3 if alike else ["-a", "-b", "-c"]
             starts = [
@@ -427,7 +427,7 @@ class TestBirth:
                 assert (run.version, run.input) == (start.version, start.input)
                 assert (answer.born, run.executions, run.worker_id is not None) == (lease, int(lease), lease)
                 if start.lease is not None:
-                    state = await bench.store.read_lease(start.namespace, start.run_id, start.lease.token, False)
+                    state = await bench.store.work.read_lease(start.namespace, start.run_id, start.lease.token, False)
                     assert state is not None
                     assert (state.lease, state.worker_id) == (start.lease.length, bench.worker_id)
 

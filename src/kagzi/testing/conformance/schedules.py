@@ -15,7 +15,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.schedule import Overlap, Schedule, SkipReason, delay_of, firing_id
 from kagzi.errors import Conflict, InvalidRequest, NotFound
-from kagzi.store.protocol import Fired
+from kagzi.store.protocol.schedules import Fired
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
 
 MINUTE = 60 * SECOND
@@ -37,28 +37,28 @@ def schedule(bench: Bench, **fields: Any) -> CreateSchedule:
 
 
 async def made(bench: Bench, **fields: Any) -> Schedule:
-    answer = await bench.store.create_schedule(schedule(bench, **fields))
+    answer = await bench.store.schedules.create(schedule(bench, **fields))
     assert isinstance(answer, Schedule), answer
     return answer
 
 
 async def fire(bench: Bench, limit: int = 100) -> Fired:
-    return await bench.store.fire_schedules(limit, bench.new_id)
+    return await bench.store.schedules.fire(limit, bench.new_id)
 
 
 async def look(bench: Bench, made: Schedule) -> Schedule:
-    found = await bench.store.get_schedule(NAMESPACE, made.schedule_id)
+    found = await bench.store.schedules.get(NAMESPACE, made.schedule_id)
     assert found is not None
     return found
 
 
 async def runs(bench: Bench, made: Schedule) -> list[Run]:
     """The runs of a schedule, in the order in which they were inserted."""
-    return (await bench.store.list_schedule_runs(NAMESPACE, made.schedule_id, None, 1000))[::-1]
+    return (await bench.store.schedules.page_of_runs(NAMESPACE, made.schedule_id, None, 1000))[::-1]
 
 
 async def skips(bench: Bench, made: Schedule) -> list[tuple[Instant, Instant, int, SkipReason]]:
-    found = await bench.store.list_skips(NAMESPACE, made.schedule_id, 100)
+    found = await bench.store.schedules.skips(NAMESPACE, made.schedule_id, 100)
     return [(skip.first_at, skip.last_at, skip.count, skip.reason) for skip in found[::-1]]
 
 
@@ -79,29 +79,29 @@ class TestSchedules:
         assert (found.enabled, found.total_runs, found.skipped_runs, found.last_fired_at) == (True, 0, 0, None)
         assert found.next_fire_at == (bench.now() // MINUTE + 1) * MINUTE
         assert await look(bench, found) == found
-        assert await bench.store.find_schedule(NAMESPACE, "nightly") == found.schedule_id
-        assert await bench.store.find_schedule("other", "nightly") is None
-        assert (await bench.store.horizon([])).schedule == found.next_fire_at
+        assert await bench.store.schedules.find(NAMESPACE, "nightly") == found.schedule_id
+        assert await bench.store.schedules.find("other", "nightly") is None
+        assert (await bench.store.overview.horizon([])).schedule == found.next_fire_at
 
     async def test_a_repeated_create_is_the_first_and_another_with_its_id_or_name_is_a_conflict(
         self, bench: Bench
     ) -> None:
         create = schedule(bench, name="nightly", input=b"x" * 5000)
-        first = await bench.store.create_schedule(create)
-        assert await bench.store.create_schedule(create) == first
+        first = await bench.store.schedules.create(create)
+        assert await bench.store.schedules.create(create) == first
         again = schedule(bench, name="nightly")
-        assert isinstance(await bench.store.create_schedule(again), Conflict)
-        assert await bench.store.get_schedule(NAMESPACE, again.schedule_id) is None
+        assert isinstance(await bench.store.schedules.create(again), Conflict)
+        assert await bench.store.schedules.get(NAMESPACE, again.schedule_id) is None
         other = schedule(bench, schedule_id=create.schedule_id)
-        assert isinstance(await bench.store.create_schedule(other), Conflict)
+        assert isinstance(await bench.store.schedules.create(other), Conflict)
         run_id = await bench.start()
-        assert isinstance(await bench.store.create_schedule(schedule(bench, schedule_id=run_id)), Conflict)
+        assert isinstance(await bench.store.schedules.create(schedule(bench, schedule_id=run_id)), Conflict)
 
     async def test_a_template_is_no_run(self, bench: Bench) -> None:
         found = await made(bench)
         key = (NAMESPACE, found.schedule_id)
-        assert await bench.store.get_run(*key) is None
-        assert await bench.store.get_runs([key]) == []
+        assert await bench.store.runs.get(*key) is None
+        assert await bench.store.runs.get_many([key]) == []
         assert isinstance(await bench.answer(CancelRun(namespace=NAMESPACE, run_id=found.schedule_id)), NotFound)
         assert isinstance(await bench.answer(TerminateRun(namespace=NAMESPACE, run_id=found.schedule_id)), NotFound)
         repeat = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=found.schedule_id, keep_steps=False)
@@ -111,7 +111,7 @@ class TestSchedules:
     async def test_schedules_are_listed_newest_first(self, bench: Bench) -> None:
         found = [await made(bench, task_queue=queue) for queue in ("a", "b", "a")]
         ids = [each.schedule_id for each in found]
-        list_schedules = bench.store.list_schedules
+        list_schedules = bench.store.schedules.page
         assert [each.schedule_id for each in await list_schedules(NAMESPACE, None, None, 10)] == ids[::-1]
         assert [each.schedule_id for each in await list_schedules(NAMESPACE, "a", None, 10)] == [ids[2], ids[0]]
         assert [each.schedule_id for each in await list_schedules(NAMESPACE, None, Cursor(ids[2]), 1)] == [ids[1]]
@@ -141,14 +141,14 @@ class TestFiring:
         after = await look(bench, found)
         assert (after.total_runs, after.last_fired_at, after.last_run_id) == (1, at, fired.run_id)
         assert after.next_fire_at == at + MINUTE
-        assert (await bench.store.horizon([])).schedule == at + MINUTE
+        assert (await bench.store.overview.horizon([])).schedule == at + MINUTE
 
     async def test_a_version_that_is_not_said_is_the_default_one(self, bench: Bench) -> None:
         found = await made(bench, version="")
         until(bench, found.next_fire_at)
         (fired,) = (await fire(bench)).runs
         assert (await bench.run(fired.run_id)).version == "1"
-        await bench.store.set_default_version(NAMESPACE, TYPE, "7", True)
+        await bench.store.versions.set_default(NAMESPACE, TYPE, "7", True)
         bench.clock.advance(MINUTE)
         (fired,) = (await fire(bench)).runs
         assert (await bench.run(fired.run_id)).version == "7"
@@ -207,12 +207,12 @@ class TestFiring:
         (fired,) = (await fire(bench)).runs
         await bench.done(await bench.claim(fired.run_id), CompleteRun(output=b"1"))
         bench.clock.advance(40 * DAY)
-        assert (await bench.store.prune_runs(100, None))[0] == 1
+        assert (await bench.store.duties.prune_runs(100, None))[0] == 1
         bench.clock.step_back(40 * DAY + 30 * SECOND)
         assert (await fire(bench)).runs == []
         bench.clock.advance(30 * SECOND)
         assert (await fire(bench)).runs == []
-        assert await bench.store.get_run(NAMESPACE, fired.run_id) is None
+        assert await bench.store.runs.get(NAMESPACE, fired.run_id) is None
 
     async def test_an_id_that_somebody_has_taken_keeps_nothing_from_firing(self, bench: Bench) -> None:
         found = await made(bench)
@@ -237,11 +237,11 @@ class TestFiring:
 
     async def test_a_disabled_namespace_fires_nothing_and_catches_up_later(self, bench: Bench) -> None:
         found = await made(bench)
-        await bench.store.update_namespace(NAMESPACE, None, None, False)
+        await bench.store.namespaces.update(NAMESPACE, None, None, False)
         until(bench, found.next_fire_at)
         assert (await fire(bench)).runs == []
         assert (await fire(bench)).looked == 0  # not before half a minute has passed
-        await bench.store.update_namespace(NAMESPACE, None, None, True)
+        await bench.store.namespaces.update(NAMESPACE, None, None, True)
         bench.clock.advance(30 * SECOND)
         assert len((await fire(bench)).runs) == 1
 
@@ -251,7 +251,7 @@ class TestFiring:
         broken = await made(bench, cron_expr="* * * * *", timezone="Europe/Berlin")
         good = await made(bench)
         update = UpdateSchedule(namespace=NAMESPACE, schedule_id=broken.schedule_id, next_fire_at=good.next_fire_at)
-        assert isinstance(await bench.store.update_schedule(update), Schedule)
+        assert isinstance(await bench.store.schedules.update(update), Schedule)
 
         def on_a_host_without_the_zone(text: object, zone: object) -> Times:
             return parse_times(text, "Mars/Olympus" if zone == "Europe/Berlin" else zone)
@@ -310,7 +310,7 @@ class TestOverlap:
         assert [(answer.run_id, answer.status, answer.effective) for _, answer in fired.told] == [
             (claim.run_id, RunStatus.RUNNING, True)
         ]
-        assert (await bench.store.horizon([])).cancel == bench.now() + CANCEL_GRACE
+        assert (await bench.store.overview.horizon([])).cancel == bench.now() + CANCEL_GRACE
 
     async def test_buffer_waits_for_the_end_of_the_run_before(self, bench: Bench) -> None:
         found, first = await self._second(bench, Overlap.BUFFER)
@@ -321,11 +321,11 @@ class TestOverlap:
         third = bench.now()
         assert (await fire(bench)).runs == []
         assert await skips(bench, found) == [(second, second, 1, SkipReason.OVERLAP)]
-        assert await bench.store.fold_schedule_ends(10) == 0
+        assert await bench.store.schedules.fold_ends(10) == 0
         bench.clock.advance(SECOND)
         await bench.done(await bench.claim(first), CompleteRun(output=b"1"))
         assert (await fire(bench)).looked == 0
-        assert await bench.store.fold_schedule_ends(10) == 1
+        assert await bench.store.schedules.fold_ends(10) == 1
         (fired,) = (await fire(bench)).runs
         assert (await bench.run(fired.run_id)).external_id == firing_id(found.schedule_id, third)
         after = await look(bench, found)
@@ -335,7 +335,7 @@ class TestOverlap:
         found = await made(bench, overlap=Overlap.CANCEL_PREVIOUS)
         ids = [bench.new_id(), bench.new_id()]
         for run_id in ids:
-            await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, run_id)
+            await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
         until(bench, found.next_fire_at)
         assert [answer.run_id for _, answer in (await fire(bench)).told] == ids
 
@@ -356,16 +356,16 @@ class TestCounters:
         for _ in range(2):
             after = await look(bench, found)
             assert (after.total_runs, after.successful_runs, after.failed_runs) == (5, 2, 1)
-            assert await bench.store.fold_schedule_ends(10) in (0, 1)
-        assert (await bench.store.horizon([])).schedule_end is None
+            assert await bench.store.schedules.fold_ends(10) in (0, 1)
+        assert (await bench.store.overview.horizon([])).schedule_end is None
 
     async def test_every_way_to_end_is_counted(self, bench: Bench) -> None:
         found = await made(bench, timeout=5 * SECOND)
         until(bench, found.next_fire_at)
         await fire(bench)
         bench.clock.advance(5 * SECOND)
-        await bench.store.time_out_runs(10)
-        assert (await bench.store.horizon([])).schedule_end == bench.now()
+        await bench.store.duties.time_out_runs(10)
+        assert (await bench.store.overview.horizon([])).schedule_end == bench.now()
         assert (await look(bench, found)).failed_runs == 1
 
     async def test_repeats_are_for_the_same_instant_and_are_no_firings(self, bench: Bench) -> None:
@@ -387,18 +387,18 @@ class TestCounters:
         found = await made(bench)
         until(bench, found.next_fire_at)
         (fired,) = (await fire(bench)).runs
-        assert await bench.store.delete_schedule(NAMESPACE, found.schedule_id)
+        assert await bench.store.schedules.delete(NAMESPACE, found.schedule_id)
         await bench.done(await bench.claim(fired.run_id), CompleteRun(output=b"1"))
-        assert await bench.store.fold_schedule_ends(10) == 1
-        assert await bench.store.fold_schedule_ends(10) == 0
+        assert await bench.store.schedules.fold_ends(10) == 1
+        assert await bench.store.schedules.fold_ends(10) == 0
 
     async def test_records_of_skipped_firings_are_kept_as_long_as_runs(self, bench: Bench) -> None:
         found = await made(bench, max_catchup=1)
         bench.clock.advance(5 * MINUTE)
         await fire(bench)
-        assert await bench.store.prune_skips(10) == 0
+        assert await bench.store.schedules.prune_skips(10) == 0
         bench.clock.advance(31 * DAY)
-        assert await bench.store.prune_skips(10) == 1
+        assert await bench.store.schedules.prune_skips(10) == 1
         assert await skips(bench, found) == []
 
 
@@ -420,26 +420,26 @@ class TestChangingSchedules:
             task_queue="other",
             version="2",
         )
-        after = await bench.store.update_schedule(update)
+        after = await bench.store.schedules.update(update)
         assert isinstance(after, Schedule)
         assert (after.cron_expr, after.timezone, after.input) == ("0 9 * * *", "Asia/Kolkata", b"y" * 3000)
         assert (after.max_catchup, after.overlap, after.jitter) == (0, Overlap.SKIP, 5)
         assert (after.task_queue, after.version, after.workflow_type) == ("other", "2", TYPE)
         assert (after.name, after.retry_policy, after.updated_at) == ("n", b"{}", bench.now())
         assert (after.next_fire_at or 0) % DAY == (3 * 60 + 30) * MINUTE
-        short = await bench.store.update_schedule(self._update(found, input=b"[2]"))
+        short = await bench.store.schedules.update(self._update(found, input=b"[2]"))
         assert isinstance(short, Schedule)
         assert short.input == b"[2]"
 
     async def test_a_paused_schedule_fires_nothing_and_misses_nothing(self, bench: Bench) -> None:
         found = await made(bench)
-        paused = await bench.store.update_schedule(self._update(found, enabled=False, pause_reason="holidays"))
+        paused = await bench.store.schedules.update(self._update(found, enabled=False, pause_reason="holidays"))
         assert isinstance(paused, Schedule)
         assert (paused.enabled, paused.next_fire_at, paused.pause_reason) == (False, None, "holidays")
-        assert (await bench.store.horizon([])).schedule is None
+        assert (await bench.store.overview.horizon([])).schedule is None
         bench.clock.advance(10 * MINUTE)
         assert (await fire(bench)).looked == 0
-        resumed = await bench.store.update_schedule(self._update(found, enabled=True))
+        resumed = await bench.store.schedules.update(self._update(found, enabled=True))
         assert isinstance(resumed, Schedule)
         assert (resumed.enabled, resumed.pause_reason) == (True, None)
         assert (await fire(bench)).runs == []
@@ -448,10 +448,10 @@ class TestChangingSchedules:
 
     async def test_what_waited_is_on_record_when_its_schedule_is_paused(self, bench: Bench) -> None:
         found = await made(bench, overlap=Overlap.BUFFER)
-        await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, bench.new_id())
+        await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, bench.new_id())
         until(bench, found.next_fire_at)
         await fire(bench)
-        await bench.store.update_schedule(self._update(found, enabled=False))
+        await bench.store.schedules.update(self._update(found, enabled=False))
         assert await skips(bench, found) == [(bench.now(), bench.now(), 1, SkipReason.PAUSED)]
         assert (await look(bench, found)).skipped_runs == 1
 
@@ -460,8 +460,8 @@ class TestChangingSchedules:
         until(bench, found.next_fire_at)
         first = bench.now()
         bench.clock.advance(2 * MINUTE)
-        await bench.store.update_schedule(self._update(found, enabled=False))
-        await bench.store.update_schedule(self._update(found, enabled=True))  # nothing more
+        await bench.store.schedules.update(self._update(found, enabled=False))
+        await bench.store.schedules.update(self._update(found, enabled=True))  # nothing more
         assert await skips(bench, found) == [(first, first + 2 * MINUTE, 3, SkipReason.PAUSED)]
         assert (await look(bench, found)).skipped_runs == 3
         assert (await fire(bench)).runs == []
@@ -469,13 +469,13 @@ class TestChangingSchedules:
     async def test_the_next_firing_may_be_chosen_unless_it_has_passed(self, bench: Bench) -> None:
         found = await made(bench, cron_expr="@hourly")
         chosen = bench.now() + 7 * SECOND
-        after = await bench.store.update_schedule(self._update(found, next_fire_at=chosen))
+        after = await bench.store.schedules.update(self._update(found, next_fire_at=chosen))
         assert isinstance(after, Schedule)
         assert after.next_fire_at == chosen
         until(bench, chosen)
         assert len((await fire(bench)).runs) == 1
         assert (await look(bench, found)).next_fire_at == found.next_fire_at
-        refused = await bench.store.update_schedule(self._update(found, next_fire_at=chosen))
+        refused = await bench.store.schedules.update(self._update(found, next_fire_at=chosen))
         assert isinstance(refused, InvalidRequest)
         assert "use backfill or trigger" in str(refused)
 
@@ -487,21 +487,21 @@ class TestChangingSchedules:
         fired_at = bench.now()
         assert len((await fire(bench)).runs) == 1
         bench.clock.step_back(5 * MINUTE)
-        after = await bench.store.update_schedule(self._update(found, max_catchup=7))
+        after = await bench.store.schedules.update(self._update(found, max_catchup=7))
         assert isinstance(after, Schedule)
         assert after.next_fire_at == fired_at + MINUTE
-        refused = await bench.store.update_schedule(self._update(found, next_fire_at=fired_at))
+        refused = await bench.store.schedules.update(self._update(found, next_fire_at=fired_at))
         assert isinstance(refused, InvalidRequest)
 
     async def test_deleted_means_gone_and_its_runs_stay(self, bench: Bench) -> None:
         found = await made(bench, name="n", input=b"x" * 5000)
         until(bench, found.next_fire_at)
         (fired,) = (await fire(bench)).runs
-        assert await bench.store.delete_schedule("other", found.schedule_id) is False
-        assert await bench.store.delete_schedule(NAMESPACE, found.schedule_id)
-        assert await bench.store.delete_schedule(NAMESPACE, found.schedule_id) is False
-        assert await bench.store.get_schedule(NAMESPACE, found.schedule_id) is None
-        assert (await bench.store.horizon([])).schedule is None
+        assert await bench.store.schedules.delete("other", found.schedule_id) is False
+        assert await bench.store.schedules.delete(NAMESPACE, found.schedule_id)
+        assert await bench.store.schedules.delete(NAMESPACE, found.schedule_id) is False
+        assert await bench.store.schedules.get(NAMESPACE, found.schedule_id) is None
+        assert (await bench.store.overview.horizon([])).schedule is None
         bench.clock.advance(10 * MINUTE)
         assert (await fire(bench)).looked == 0
         assert [run.run_id for run in await runs(bench, found)] == [fired.run_id]
@@ -510,12 +510,12 @@ class TestChangingSchedules:
 
     async def test_unknown_schedules(self, bench: Bench) -> None:
         unknown = bench.new_id()
-        assert await bench.store.update_schedule(UpdateSchedule(namespace=NAMESPACE, schedule_id=unknown)) is None
-        assert await bench.store.trigger_schedule(NAMESPACE, unknown, bench.new_id()) is None
-        assert await bench.store.list_schedule_runs(NAMESPACE, unknown, None, 10) == []
+        assert await bench.store.schedules.update(UpdateSchedule(namespace=NAMESPACE, schedule_id=unknown)) is None
+        assert await bench.store.schedules.trigger(NAMESPACE, unknown, bench.new_id()) is None
+        assert await bench.store.schedules.page_of_runs(NAMESPACE, unknown, None, 10) == []
         found = await made(bench)
-        await bench.store.delete_schedule(NAMESPACE, found.schedule_id)
-        assert await bench.store.backfill_schedule(found, [(bench.now(), bench.new_id())]) is None
+        await bench.store.schedules.delete(NAMESPACE, found.schedule_id)
+        assert await bench.store.schedules.backfill(found, [(bench.now(), bench.new_id())]) is None
 
 
 class TestTriggersAndBackfills:
@@ -523,7 +523,7 @@ class TestTriggersAndBackfills:
         found = await made(bench, overlap=Overlap.SKIP, enabled=False, input=b"x" * 5000)
         run_ids = [bench.new_id(), bench.new_id()]
         for run_id in run_ids:
-            triggered = await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, run_id)
+            triggered = await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
             assert triggered is not None
             assert not isinstance(triggered, Conflict)
             assert (triggered.run_id, triggered.status) == (run_id, RunStatus.PENDING)
@@ -536,11 +536,11 @@ class TestTriggersAndBackfills:
     async def test_a_repeated_trigger_starts_one_run(self, bench: Bench) -> None:
         found = await made(bench)
         run_id = bench.new_id()
-        first = await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, run_id)
-        assert await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, run_id) == first
+        first = await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
+        assert await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id) == first
         assert (await look(bench, found)).total_runs == 1
         other = await bench.start()
-        assert isinstance(await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, other), Conflict)
+        assert isinstance(await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, other), Conflict)
 
     async def test_a_backfill_starts_what_has_no_run_and_may_be_repeated(self, bench: Bench) -> None:
         found = await made(bench)
@@ -549,10 +549,10 @@ class TestTriggersAndBackfills:
         until(bench, first)
         await fire(bench)
         wanted = [first + n * MINUTE for n in (-2, -1, 0)]
-        started = await bench.store.backfill_schedule(found, [(at, bench.new_id()) for at in wanted])
+        started = await bench.store.schedules.backfill(found, [(at, bench.new_id()) for at in wanted])
         assert started is not None
         assert len(started) == 2
-        again = await bench.store.backfill_schedule(found, [(at, bench.new_id()) for at in wanted])
+        again = await bench.store.schedules.backfill(found, [(at, bench.new_id()) for at in wanted])
         assert again == []
         assert sorted(map(str, await instants(bench, found))) == [firing_id(found.schedule_id, at) for at in wanted]
         after = await look(bench, found)
@@ -561,20 +561,20 @@ class TestTriggersAndBackfills:
     async def test_a_backfill_of_other_times_than_the_schedule_has_by_now_is_none(self, bench: Bench) -> None:
         found = await made(bench)
         update = UpdateSchedule(namespace=NAMESPACE, schedule_id=found.schedule_id, cron_expr="every 2m")
-        await bench.store.update_schedule(update)
-        assert await bench.store.backfill_schedule(found, [(bench.now(), bench.new_id())]) is None
+        await bench.store.schedules.update(update)
+        assert await bench.store.schedules.backfill(found, [(bench.now(), bench.new_id())]) is None
 
     async def test_runs_of_a_schedule_are_listed_newest_first_in_pages(self, bench: Bench) -> None:
         found = await made(bench)
         ids = [bench.new_id() for _ in range(3)]
         for run_id in ids:
-            await bench.store.trigger_schedule(NAMESPACE, found.schedule_id, run_id)
+            await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
 
         async def listed(cursor: Cursor | None, limit: int = 10) -> list[str]:
-            page = await bench.store.list_schedule_runs(NAMESPACE, found.schedule_id, cursor, limit)
+            page = await bench.store.schedules.page_of_runs(NAMESPACE, found.schedule_id, cursor, limit)
             return [run.run_id for run in page]
 
         assert await listed(None) == ids[::-1]
         assert await listed(Cursor(ids[2]), 1) == [ids[1]]
         assert await listed(Cursor(ids[0], backward=True), 1) == [ids[1]]
-        assert await bench.store.list_schedule_runs("other", found.schedule_id, None, 10) == []
+        assert await bench.store.schedules.page_of_runs("other", found.schedule_id, None, 10) == []

@@ -41,7 +41,9 @@ async def sent(bench: Bench, write: SendSignal) -> SignalAnswer:
 
 
 async def inbox(bench: Bench, claim: Claim, *names: str) -> Inbox:
-    found = await bench.store.read_inbox(claim.namespace, claim.run_id, claim.token, names or ("approved",), 100)
+    found = await bench.store.signals.read_inbox(
+        claim.namespace, claim.run_id, claim.token, names or ("approved",), 100
+    )
     assert found is not None
     return found
 
@@ -79,12 +81,12 @@ class TestSignals:
 
         assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.DONE
         assert [one.key for one in (await inbox(bench, claim)).signals] == ["k3"]
-        assert [(one.key, one.taken_seq) for one in await bench.store.list_signals(NAMESPACE, run_id, 0, 10)] == [
+        assert [(one.key, one.taken_seq) for one in await bench.store.signals.page(NAMESPACE, run_id, 0, 10)] == [
             ("k1", 1),
             ("k2", None),
             ("k3", None),
         ]
-        (step,) = [step for step in await bench.store.get_steps(NAMESPACE, run_id)]
+        (step,) = [step for step in await bench.store.runs.steps(NAMESPACE, run_id)]
         assert (step.kind, step.output, step.completed_seq) == (StepKind.SIGNAL, b"true", 1)
 
     async def test_a_chunk_that_comes_twice_takes_once(self, bench: Bench) -> None:
@@ -103,16 +105,16 @@ class TestSignals:
             answer = await bench.answer(bench.chunk(claim, wrong, CompleteRun(output=b"1")))
             assert isinstance(answer, InvalidRequest)
         assert (await bench.run(run_id)).status is RunStatus.RUNNING
-        assert [step.completed_seq for step in await bench.store.get_steps(NAMESPACE, run_id)] == [1]
+        assert [step.completed_seq for step in await bench.store.runs.steps(NAMESPACE, run_id)] == [1]
 
     async def test_a_stale_holder_takes_nothing(self, bench: Bench) -> None:
         run_id = await bench.start()
         claim = await bench.claim()
         await sent(bench, signal(run_id))
         bench.clock.advance(LEASE + 1)
-        await bench.store.recover_runs(10, 9, lambda _: 0)
+        await bench.store.duties.recover_runs(10, 9, lambda _: 0)
         assert await bench.send(claim, take(bench, 1)) is ChunkAnswer.LEASE_LOST
-        assert await bench.store.read_inbox(NAMESPACE, run_id, claim.token, ("approved",), 10) is None
+        assert await bench.store.signals.read_inbox(NAMESPACE, run_id, claim.token, ("approved",), 10) is None
         assert [one.key for one in (await inbox(bench, await bench.claim())).signals] == ["k1"]
 
     async def test_a_key_makes_a_repeat_harmless(self, bench: Bench) -> None:
@@ -128,7 +130,7 @@ class TestSignals:
         conflict = await bench.answer(signal(run_id, "paid"))
         assert isinstance(conflict, Conflict)
         assert "'approved' with the key 'k1'" in str(conflict)
-        assert len(await bench.store.list_signals(NAMESPACE, run_id, 0, 10)) == 2
+        assert len(await bench.store.signals.page(NAMESPACE, run_id, 0, 10)) == 2
 
     async def test_a_finished_run_takes_none(self, bench: Bench) -> None:
         run_id = await bench.start()
@@ -146,7 +148,7 @@ class TestSignals:
         run_id = await bench.start()
         other = run_id if namespace != NAMESPACE else bench.new_id()
         assert isinstance(await bench.answer(signal(other, namespace=namespace)), NotFound)
-        assert await bench.store.list_signals(NAMESPACE, run_id, 0, 10) == []
+        assert await bench.store.signals.page(NAMESPACE, run_id, 0, 10) == []
 
     async def test_an_inbox_may_be_full(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         for module in (postgres_signals, sqlite_signals):
@@ -221,8 +223,8 @@ class TestSignals:
         await sent(bench, signal(run_id))
         await bench.send(claim, CompleteRun(output=b"1"))
         bench.clock.advance(31 * 86400 * SECOND)
-        await bench.store.prune_runs(100, None)
-        assert await bench.store.list_signals(NAMESPACE, run_id, 0, 10) == []
+        await bench.store.duties.prune_runs(100, None)
+        assert await bench.store.signals.page(NAMESPACE, run_id, 0, 10) == []
 
     async def test_signals_are_listed_from_a_number_on(self, bench: Bench) -> None:
         run_id = await bench.start()
@@ -230,9 +232,9 @@ class TestSignals:
             await sent(bench, signal(run_id, key=f"k{number}"))
 
         async def keys(after: int, limit: int) -> list[str]:
-            return [one.key for one in await bench.store.list_signals(NAMESPACE, run_id, after, limit)]
+            return [one.key for one in await bench.store.signals.page(NAMESPACE, run_id, after, limit)]
 
         assert await keys(0, 3) == ["k0", "k1", "k2"]
         assert await keys(3, 3) == ["k3", "k4"]
-        listed = await bench.store.list_signals(NAMESPACE, run_id, 4, 3)
+        listed = await bench.store.signals.page(NAMESPACE, run_id, 4, 3)
         assert listed == [Signal(key="k4", seq=5, name="approved", value=b"true", sent_at=bench.now())]

@@ -53,9 +53,9 @@ class TestSteps:
         # Without payloads, and one step alone.
         namespace = claim.namespace
         light = replace(step, input=None, output=None)
-        assert await bench.store.get_steps(namespace, claim.run_id, False) == [light]
-        assert await bench.store.get_steps(namespace, claim.run_id, True, "scope/charge#2") == [step]
-        assert await bench.store.get_steps(namespace, claim.run_id, True, "charge#2") == []
+        assert await bench.store.runs.steps(namespace, claim.run_id, False) == [light]
+        assert await bench.store.runs.steps(namespace, claim.run_id, True, "scope/charge#2") == [step]
+        assert await bench.store.runs.steps(namespace, claim.run_id, True, "charge#2") == []
 
     async def test_the_longest_ids_fit_into_every_key(self, bench: Bench) -> None:
         """Of four bytes a character, and such that nothing is gained by compressing them."""
@@ -70,7 +70,7 @@ class TestSteps:
         await bench.done(claim, bench.begun(step_id, timeout=SECOND), bench.completed(step_id, 1))
         (step,) = await bench.steps(run_id, namespace)
         assert step.step_id == step_id
-        assert await bench.store.get_run_by_external_id(namespace, external_id) is not None
+        assert await bench.store.runs.get_by_external_id(namespace, external_id) is not None
 
     async def test_a_slow_step_shows_as_running_and_then_as_ended(self, bench: Bench) -> None:
         claim = await bench.started_claim()
@@ -314,7 +314,7 @@ class TestRunRetries:
         again = await bench.claim(claim.run_id)
         bench.clock.advance(2 * SECOND)
 
-        assert (await bench.store.time_out_steps(100, 0)).runs == []
+        assert (await bench.store.duties.time_out_steps(100, 0)).runs == []
         await bench.done(again, CompleteRun(output=b"1"))
 
     async def test_a_stale_retry_sets_nothing_aside(self, bench: Bench) -> None:

@@ -11,7 +11,7 @@ from kagzi.testing.conformance.bench import STALE, Bench
 
 class TestSurvey:
     async def test_an_empty_store(self, bench: Bench) -> None:
-        survey = await bench.store.survey(STALE)
+        survey = await bench.store.overview.survey(STALE)
 
         assert survey.now == bench.now()
         assert (survey.pending, survey.running, survey.sleeping) == (0, 0, 0)
@@ -28,27 +28,27 @@ class TestSurvey:
         await bench.start()
         await bench.start(namespace="tenant", delay=SECOND)
 
-        survey = await bench.store.survey(STALE)
+        survey = await bench.store.overview.survey(STALE)
 
         assert (survey.pending, survey.running, survey.sleeping) == (2, 1, 1)
 
     async def test_since_when_the_oldest_due_run_waits(self, bench: Bench) -> None:
         await bench.start(delay=10 * SECOND)
-        assert (await bench.store.survey(STALE)).oldest_due_at is None
+        assert (await bench.store.overview.survey(STALE)).oldest_due_at is None
         bench.clock.advance(15 * SECOND)
         # Priority decides who is first, not who has waited longest.
         await bench.start(priority=5)
 
-        assert (await bench.store.survey(STALE)).oldest_due_at == bench.now() - 5 * SECOND
+        assert (await bench.store.overview.survey(STALE)).oldest_due_at == bench.now() - 5 * SECOND
 
     async def test_workers_that_are_there(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
-        await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
+        await bench.store.workers.register(bench.registration())
+        await bench.store.workers.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
         gone = bench.new_id()
-        await bench.store.register(bench.registration(worker_id=gone))
-        await bench.store.deregister(gone)
+        await bench.store.workers.register(bench.registration(worker_id=gone))
+        await bench.store.workers.deregister(gone)
 
-        assert (await bench.store.survey(STALE)).workers_online == 2
+        assert (await bench.store.overview.survey(STALE)).workers_online == 2
 
 
 class TestSchema:
@@ -62,7 +62,7 @@ class TestSchema:
 
 class TestLoad:
     async def test_an_empty_store(self, bench: Bench) -> None:
-        load = await bench.store.load(STALE)
+        load = await bench.store.overview.load(STALE)
 
         assert load == Load(now=bench.now(), queues=(), workers=(), running={})
 
@@ -79,7 +79,7 @@ class TestLoad:
         # Nobody could have claimed it before it was started.
         await bench.start(namespace="z tenant", task_queue="orders", start_at=bench.now() - 60 * SECOND)
 
-        load = await bench.store.load(STALE)
+        load = await bench.store.overview.load(STALE)
 
         assert {(each.namespace, each.task_queue): (each.ready, each.oldest_due_at) for each in load.queues} == {
             ("default", "orders"): (2, bench.now() - 3 * SECOND),
@@ -90,16 +90,16 @@ class TestLoad:
         }
 
     async def test_workers_slots_and_what_is_running(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(concurrency=7))
-        await bench.store.register(bench.registration(worker_id=bench.new_id(), concurrency=5))
+        await bench.store.workers.register(bench.registration(concurrency=7))
+        await bench.store.workers.register(bench.registration(worker_id=bench.new_id(), concurrency=5))
         gone = bench.new_id()
-        await bench.store.register(bench.registration(worker_id=gone, concurrency=3))
-        await bench.store.deregister(gone)
-        await bench.store.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
+        await bench.store.workers.register(bench.registration(worker_id=gone, concurrency=3))
+        await bench.store.workers.deregister(gone)
+        await bench.store.workers.register(bench.registration(worker_id=bench.new_id(), namespace="tenant"))
         await bench.started_claim()
         await bench.started_claim()
 
-        load = await bench.store.load(STALE)
+        load = await bench.store.overview.load(STALE)
 
         assert {(each.namespace, each.status): (each.workers, each.slots) for each in load.workers} == {
             ("default", WorkerStatus.ONLINE): (2, 12),
@@ -120,11 +120,11 @@ class TestFacts:
         await bench.done(claim, CompleteRun(output=b"1"))
         asked = [("tenant", waiting), ("default", claim.run_id), ("default", waiting), ("default", bench.new_id())]
 
-        facts = {each.run_id: each for each in await bench.store.facts_of(asked)}
+        facts = {each.run_id: each for each in await bench.store.runs.facts_of(asked)}
 
         assert facts.keys() == {waiting, claim.run_id}
         assert facts[waiting].namespace == "tenant"
         assert (facts[waiting].started_at, facts[waiting].finished_at) == (None, None)
         ended = facts[claim.run_id]
         assert (ended.workflow_type, ended.started_at, ended.finished_at) == ("checkout", begun, begun + SECOND)
-        assert await bench.store.facts_of([]) == []
+        assert await bench.store.runs.facts_of([]) == []

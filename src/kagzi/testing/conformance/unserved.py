@@ -9,7 +9,7 @@ import pytest
 from kagzi.api.operations import CancelRun, ParkRun, SendSignal, TerminateRun
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
-from kagzi.store.protocol import Offer, SetAside
+from kagzi.store.protocol.duties import Offer, SetAside
 from kagzi.store.unserved import OVERDUE
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
 
@@ -17,13 +17,13 @@ ALL = (WorkflowType(TYPE), WorkflowType("rare"))
 
 
 async def look(bench: Bench, *offers: Offer, limit: int = 100) -> SetAside:
-    return await bench.store.set_runs_aside(offers, STALE, limit)
+    return await bench.store.duties.set_runs_aside(offers, STALE, limit)
 
 
 async def offer(bench: Bench, *types: WorkflowType, **fields: Any) -> str:
     """A worker registers with these; returns its id."""
     worker_id = bench.new_id()
-    await bench.store.register(bench.registration(**({"worker_id": worker_id, "types": types} | fields)))
+    await bench.store.workers.register(bench.registration(**({"worker_id": worker_id, "types": types} | fields)))
     return worker_id
 
 
@@ -119,9 +119,9 @@ class TestUnservedRuns:
         due = bench.now()
         await offer(bench, WorkflowType(TYPE))
         bench.clock.advance(OVERDUE)
-        before = (await bench.store.load(STALE)).queues
+        before = (await bench.store.overview.load(STALE)).queues
         assert (await look(bench)).aside == 1
-        assert (await bench.store.load(STALE)).queues == before
+        assert (await bench.store.overview.load(STALE)).queues == before
         assert [(queue.ready, queue.oldest_due_at) for queue in before] == [(1, due)]
 
     async def test_a_look_is_bounded(self, bench: Bench) -> None:

@@ -19,7 +19,7 @@ def value(name: str, data: bytes, number: int = 0) -> SetValue:
 
 
 async def read(bench: Bench, run_id: str, *names: str, after: str = "", namespace: str = NAMESPACE) -> dict[str, bytes]:
-    return {each.name: each.value for each in await bench.store.read_values(namespace, run_id, names, after)}
+    return {each.name: each.value for each in await bench.store.runs.values(namespace, run_id, names, after)}
 
 
 class TestValues:
@@ -30,11 +30,11 @@ class TestValues:
         bench.clock.advance(SECOND)
         chunk = (bench.completed("a", 1), value("stage", b'"two"', 2), value("n", b"1", 3), value("n", b"2", 4))
         assert await bench.send(claim, *chunk) is ChunkAnswer.DONE
-        assert await bench.store.read_values(NAMESPACE, run_id, (), "") == [
+        assert await bench.store.runs.values(NAMESPACE, run_id, (), "") == [
             RunValue(name="n", value=b"2", at=bench.now()),
             RunValue(name="stage", value=b'"two"', at=bench.now()),
         ]
-        assert [step.completed_seq for step in await bench.store.get_steps(NAMESPACE, run_id)] == [1]
+        assert [step.completed_seq for step in await bench.store.runs.steps(NAMESPACE, run_id)] == [1]
 
     async def test_values_are_found_by_name_and_from_a_name_on(self, bench: Bench) -> None:
         run_id = await bench.start()
@@ -83,7 +83,7 @@ class TestValues:
         run_id = await bench.start()
         claim = await bench.claim()
         bench.clock.advance(LEASE + 1)
-        await bench.store.recover_runs(10, 9, lambda _: 0)
+        await bench.store.duties.recover_runs(10, 9, lambda _: 0)
         assert await bench.send(claim, value("stage", b"1")) is ChunkAnswer.LEASE_LOST
         newer = await bench.claim()
         assert await bench.send(newer, value("stage", b"2")) is ChunkAnswer.DONE
@@ -95,7 +95,7 @@ class TestValues:
         claims = await bench.claims()
         chunks = [bench.chunk(claim, value("n", str(place).encode())) for place, claim in enumerate(claims)]
         chunks.append(bench.chunk(claims[0], value("n", b"9", 1)))
-        answers = (await bench.store.apply([*chunks, bench.chunk(claims[1], bench.completed("a", 1))])).answers
+        answers = (await bench.store.work.apply([*chunks, bench.chunk(claims[1], bench.completed("a", 1))])).answers
         assert answers == [ChunkAnswer.DONE] * 5
         found = {claims[place].run_id: data for place, data in enumerate((b"9", b"1", b"2"))}
         assert {run_id: (await read(bench, run_id))["n"] for run_id in run_ids} == found
@@ -109,7 +109,7 @@ class TestValues:
         claim, beside = (claim, beside) if claim.run_id == run_id else (beside, claim)
         await bench.send(claim, value("a", b"1"), value("@progress", b"1"), value("b", b"1"))
         assert await bench.send(claim, value("b", b"2", 1)) is ChunkAnswer.DONE
-        applied = await bench.store.apply(
+        applied = await bench.store.work.apply(
             [
                 bench.chunk(claim, bench.completed("x", 1), value("c", b"1", 2)),
                 bench.chunk(beside, value("c", b"1")),
@@ -121,7 +121,7 @@ class TestValues:
         assert answers[1] is ChunkAnswer.DONE
         assert list(await read(bench, run_id)) == ["@progress", "a", "b"]
         assert list(await read(bench, other)) == ["c"]
-        assert await bench.store.get_steps(NAMESPACE, run_id) == []
+        assert await bench.store.runs.steps(NAMESPACE, run_id) == []
 
     async def test_another_namespace_sees_none(self, bench: Bench) -> None:
         run_id = await bench.start()
@@ -144,5 +144,5 @@ class TestValues:
         run_id = await bench.start()
         await bench.send(await bench.claim(), value("stage", b"1"), CompleteRun(output=b"1"))
         bench.clock.advance(31 * 86400 * SECOND)
-        await bench.store.prune_runs(100, None)
+        await bench.store.duties.prune_runs(100, None)
         assert await read(bench, run_id) == {}

@@ -22,19 +22,19 @@ async def offer(bench: Bench, *versions: str | None, **fields: Any) -> str:
     """A worker registers with these versions; returns its id."""
     worker_id = bench.new_id()
     types = tuple(WorkflowType(TYPE, version) for version in versions)
-    await bench.store.register(bench.registration(**({"worker_id": worker_id, "types": types} | fields)))
+    await bench.store.workers.register(bench.registration(**({"worker_id": worker_id, "types": types} | fields)))
     return worker_id
 
 
 async def listed(bench: Bench, workflow_type: str | None = TYPE) -> dict[str | None, WorkflowVersion]:
-    found = await bench.store.list_versions(NAMESPACE, workflow_type, 100, STALE)
+    found = await bench.store.versions.read(NAMESPACE, workflow_type, 100, STALE)
     assert not found.more
     return {each.version: each for each in found.items}
 
 
 class TestDefaultVersions:
     async def test_a_workflow_that_nobody_has_offered_has_the_first_version(self, bench: Bench) -> None:
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == FIRST_VERSION
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == FIRST_VERSION
         assert await listed(bench) == {}
 
     async def test_the_version_first_seen_last_is_the_default(self, bench: Bench) -> None:
@@ -43,7 +43,7 @@ class TestDefaultVersions:
         await offer(bench, "1")
         bench.clock.advance(2 * HOUR)
         await offer(bench, "2")  # it was there first, however often it comes back
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
         assert [each.version for each in (await listed(bench)).values()] == ["1", "2"]
 
     @pytest.mark.parametrize(("offered", "newest"), [(("9", "10"), "10"), (("b", "a"), "b"), (("2", "1.5"), "1.5")])
@@ -51,45 +51,45 @@ class TestDefaultVersions:
         self, bench: Bench, offered: tuple[str, ...], newest: str
     ) -> None:
         await offer(bench, *offered)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == newest
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == newest
 
     async def test_a_default_that_is_set_counts_until_it_is_taken_back(self, bench: Bench) -> None:
         await offer(bench, "1")
         bench.clock.advance(SECOND)
         await offer(bench, "2")
-        assert await bench.store.set_default_version(NAMESPACE, TYPE, "1", False)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
+        assert await bench.store.versions.set_default(NAMESPACE, TYPE, "1", False)
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
         versions = await listed(bench)
         assert [(each.default, each.chosen) for each in versions.values()] == [(False, False), (True, True)]
-        assert await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "2"
-        assert await bench.store.set_default_version(NAMESPACE, TYPE, None, False)
+        assert await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "2"
+        assert await bench.store.versions.set_default(NAMESPACE, TYPE, None, False)
         versions = await listed(bench)
         assert [(each.default, each.chosen) for each in versions.values()] == [(True, False), (False, False)]
 
     async def test_a_version_that_nobody_has_offered_is_refused_unless_forced(self, bench: Bench) -> None:
         await offer(bench, "1")
-        assert not await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "1"
-        assert await bench.store.set_default_version(NAMESPACE, TYPE, "2", True)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "2"
+        assert not await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "1"
+        assert await bench.store.versions.set_default(NAMESPACE, TYPE, "2", True)
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "2"
         assert (await listed(bench))["2"].first_seen_at is None
 
     async def test_workers_that_execute_every_version_offer_any(self, bench: Bench) -> None:
         await offer(bench, None)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == FIRST_VERSION
-        assert await bench.store.set_default_version(NAMESPACE, TYPE, "7", False)
-        assert await bench.store.resolve_version(NAMESPACE, TYPE) == "7"
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == FIRST_VERSION
+        assert await bench.store.versions.set_default(NAMESPACE, TYPE, "7", False)
+        assert await bench.store.versions.resolve(NAMESPACE, TYPE) == "7"
         versions = await listed(bench)
         assert {version: each.workers for version, each in versions.items()} == {None: 1, "7": 1}
 
     async def test_namespaces_and_workflows_do_not_share_versions(self, bench: Bench) -> None:
         await offer(bench, "2")
-        await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
-        assert await bench.store.resolve_version("tenant", TYPE) == FIRST_VERSION
-        assert await bench.store.resolve_version(NAMESPACE, "refund") == FIRST_VERSION
-        assert not await bench.store.set_default_version("tenant", TYPE, "2", False)
-        assert (await bench.store.list_versions("tenant", None, 100, STALE)).items == ()
+        await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
+        assert await bench.store.versions.resolve("tenant", TYPE) == FIRST_VERSION
+        assert await bench.store.versions.resolve(NAMESPACE, "refund") == FIRST_VERSION
+        assert not await bench.store.versions.set_default("tenant", TYPE, "2", False)
+        assert (await bench.store.versions.read("tenant", None, 100, STALE)).items == ()
 
     async def test_a_repeated_start_that_names_no_version_finds_its_run(self, bench: Bench) -> None:
         start = bench.start_run(version="1", version_resolved=True)
@@ -107,7 +107,7 @@ class TestRememberedVersions:
         worker_id = await offer(bench, "1", queues=("b", "a"))
         version = (await listed(bench))["1"]
         assert (version.workers, version.queues) == (1, ("a", "b"))
-        await bench.store.deregister(worker_id)
+        await bench.store.workers.deregister(worker_id)
         version = (await listed(bench))["1"]
         assert (version.workers, version.first_seen_at, version.last_seen_at) == (0, bench.now(), bench.now())
 
@@ -115,7 +115,7 @@ class TestRememberedVersions:
         await offer(bench, "1")
         draining = await offer(bench, "1")
         assert (await listed(bench))["1"].workers == 2
-        await bench.store.drain_worker(draining)
+        await bench.store.workers.drain(draining)
         assert (await listed(bench))["1"].workers == 1
         bench.clock.advance(STALE)
         assert (await listed(bench))["1"].workers == 0
@@ -150,13 +150,13 @@ class TestRememberedVersions:
     async def test_what_nobody_offers_any_more_is_forgotten_with_its_workers(self, bench: Bench) -> None:
         await offer(bench, "1")
         gone = await offer(bench, "2")
-        await bench.store.set_default_version(NAMESPACE, TYPE, "2", False)
-        await bench.store.deregister(gone)
+        await bench.store.versions.set_default(NAMESPACE, TYPE, "2", False)
+        await bench.store.workers.deregister(gone)
         bench.clock.advance(29 * DAY)
-        assert await bench.store.prune_workers(100) == 0
+        assert await bench.store.workers.prune(100) == 0
         bench.clock.advance(DAY)
-        await bench.store.prune_workers(100)
-        await bench.store.prune_workers(100)
+        await bench.store.workers.prune(100)
+        await bench.store.workers.prune(100)
         versions = await listed(bench)
         assert versions["1"].first_seen_at is not None  # its worker never left
         assert versions["2"].first_seen_at is None  # it is known as the default that somebody chose, and no more
@@ -192,7 +192,7 @@ class TestRunsOfVersions:
         assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": False, "2": False}
         await bench.done(claim, CompleteRun(output=b"1"))
         assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": True, "2": False}
-        await bench.store.set_default_version(NAMESPACE, TYPE, "1", False)
+        await bench.store.versions.set_default(NAMESPACE, TYPE, "1", False)
         assert {version: each.retirable for version, each in (await listed(bench)).items()} == {"1": False, "2": True}
 
     async def test_counting_is_bounded_and_says_so(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,9 +206,9 @@ class TestRunsOfVersions:
 
     async def test_a_list_that_is_cut_says_so(self, bench: Bench) -> None:
         await offer(bench, "1", "2", "3")
-        found = await bench.store.list_versions(NAMESPACE, None, 2, STALE)
+        found = await bench.store.versions.read(NAMESPACE, None, 2, STALE)
         assert ([each.version for each in found.items], found.more) == (["3", "2"], True)
-        assert not (await bench.store.list_versions(NAMESPACE, None, 3, STALE)).more
+        assert not (await bench.store.versions.read(NAMESPACE, None, 3, STALE)).more
 
 
 class TestMovingRuns:
@@ -218,7 +218,7 @@ class TestMovingRuns:
         moved, queues = 0, set[str]()
         after: tuple[str, int, str] | None = ("", -(2**63), "00000000-0000-0000-0000-000000000000")
         while after is not None:
-            page = await bench.store.move_runs(NAMESPACE, TYPE, "1", "2", after, limit, dry_run)
+            page = await bench.store.versions.move_runs(NAMESPACE, TYPE, "1", "2", after, limit, dry_run)
             moved, after = moved + page.moved, page.last
             queues.update(page.queues)
         return moved, queues
@@ -255,7 +255,7 @@ class TestMovingRuns:
             return CheckedRun(run_id, (await bench.run(run_id)).executions)
 
         async def move(*runs: CheckedRun) -> tuple[int, tuple[str, ...]]:
-            page = await bench.store.move_checked_runs(NAMESPACE, TYPE, "1", "2", runs)
+            page = await bench.store.versions.move_checked_runs(NAMESPACE, TYPE, "1", "2", runs)
             return page.moved, page.queues
 
         again = await bench.started_claim()

@@ -12,11 +12,11 @@ from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
 
 class TestWakeups:
     async def test_announcing_needs_no_listener(self, bench: Bench) -> None:
-        await bench.store.announce([(NAMESPACE, QUEUE)], [(NAMESPACE, bench.new_id())])
-        await bench.store.announce([], [])
+        await bench.store.wakeups.announce([(NAMESPACE, QUEUE)], [(NAMESPACE, bench.new_id())])
+        await bench.store.wakeups.announce([], [])
 
     async def test_listening_lasts_until_it_is_cancelled(self, bench: Bench) -> None:
-        listening = asyncio.create_task(bench.store.listen(_ignore, _ignore, _ignore))
+        listening = asyncio.create_task(bench.store.wakeups.listen(_ignore, _ignore, _ignore))
         await asyncio.sleep(0)
         await bench.start()
         assert not listening.done()
@@ -29,7 +29,7 @@ class TestWakeups:
     async def test_listening_ends_with_the_store(self, bench: Bench) -> None:
         other = bench.store.sibling()
         await other.open()
-        listening = asyncio.create_task(other.listen(_ignore, _ignore, _ignore))
+        listening = asyncio.create_task(other.wakeups.listen(_ignore, _ignore, _ignore))
         await asyncio.sleep(0.01)
 
         await other.close()
@@ -39,7 +39,7 @@ class TestWakeups:
         await bench.start()
 
     async def test_a_sibling_works_in_another_thread_while_this_loop_is_blocked(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         answers: list[object] = []
 

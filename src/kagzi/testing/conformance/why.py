@@ -23,9 +23,9 @@ async def sentence(bench: Bench, run_id: str) -> str | None:
 
     async def online(queue: str | None) -> list[Worker]:
         wanted = WorkerFilter(namespace=NAMESPACE, task_queue=queue, status=WorkerStatus.ONLINE)
-        return await store.find_workers(wanted, None, 100, STALE)
+        return await store.workers.page(wanted, None, 100, STALE)
 
-    holder = None if run.worker_id is None else await store.get_worker(run.worker_id, NAMESPACE, STALE)
+    holder = None if run.worker_id is None else await store.workers.get(run.worker_id, NAMESPACE, STALE)
     return why(
         run,
         now=bench.now(),
@@ -44,7 +44,7 @@ class TestWhy:
         )
 
     async def test_workers_of_other_queues_only(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(queues=("mail", "sms")))
+        await bench.store.workers.register(bench.registration(queues=("mail", "sms")))
         run_id = await bench.start()
         assert await sentence(bench, run_id) == (
             "Waiting for a worker: no worker that is online serves queue orders; those online serve queues mail, sms."
@@ -60,11 +60,11 @@ class TestWhy:
     async def test_workers_without_the_workflow_or_its_version(
         self, bench: Bench, offered: WorkflowType, there: str
     ) -> None:
-        await bench.store.register(bench.registration(types=(offered,)))
+        await bench.store.workers.register(bench.registration(types=(offered,)))
         assert await sentence(bench, await bench.start()) == f"Waiting for a worker: {there}."
 
     async def test_workers_that_are_full(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(concurrency=1))
+        await bench.store.workers.register(bench.registration(concurrency=1))
         await bench.started_claim()
         run_id = await bench.start()
         bench.clock.advance(5 * SECOND)
@@ -125,7 +125,7 @@ class TestWhy:
         assert said.endswith(" UTC (in 1h), after ValueError: card declined.")
 
     async def test_a_run_that_is_held_and_the_step_it_runs(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(hostname="blue", pid=42))
+        await bench.store.workers.register(bench.registration(hostname="blue", pid=42))
         claim = await bench.started_claim()
         held = f"Held by worker {bench.worker_id[-8:]} (process 42 on blue), last heard of"
         assert await sentence(bench, claim.run_id) == (
@@ -138,7 +138,7 @@ class TestWhy:
         )
 
     async def test_a_worker_that_is_lost_and_a_run_that_may_be_why(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(hostname="blue", pid=42))
+        await bench.store.workers.register(bench.registration(hostname="blue", pid=42))
         claim = await bench.started_claim()
         bench.clock.advance(claim.lease + 3 * SECOND)
         assert await sentence(bench, claim.run_id) == (

@@ -15,9 +15,9 @@ from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, STALE, Benc
 class TestWorkers:
     async def test_a_registered_worker_is_listed(self, bench: Bench) -> None:
         types = (WorkflowType("a"), WorkflowType("b", "2"))
-        await bench.store.register(bench.registration(queues=("x", "y"), types=types, concurrency=7))
+        await bench.store.workers.register(bench.registration(queues=("x", "y"), types=types, concurrency=7))
 
-        assert await bench.store.list_workers(NAMESPACE) == [
+        assert await bench.store.workers.rows(NAMESPACE) == [
             Worker(
                 worker_id=bench.worker_id,
                 namespace=NAMESPACE,
@@ -36,45 +36,45 @@ class TestWorkers:
         ]
 
     async def test_namespaces_have_their_own_workers(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(namespace="tenant"))
+        await bench.store.workers.register(bench.registration(namespace="tenant"))
 
-        assert await bench.store.list_workers(NAMESPACE) == []
-        assert len(await bench.store.list_workers("tenant")) == 1
+        assert await bench.store.workers.rows(NAMESPACE) == []
+        assert len(await bench.store.workers.rows("tenant")) == 1
 
     async def test_a_worker_is_unknown_to_other_namespaces(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
 
-        assert await bench.store.get_worker(bench.worker_id, "tenant", STALE) is None
-        assert not await bench.store.drain_worker(bench.worker_id, "tenant")
-        assert await bench.store.deregister(bench.worker_id, "tenant") == []
+        assert await bench.store.workers.get(bench.worker_id, "tenant", STALE) is None
+        assert not await bench.store.workers.drain(bench.worker_id, "tenant")
+        assert await bench.store.workers.deregister(bench.worker_id, "tenant") == []
         foreign, released = await bench.beat(claim, heard=9, namespace="tenant")
         unknown, _ = await bench.beat(claim, heard=9, namespace="tenant", worker_id=bench.new_id())
         assert (foreign.known, foreign.lost, released) == (False, (claim.run_id,), [])
         assert foreign == unknown
 
-        worker = await bench.store.get_worker(bench.worker_id, NAMESPACE, STALE)
+        worker = await bench.store.workers.get(bench.worker_id, NAMESPACE, STALE)
         assert worker is not None
         assert (worker.status, worker.active) == (WorkerStatus.ONLINE, 1)
         answer, _ = await bench.beat(claim, heard=9, namespace=NAMESPACE)
         assert (answer.known, answer.lost) == (True, ())
-        assert await bench.store.drain_worker(bench.worker_id, NAMESPACE)
-        assert len(await bench.store.deregister(bench.worker_id, NAMESPACE)) == 1
+        assert await bench.store.workers.drain(bench.worker_id, NAMESPACE)
+        assert len(await bench.store.workers.deregister(bench.worker_id, NAMESPACE)) == 1
 
     async def test_registering_twice_is_one_worker(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration(queues=("x",)))
-        await bench.store.register(bench.registration(queues=("y",)))
+        await bench.store.workers.register(bench.registration(queues=("x",)))
+        await bench.store.workers.register(bench.registration(queues=("y",)))
 
-        (worker,) = await bench.store.list_workers(NAMESPACE)
+        (worker,) = await bench.store.workers.rows(NAMESPACE)
         assert worker.queues == ("y",)
 
     async def test_a_worker_that_leaves_gives_its_runs_back_and_burns_nothing(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         await bench.done(claim, bench.completed("a", 1))
         bench.clock.advance(SECOND)
 
-        (recovered,) = await bench.store.deregister(bench.worker_id)
+        (recovered,) = await bench.store.workers.deregister(bench.worker_id)
 
         assert (recovered.namespace, recovered.run_id, recovered.task_queue) == (
             NAMESPACE,
@@ -82,7 +82,7 @@ class TestWorkers:
             QUEUE,
         )
         assert (recovered.status, recovered.available_at) == (RunStatus.PENDING, bench.now())
-        (worker,) = await bench.store.list_workers(NAMESPACE)
+        (worker,) = await bench.store.workers.rows(NAMESPACE)
         assert worker.status is WorkerStatus.OFFLINE
         run = await bench.run(claim.run_id)
         assert (run.status, run.attempts, run.crashes) == (RunStatus.PENDING, 0, 0)
@@ -91,87 +91,87 @@ class TestWorkers:
         assert [step.step_id for step in again.history] == ["a"]
 
     async def test_leaving_twice_or_unknown_changes_nothing(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
-        await bench.store.deregister(bench.worker_id)
+        await bench.store.workers.register(bench.registration())
+        await bench.store.workers.deregister(bench.worker_id)
         claim = await bench.started_claim(task_queue=QUEUE)
         other = bench.new_id()
-        assert await bench.store.deregister(other) == []
+        assert await bench.store.workers.deregister(other) == []
         assert (await bench.run(claim.run_id)).status is RunStatus.RUNNING
 
     async def test_leaving_leaves_the_runs_of_others_alone(self, bench: Bench) -> None:
         other = bench.new_id()
         await bench.start()
         held = await bench.claim(worker_id=other)
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
 
-        assert await bench.store.deregister(bench.worker_id) == []
+        assert await bench.store.workers.deregister(bench.worker_id) == []
         await bench.done(held, CompleteRun(output=b"1"))
 
     async def test_silent_workers_are_marked_offline(self, bench: Bench) -> None:
         silent, loud = bench.new_id(), bench.new_id()
-        await bench.store.register(bench.registration(worker_id=silent))
-        await bench.store.register(bench.registration(worker_id=loud))
+        await bench.store.workers.register(bench.registration(worker_id=silent))
+        await bench.store.workers.register(bench.registration(worker_id=loud))
         bench.clock.advance(20 * SECOND)
         await bench.beat(worker_id=loud)
         bench.clock.advance(10 * SECOND - 1)
-        assert await bench.store.expire_workers(100, 30 * SECOND) == []
+        assert await bench.store.workers.expire(100, 30 * SECOND) == []
         bench.clock.advance(1)
 
-        assert await bench.store.expire_workers(100, 30 * SECOND) == [silent]
+        assert await bench.store.workers.expire(100, 30 * SECOND) == [silent]
 
-        assert await bench.store.expire_workers(100, 30 * SECOND) == []
-        statuses = {worker.worker_id: worker.status for worker in await bench.store.list_workers(NAMESPACE)}
+        assert await bench.store.workers.expire(100, 30 * SECOND) == []
+        statuses = {worker.worker_id: worker.status for worker in await bench.store.workers.rows(NAMESPACE)}
         assert statuses == {silent: WorkerStatus.OFFLINE, loud: WorkerStatus.ONLINE}
 
     async def test_no_more_workers_expire_than_the_limit(self, bench: Bench) -> None:
         for _ in range(3):
-            await bench.store.register(bench.registration(worker_id=bench.new_id()))
+            await bench.store.workers.register(bench.registration(worker_id=bench.new_id()))
         bench.clock.advance(60 * SECOND)
 
-        assert len(await bench.store.expire_workers(2, 30 * SECOND)) == 2
-        assert len(await bench.store.expire_workers(2, 30 * SECOND)) == 1
+        assert len(await bench.store.workers.expire(2, 30 * SECOND)) == 2
+        assert len(await bench.store.workers.expire(2, 30 * SECOND)) == 1
 
     async def test_an_expired_worker_keeps_its_leases_until_they_end(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim(lease_length=60 * SECOND)
         bench.clock.advance(30 * SECOND)
-        await bench.store.expire_workers(100, 30 * SECOND)
+        await bench.store.workers.expire(100, 30 * SECOND)
 
         await bench.done(claim, CompleteRun(output=b"1"))
 
     async def test_an_expired_worker_may_register_again(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         bench.clock.advance(60 * SECOND)
-        await bench.store.expire_workers(100, 30 * SECOND)
+        await bench.store.workers.expire(100, 30 * SECOND)
         assert (await bench.beat())[0].known is False
 
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
 
         assert (await bench.beat())[0].known is True
-        (worker,) = await bench.store.list_workers(NAMESPACE)
+        (worker,) = await bench.store.workers.rows(NAMESPACE)
         assert worker.status is WorkerStatus.ONLINE
 
 
 class TestHeartbeats:
     async def test_a_heartbeat_is_noted(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         bench.clock.advance(SECOND)
 
         answer, recovered = await bench.beat(completed=5, failed=2)
 
         assert (answer.lost, answer.news, answer.drain, answer.known) == ((), (), False, True)
         assert recovered == []
-        (worker,) = await bench.store.list_workers(NAMESPACE)
+        (worker,) = await bench.store.workers.rows(NAMESPACE)
         assert (worker.last_heartbeat_at, worker.completed, worker.failed) == (bench.now(), 5, 2)
 
     async def test_an_unknown_worker_is_told_so(self, bench: Bench) -> None:
         answer, recovered = await bench.beat()
 
         assert (answer.known, recovered) == (False, [])
-        assert await bench.store.list_workers(NAMESPACE) == []
+        assert await bench.store.workers.rows(NAMESPACE) == []
 
     async def test_listed_leases_are_renewed_to_now_and_their_length(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         for _ in range(3):  # never additively
             bench.clock.advance(SECOND)
@@ -184,7 +184,7 @@ class TestHeartbeats:
         assert len(await bench.recover()) == 1
 
     async def test_each_lease_is_renewed_by_its_own_length(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         short = await bench.started_claim(lease_length=3 * SECOND)
         long = await bench.started_claim(lease_length=300 * SECOND)
         birth = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=9 * SECOND)
@@ -206,7 +206,7 @@ class TestHeartbeats:
             assert [recovered.run_id for recovered in await bench.recover()] == [run_id]
 
     async def test_an_expired_lease_that_nobody_took_is_renewed(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         bench.clock.advance(2 * LEASE)
 
@@ -216,7 +216,7 @@ class TestHeartbeats:
         assert await bench.recover() == []
 
     async def test_a_lost_lease_is_told_and_not_revived(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         await bench.crash(claim)
 
@@ -231,15 +231,15 @@ class TestHeartbeats:
         assert len(await bench.recover()) == 1
 
     async def test_a_run_that_timed_out_is_lost(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim(timeout=SECOND)
         bench.clock.advance(SECOND)
-        await bench.store.time_out_runs(100)
+        await bench.store.duties.time_out_runs(100)
 
         assert (await bench.beat(claim, heard=1))[0].lost == (claim.run_id,)
 
     async def test_a_run_of_another_worker_is_not_renewed(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         await bench.start()
         foreign = await bench.claim(worker_id=bench.new_id())
         bench.clock.advance(SECOND)
@@ -258,13 +258,13 @@ class TestHeartbeats:
     ) -> None:
         """In whichever order their heartbeats stand in a batch, and whether or not the owner's gives the run back."""
         other = bench.new_id()
-        await bench.store.register(bench.registration())
-        await bench.store.register(bench.registration(worker_id=other))
+        await bench.store.workers.register(bench.registration())
+        await bench.store.workers.register(bench.registration(worker_id=other))
         claim = await bench.started_claim()  # poll 1
         owners = bench.heartbeat(*([claim] if owner_lists_it else []), heard=1)
         others = bench.heartbeat(claim, worker_id=other)
 
-        beaten = await bench.store.heartbeats([owners, others] if owner_first else [others, owners])
+        beaten = await bench.store.workers.heartbeats([owners, others] if owner_first else [others, owners])
 
         by_owner, by_other = beaten if owner_first else reversed(beaten)
         assert (by_other.answer.lost, by_other.released) == ((claim.run_id,), [])
@@ -272,7 +272,7 @@ class TestHeartbeats:
         assert [each.run_id for each in by_owner.released] == ([] if owner_lists_it else [claim.run_id])
 
     async def test_a_run_listed_under_two_tokens_is_held_by_the_right_one(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         right, wrong = (claim.run_id, claim.token), (claim.run_id, bench.new_id())
         for held in ((right, wrong), (wrong, right)):
@@ -280,7 +280,7 @@ class TestHeartbeats:
             assert (answer.lost, recovered) == ((), [])
 
     async def test_a_claim_whose_answer_was_lost_goes_back_at_once(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         lost = await bench.started_claim()  # poll 1
         await bench.start()
         kept = await bench.claim()  # poll 2
@@ -299,7 +299,7 @@ class TestHeartbeats:
         await bench.done(kept, HandBackRun())
 
     async def test_listing_an_old_lease_of_a_run_does_not_keep_a_lost_claim_of_it(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         old = await bench.started_claim()  # poll 1
         await bench.crash(old)
         new = await bench.claim(old.run_id)  # poll 2, whose answer is lost
@@ -311,7 +311,7 @@ class TestHeartbeats:
         assert await bench.send(new, CompleteRun(output=b"1")) is ChunkAnswer.LEASE_LOST
 
     async def test_a_claim_still_on_its_way_stays(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
 
         answer, recovered = await bench.beat(heard=0)
@@ -321,7 +321,7 @@ class TestHeartbeats:
 
     async def test_a_run_born_under_a_worker_does_not_go_back(self, bench: Bench) -> None:
         """It came with no poll, so no poll can say that it was lost on the way."""
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
         start = bench.start_run(lease=lease)
         await bench.answer(start)
@@ -330,7 +330,7 @@ class TestHeartbeats:
         assert (await bench.run(start.run_id)).status is RunStatus.RUNNING
 
     async def test_repeated_heartbeats_change_nothing_more(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
+        await bench.store.workers.register(bench.registration())
         claim = await bench.started_claim()
         first = await bench.beat(claim, heard=1)
         before = await bench.state(claim.run_id)
@@ -339,28 +339,28 @@ class TestHeartbeats:
         assert await bench.state(claim.run_id) == before
 
     async def test_the_shortest_lease_renewed_is_told(self, bench: Bench) -> None:
-        await bench.store.register(bench.registration())
-        (idle,) = await bench.store.heartbeats([bench.heartbeat()])
+        await bench.store.workers.register(bench.registration())
+        (idle,) = await bench.store.workers.heartbeats([bench.heartbeat()])
         short = await bench.started_claim(lease_length=3 * SECOND)
         long = await bench.started_claim(lease_length=300 * SECOND)
 
-        (both,) = await bench.store.heartbeats([bench.heartbeat(short, long)])
-        (one,) = await bench.store.heartbeats([bench.heartbeat(long)])
+        (both,) = await bench.store.workers.heartbeats([bench.heartbeat(short, long)])
+        (one,) = await bench.store.workers.heartbeats([bench.heartbeat(long)])
 
         assert (idle.shortest, both.shortest, one.shortest) == (None, 3 * SECOND, 300 * SECOND)
 
 
 class TestHeartbeatsTogether:
     async def test_none_at_all(self, bench: Bench) -> None:
-        assert await bench.store.heartbeats([]) == []
+        assert await bench.store.workers.heartbeats([]) == []
 
     async def test_everybody_gets_the_answer_to_the_own_heartbeat(self, bench: Bench) -> None:
         """All that can happen to a worker, at once and in no order."""
         kept, crashed, unheard, drained, gone, foreign = (bench.new_id() for _ in range(6))
         for worker_id in (kept, crashed, unheard, drained, gone, foreign):
-            await bench.store.register(bench.registration(worker_id=worker_id))
-        await bench.store.drain_worker(drained)
-        await bench.store.deregister(gone)
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
+        await bench.store.workers.drain(drained)
+        await bench.store.workers.deregister(gone)
         lost = await self._claim(bench, crashed)
         await bench.crash(lost)
         held = await self._claim(bench, kept, lost.run_id)
@@ -377,7 +377,7 @@ class TestHeartbeatsTogether:
             bench.heartbeat(worker_id=gone),
             bench.heartbeat(hidden, worker_id=foreign, heard=99, namespace="tenant"),
         ]
-        beaten = await bench.store.heartbeats(beats)
+        beaten = await bench.store.workers.heartbeats(beats)
 
         assert [each.answer.lost for each in beaten] == [(lost.run_id,), (), (), (), (), (), (hidden.run_id,)]
         assert [each.answer.known for each in beaten] == [True, False, True, True, True, False, False]
@@ -385,7 +385,7 @@ class TestHeartbeatsTogether:
         assert [[run.run_id for run in each.released] for each in beaten] == [[], [], [], [stray.run_id], [], [], []]
         assert [each.shortest for each in beaten] == [None, None, None, None, LEASE, None, None]
         assert all(each.answer.now == bench.now() for each in beaten if each.answer.known)
-        workers = {worker.worker_id: worker for worker in await bench.store.list_workers(NAMESPACE)}
+        workers = {worker.worker_id: worker for worker in await bench.store.workers.rows(NAMESPACE)}
         assert len(workers) == 6
         assert (workers[kept].completed, workers[drained].completed, workers[drained].failed) == (7, 3, 1)
         heard_now = {each for each in workers if workers[each].last_heartbeat_at == bench.now()}
@@ -400,10 +400,10 @@ class TestHeartbeatsTogether:
     async def test_a_list_speaks_for_its_own_worker_only(self, bench: Bench) -> None:
         thief, holder = bench.new_id(), bench.new_id()
         for worker_id in (thief, holder):
-            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
         claim = await self._claim(bench, holder)
 
-        first, second = await bench.store.heartbeats(
+        first, second = await bench.store.workers.heartbeats(
             [bench.heartbeat(claim, worker_id=thief, heard=99), bench.heartbeat(worker_id=holder, heard=99)]
         )
 
@@ -413,14 +413,14 @@ class TestHeartbeatsTogether:
     async def test_workers_with_and_without_lists(self, bench: Bench) -> None:
         listing, silent = bench.new_id(), bench.new_id()
         for worker_id in (listing, silent):
-            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
         held = await self._claim(bench, listing)
         confirmed = await self._claim(bench, silent)
         unconfirmed = await self._claim(bench, silent)
-        await bench.store.read_lease(NAMESPACE, confirmed.run_id, confirmed.token, True)
+        await bench.store.work.read_lease(NAMESPACE, confirmed.run_id, confirmed.token, True)
         bench.clock.advance(SECOND)
 
-        beaten = await bench.store.heartbeats(
+        beaten = await bench.store.workers.heartbeats(
             [
                 bench.heartbeat(worker_id=silent, confirmed=True),
                 bench.heartbeat(held, worker_id=listing, heard=99),
@@ -436,11 +436,11 @@ class TestHeartbeatsTogether:
     async def test_of_two_from_one_worker_the_later_one_counts(self, bench: Bench) -> None:
         other = bench.new_id()
         for worker_id in (bench.worker_id, other):
-            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
         first = await bench.started_claim()
         second = await bench.started_claim()
 
-        beaten = await bench.store.heartbeats(
+        beaten = await bench.store.workers.heartbeats(
             [
                 bench.heartbeat(first, heard=1, completed=1),
                 bench.heartbeat(worker_id=other, completed=5),
@@ -452,18 +452,18 @@ class TestHeartbeatsTogether:
         assert [each.answer.lost for each in beaten] == [(), (), (), (second.run_id,)]
         assert [each.answer.known for each in beaten] == [True, True, True, False]
         assert [each.released for each in beaten] == [[]] * 4
-        completed = {worker.worker_id: worker.completed for worker in await bench.store.list_workers(NAMESPACE)}
+        completed = {worker.worker_id: worker.completed for worker in await bench.store.workers.rows(NAMESPACE)}
         assert completed == {bench.worker_id: 2, other: 5}
 
     async def test_news_and_cancellations_reach_their_workers(self, bench: Bench) -> None:
         claims = {}
         for worker_id in (bench.new_id(), bench.new_id()):
-            await bench.store.register(bench.registration(worker_id=worker_id))
+            await bench.store.workers.register(bench.registration(worker_id=worker_id))
             claims[worker_id] = await self._claim(bench, worker_id)
         told, _ = claims.values()
         await bench.answer(CancelRun(namespace=NAMESPACE, run_id=told.run_id, grace=SECOND))
 
-        beaten = await bench.store.heartbeats(
+        beaten = await bench.store.workers.heartbeats(
             [bench.heartbeat(claim, worker_id=worker_id, heard=99) for worker_id, claim in claims.items()]
         )
 

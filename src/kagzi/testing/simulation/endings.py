@@ -36,7 +36,7 @@ def judge_endings(world: World) -> None:
         if order.run_id is not None and order.run_id not in world.checker.runs:
             raise Violation(f"run {order.run_id} was acknowledged and is lost")
     for row in world.checker.runs.values():
-        run = run_at_once(world.store.get_run(row.namespace, row.run_id))
+        run = run_at_once(world.store.runs.get(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
         if row.schedule_group_id is not None:

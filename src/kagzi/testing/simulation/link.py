@@ -63,7 +63,7 @@ class Link:
             return future
         seconds = self._world.network.latency(method)
         self._host.call_later(seconds, self._arrive, self._node, loop, future, method, call)
-        if method != "deregister" and self._random.random() < weather.repeat:
+        if method != "workers.deregister" and self._random.random() < weather.repeat:
             self._world.happened(Fault.REPEAT, f"{self._process.name} {method}")
             after = self._random.uniform(0.0, 6.0)
             self._host.call_later(after, self._arrive, self._node, loop, None, method, call)

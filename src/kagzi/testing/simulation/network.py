@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kagzi.core.instant import SECOND
 from kagzi.errors import KagziError, Unavailable
-from kagzi.store.protocol import (
-    Queue,
-    Store,
-)
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.nouns import method_named
 from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.process import Process, ProcessLoop
+from kagzi.testing.simulation.watched import WatchedStore
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # Only these may be repeated by the network, late and unasked; the others are reads, or duties that repeat themselves.
-_REPEATABLE = frozenset({"apply", "claim", "heartbeats", "register"})
-_HEARTBEATS = frozenset({"heartbeat", "heartbeats"})
+_REPEATABLE = frozenset({"apply", "claim", "workers.heartbeats", "workers.register"})
+_HEARTBEATS = frozenset({"heartbeat", "workers.heartbeats"})
 
 
 class Network:
-    def __init__(self, world: World, store: Store, random: Random) -> None:
+    def __init__(self, world: World, store: WatchedStore, random: Random) -> None:
         self._world = world
         self._store = store
         self._random = random
@@ -88,7 +87,7 @@ class Network:
                 self._refuse(loop, future, "the database cannot be reached")
             return
         try:
-            answer = run_at_once(getattr(self._store, method)(*args))
+            answer = run_at_once(method_named(self._store, method)(*args))
         except KagziError as error:
             if future is not None:
                 self._host.call_later(self.latency(method, answer=True), self._deliver, loop, future, None, error)

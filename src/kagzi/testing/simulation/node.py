@@ -26,7 +26,7 @@ from kagzi.testing.simulation.orders import Order
 from kagzi.testing.simulation.process import Process
 from kagzi.testing.simulation.restarts import Changer
 from kagzi.testing.simulation.signals import Telling
-from kagzi.testing.simulation.store_port import StorePort
+from kagzi.testing.simulation.store_port import store_port
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
@@ -97,7 +97,7 @@ class Node:
         ids = RandomIds(process.clock.now, entropy=self._random.randbytes)
         if self.has_engine:
             self.engine = LocalEngine(
-                StorePort(self.world.network, process),
+                store_port(self.world.network, process),
                 clock=process.clock,
                 ids=ids,
                 settings=self.world.settings,

@@ -17,7 +17,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.schedule import Overlap
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import KagziError, NotFound
-from kagzi.store.protocol import LimitChange
+from kagzi.store.protocol.limits import LimitChange
 from kagzi.testing.simulation.limited import Held, draw_changes, has_limits
 from kagzi.testing.simulation.network import run_at_once
 from kagzi.testing.simulation.restarts import has_restarts, move
@@ -114,7 +114,7 @@ class Operators:
     def _end_schedules(self) -> None:
         self._world.checker.schedules.check_lateness()
         for schedule_id in self._schedules:
-            run_at_once(self._world.watched.delete_schedule(NAMESPACE, schedule_id))
+            run_at_once(self._world.watched.schedules.delete(NAMESPACE, schedule_id))
         self.at_work = False
         self._over = True
         self._world.look_whether_over()

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kagzi.api.operations import CancelRun, Write
-from kagzi.store.protocol import Applied
+from kagzi.store.protocol.changes import Applied
+from kagzi.store.protocol.nouns import NOUNS, call_name, method_named
 from kagzi.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:
@@ -17,8 +18,39 @@ class WatchedStore:
     """The one store of the world. Looks at the rows after every transaction, before anybody hears of it."""
 
     def __init__(self, world: World, store: SqliteStore) -> None:
+        for noun in NOUNS:
+            setattr(self, noun, _Noun(world, store, noun))
+        self.work = _Work(world, store, "work")
+
+    def __getattr__(self, noun: str) -> Any:
+        raise AttributeError(f"the watched store has no {noun}")
+
+
+class _Noun:
+    def __init__(self, world: World, store: SqliteStore, noun: str) -> None:
         self._world = world
         self._store = store
+        self._noun = noun
+
+    def __getattr__(self, verb: str) -> Any:
+        call = self._watched(call_name(self._noun, verb))
+        setattr(self, verb, call)
+        return call
+
+    def _watched(self, name: str) -> Callable[..., Awaitable[Any]]:
+        inner = method_named(self._store, name)
+
+        async def call(*args: Any) -> Any:
+            answer = await inner(*args)
+            self._world.transaction(name, args, answer)
+            return answer
+
+        return call
+
+
+class _Work(_Noun):
+    def __init__(self, world: World, store: SqliteStore, noun: str) -> None:
+        super().__init__(world, store, noun)
         self._apply = self._watched("apply")
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
@@ -27,18 +59,3 @@ class WatchedStore:
                 await self._apply([CancelRun(namespace=write.namespace, run_id=write.run_id)])
         applied: Applied = await self._apply(writes)
         return applied
-
-    def __getattr__(self, method: str) -> Any:
-        call = self._watched(method)
-        setattr(self, method, call)
-        return call
-
-    def _watched(self, method: str) -> Callable[..., Awaitable[Any]]:
-        inner = getattr(self._store, method)
-
-        async def call(*args: Any) -> Any:
-            answer = await inner(*args)
-            self._world.transaction(method, args, answer)
-            return answer
-
-        return call

@@ -171,7 +171,7 @@ class World:
     def _handle_all_failures(self) -> None:
         """An administrator wants to be told of them."""
         self.namespace_handler = NAMESPACE_HANDLER
-        run_at_once(self.store.update_namespace("default", None, None, None, (NAMESPACE_HANDLER, None)))
+        run_at_once(self.store.namespaces.update("default", None, None, None, (NAMESPACE_HANDLER, None)))
         self.log("world", "has a handler")
 
     def _start(self, node: Node) -> None:
@@ -316,7 +316,7 @@ class World:
 
     def born(self, namespace: str, run_id: str) -> None:
         """There is a new run: from now on it can be told something."""
-        run = run_at_once(self.store.get_run(namespace, run_id))
+        run = run_at_once(self.store.runs.get(namespace, run_id))
         assert run is not None
         order = None if run.parent_run_id is not None else self._by_input.get((run.workflow_type, run.input))
         for telling in () if order is None else order.tellings:
@@ -378,7 +378,7 @@ class World:
                 self.log("store", "+".join(kinds), write.run_id, repr(said)[:60])
         elif method == "claim":
             self.log("store", "claim", args[0].worker_id, args[0].number, *[claim.run_id for claim in answer.claims])
-        elif method not in ("horizon", "finished_of"):
+        elif method not in ("overview.horizon", "runs.finished_of"):
             self.log("store", method, repr(answer)[:200])
 
     def lines(self) -> list[str]:
@@ -434,6 +434,6 @@ class _Watcher(logging.Handler):
 
 
 def run_output(world: World, run_id: str) -> bytes:
-    run = run_at_once(world.store.get_run("default", run_id))
+    run = run_at_once(world.store.runs.get("default", run_id))
     assert run is not None
     return run.output or b"null"

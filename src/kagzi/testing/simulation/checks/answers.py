@@ -43,7 +43,7 @@ class Answers:
             self._check_answers(args[0], answer.answers)
         elif method == "claim":
             self._check_claims(args[0], answer)
-        elif method == "heartbeats":
+        elif method == "workers.heartbeats":
             for heartbeat, beaten in zip(args[0], answer, strict=True):
                 self._check_heartbeat(heartbeat, beaten.answer)
 

@@ -158,7 +158,7 @@ class Checker:
             given_up = field == "external_id" and new.status.finished and new.superseded_by is not None
             if getattr(old, field) != getattr(new, field) and not (anew and field == "input") and not given_up:
                 raise wrong(new.run_id, f"has another {field}")
-        if new.version != old.version and method != "move_runs" and not anew:
+        if new.version != old.version and method != "versions.move_runs" and not anew:
             raise wrong(new.run_id, f"goes on in version {new.version}, and was in {old.version}")
         if new.status is not old.status:
             self.transitions[f"{old.status} to {new.status}"] += 1
@@ -203,7 +203,11 @@ class Checker:
                 self._world.ledger.copy_waits(repeats.of_run_id, run.run_id)
         if run.handles_run_id is not None and run.parent_run_id is None:
             self._world.operation(f"handler by {method}")
-            if run.status is not RunStatus.PENDING or method not in ("apply", "recover_runs", "time_out_runs"):
+            if run.status is not RunStatus.PENDING or method not in (
+                "apply",
+                "duties.recover_runs",
+                "duties.time_out_runs",
+            ):
                 raise wrong(run.run_id, f"handles a failure and came into the world as {run.status} by {method}")
         elif run.schedule_group_id is not None:
             if run.status is not RunStatus.PENDING:

@@ -82,7 +82,7 @@ class Families:
                     self._check_told(row, method)
             if row.has_children:
                 self._check_steps(row, old, before, now, method)
-        if self._spawned and (touched or method == "cascade_ends"):
+        if self._spawned and (touched or method == "duties.cascade_ends"):
             forgotten = [run_id for (run_id,) in self._connection.execute(_FORGOTTEN)]
             if forgotten:
                 raise Violation(f"{method} leaves {forgotten} to themselves, whose parents have ended")  # (18)

@@ -19,7 +19,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.rate import RateLimit
 from kagzi.core.run import CLAIMABLE, RunStatus
 from kagzi.store.lines import HELD
-from kagzi.store.sqlite.limits import limit_of
+from kagzi.store.sqlite.limit_rows import limit_of
 from kagzi.testing.simulation.checks.rows import RunRow, Violation, difference, wrong
 from kagzi.testing.simulation.limited import has_limits
 
@@ -32,7 +32,7 @@ SELECT namespace, scope, name, paused_at, paused_by, pause_reason, concurrency, 
 FROM limits
 """
 # What makes a claimable run a held one: a claim, and whoever changes a rate for which it was told when to come.
-_HOLDING = ("claim", "set_limit", "declare_limits", "register", "deregister", "expire_workers")
+_HOLDING = ("claim", "limits.change", "limits.declare", "workers.register", "workers.deregister", "workers.expire")
 _SOON = 5 * SECOND  # in which the engine that is left frees what there is room for
 _Line = tuple[str, str, str, str, str]
 
@@ -57,7 +57,7 @@ class Limits:
             self._check_holding(old, row, method, args)
             if row.status is RunStatus.RUNNING and (old is None or old.status is not RunStatus.RUNNING):
                 self._check_begun(old, row, now)
-        if self._world.calm and method in ("horizon", "heartbeats", "claim"):
+        if self._world.calm and method in ("overview.horizon", "workers.heartbeats", "claim"):
             self._check_stuck(now)
 
     # (19), (20)
@@ -148,9 +148,9 @@ class Limits:
         asked = method == "apply" and any(
             isinstance(write, CancelRun | TerminateRun) and write.run_id == row.run_id for write in args[0]
         )
-        if row.status.finished or asked or method == "fire_schedules":
+        if row.status.finished or asked or method == "schedules.fire":
             self._world.operation("held run that was cancelled or ended")
-        elif method == "unhold" and row.status is old.status:
+        elif method == "limits.unhold" and row.status is old.status:
             self._world.operation("run let go")
         else:
             raise wrong(row.run_id, f"was held, and let go by {method}: {difference(old, row)}")

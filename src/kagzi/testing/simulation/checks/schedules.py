@@ -17,8 +17,8 @@ from kagzi.testing.simulation.checks.rows import RunRow, Violation, wrong
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
 
-_BIRTHS = frozenset({"fire_schedules", "trigger_schedule", "backfill_schedule"})
-_CHANGES = frozenset({*_BIRTHS, "create_schedule", "update_schedule", "delete_schedule", "fold_schedule_ends"})
+_BIRTHS = frozenset({"schedules.fire", "schedules.trigger", "schedules.backfill"})
+_CHANGES = frozenset({*_BIRTHS, "schedules.create", "schedules.update", "schedules.delete", "schedules.fold_ends"})
 _LATE = 6 * SECOND  # where an engine has lived undisturbed for some time
 
 
@@ -80,13 +80,13 @@ class Schedules:
                 self._made_again.add(schedule_id)
             if schedule_id not in self._made_again:
                 self._check_counters(new)
-            pauses = method == "update_schedule" and args[0].schedule_id == schedule_id and args[0].enabled is False
+            pauses = method == "schedules.update" and args[0].schedule_id == schedule_id and args[0].enabled is False
             if pauses and (new.status != "PAUSED" or new.next_fire_at is not None):
                 raise Violation(f"{new} was paused")
-            if method == "fold_schedule_ends":
+            if method == "schedules.fold_ends":
                 self._check_hurried(new, now)
         for row in touched:
-            if method == "fire_schedules" and row.run_id in before:
+            if method == "schedules.fire" and row.run_id in before:
                 self._world.operation("run cancelled by the next firing")
 
     def check_lateness(self) -> None:
@@ -108,7 +108,7 @@ class Schedules:
 
     def _check_birth(self, run: RunRow, schedule: ScheduleRow | None, now: Instant, method: str) -> None:
         schedule_id, at = run.schedule_group_id or "", run.scheduled_for
-        if method not in _BIRTHS or schedule is None or (at is None) is not (method == "trigger_schedule"):
+        if method not in _BIRTHS or schedule is None or (at is None) is not (method == "schedules.trigger"):
             raise wrong(run.run_id, f"was fired by {method} for {at}, and its schedule is {schedule}")
         self._of_schedule.setdefault(schedule_id, []).append(run.run_id)
         self._world.operation(f"firing by {method}")
@@ -119,7 +119,7 @@ class Schedules:
         self._fired[schedule_id, at] = run.run_id
         if at > now or parse_times(schedule.cron_expr, schedule.timezone).until(at) != at:
             raise wrong(run.run_id, f"was fired for {at} at {now}, and its schedule is {schedule}")
-        if method == "fire_schedules":
+        if method == "schedules.fire":
             if schedule.status != "SCHEDULED":
                 raise wrong(run.run_id, f"was fired by a schedule that is paused: {schedule}")
             if at <= schedule.fired_until and at != schedule.buffered_for:
@@ -131,7 +131,7 @@ class Schedules:
         what = f"{method} made {new} of {old}"
         if new.fired_until < old.fired_until:
             raise Violation(f"{what}: what was fired is to be fired again")
-        if method != "fire_schedules":
+        if method != "schedules.fire":
             if old.buffered_for not in (None, new.buffered_for) and not self._is_skipped(old, old.buffered_for or 0):
                 raise Violation(f"{what}: {old.buffered_for} is forgotten")
             return
@@ -147,7 +147,7 @@ class Schedules:
         if instants and instants != sorted(_between(old, max(instants)))[-len(instants) :] and not old.buffered_for:
             raise Violation(f"{what}: fired for {instants}, and not for the newest")
         self._check_overlap(old, fired, before)
-        if method == "fire_schedules" and new.skipped_runs > old.skipped_runs:
+        if method == "schedules.fire" and new.skipped_runs > old.skipped_runs:
             self._world.operation("firing that was skipped")
 
     def _check_overlap(self, schedule: ScheduleRow, fired: list[RunRow], before: dict[str, RunRow]) -> None:

@@ -15,15 +15,20 @@ from kagzi.api.operations import (
     SendSignal,
     StartRun,
     TerminateRun,
+    WakeAnswer,
     Write,
 )
-from kagzi.core.instant import Instant
+from kagzi.api.workers import LeaseState, Poll, Polled
+from kagzi.core.instant import Instant, Span
 from kagzi.errors import InvalidRequest, KagziError
-from kagzi.store.protocol import Applied, RunKey, Told
-from kagzi.store.sqlite.cancels import cancel, repeat
+from kagzi.store.protocol.changes import Applied, RunKey, Told
+from kagzi.store.sqlite.cancels import cancel, repeat, wake_run
 from kagzi.store.sqlite.chunks import apply_chunks
+from kagzi.store.sqlite.claims import claim
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.debounce import start_debounced
+from kagzi.store.sqlite.leases import confirm_lease, read_lease
+from kagzi.store.sqlite.nouns import Noun, writes
 from kagzi.store.sqlite.signal_starts import start_with_signal
 from kagzi.store.sqlite.signals import send_signal
 from kagzi.store.sqlite.starts import start_runs
@@ -41,13 +46,39 @@ _BAD_VALUES: Final = (
 )
 
 
-def apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant) -> Applied:
-    try:
-        return _apply(connection, writes, now)
-    except _BAD_VALUES:
-        connection.execute("ROLLBACK")
-        begin(connection)
-        return _apply_one_by_one(connection, writes, now)
+class Work(Noun):
+    """See `store.protocol.work.Work`."""
+
+    lanes = 1
+
+    @writes
+    def apply(self, connection: sqlite3.Connection, writes: Sequence[Write]) -> Applied:
+        now = self.now()
+        try:
+            return _apply(connection, writes, now)
+        except _BAD_VALUES:
+            connection.execute("ROLLBACK")
+            begin(connection)
+            return _apply_one_by_one(connection, writes, now)
+
+    @writes
+    def claim(self, connection: sqlite3.Connection, poll: Poll, lease: Span) -> Polled:
+        return claim(connection, poll, lease, self.now())
+
+    @writes
+    def wake(self, connection: sqlite3.Connection, namespace: str, run_id: str) -> WakeAnswer | None:
+        return wake_run(connection, namespace, run_id, self.now())
+
+    async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
+        lease, now = (namespace, run_id, token), self.now
+        state = await self.database.read(lambda connection: read_lease(connection, *lease, now()))
+        if state is None or state.confirmed or not confirm:
+            return state
+        await self.database.write(lambda connection: confirm_lease(connection, *lease, now()))
+        return await self.read_lease(namespace, run_id, token, False)
+
+    def lane_of(self, write: Write) -> int:  # noqa: ARG002 (there is one)
+        return 0
 
 
 def _apply(connection: sqlite3.Connection, writes: Sequence[Write], now: Instant) -> Applied:

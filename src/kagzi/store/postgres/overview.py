@@ -1,0 +1,78 @@
+"""How much there is of everything, and when something is next due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kagzi.core.instant import Span
+from kagzi.core.load import Load, QueueLoad, WorkerLoad
+from kagzi.core.worker import WorkerStatus
+from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.statements import STATEMENTS
+from kagzi.store.protocol.changes import Queue
+from kagzi.store.protocol.overview import MOST_LOADS, MOST_SURVEYED, Horizon, Survey
+
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+if TYPE_CHECKING:
+    from kagzi.store.postgres.connection import Connection
+
+_SURVEY = STATEMENTS["survey"]
+_QUEUE_LOADS = STATEMENTS["queue_loads"]
+_WORKER_LOADS = STATEMENTS["worker_loads"]
+_RUNNING_LOADS = STATEMENTS["running_loads"]
+_HORIZON = STATEMENTS["horizon"]
+
+
+class Overview(Noun):
+    """See `store.protocol.overview.Overview`."""
+
+    @asks
+    async def horizon(self, connection: Connection, queues: Sequence[Queue]) -> Horizon:
+        now = self.now()
+        rows = await connection.fetch(
+            _HORIZON, now, [namespace for namespace, _ in queues], [queue for _, queue in queues]
+        )
+        row = rows[0]
+        due = zip(queues, row["due"], strict=True)
+        return Horizon(
+            now=row["now"],
+            due={queue: instant for queue, instant in due if instant is not None},
+            lease=row["lease"],
+            step_timeout=row["step_timeout"],
+            deadline=row["deadline"],
+            cancel=row["cancel"],
+            heartbeat=row["heartbeat"],
+            schedule=row["schedule"],
+            schedule_end=row["schedule_end"],
+            cascade=row["cascade"],
+            job=row["job"],
+            limited=row["limited"],
+        )
+
+    @asks
+    async def survey(self, connection: Connection, stale: Span) -> Survey:
+        (row,) = await connection.fetch(_SURVEY, self.now(), MOST_SURVEYED, stale)
+        return Survey(**dict(row))
+
+    @asks
+    async def load(self, connection: Connection, stale: Span) -> Load:
+        now = self.now()
+        queues = await connection.fetch(_QUEUE_LOADS, now, MOST_LOADS, MOST_SURVEYED)
+        workers = await connection.fetch(_WORKER_LOADS, MOST_LOADS, now, stale)
+        running = await connection.fetch(_RUNNING_LOADS, now, MOST_LOADS)
+        return Load(
+            now=running[0]["now"],
+            queues=tuple(QueueLoad(**dict(row)) for row in queues),
+            workers=tuple(
+                WorkerLoad(
+                    namespace=row["namespace"],
+                    status=WorkerStatus(row["status"]),
+                    workers=row["workers"],
+                    slots=row["slots"],
+                )
+                for row in workers
+            ),
+            running={row["namespace"]: row["running"] for row in running if row["namespace"] is not None},
+        )

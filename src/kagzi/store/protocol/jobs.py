@@ -1,0 +1,51 @@
+"""Jobs over many runs; what a turn of one comes to is in `store/jobs.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.api.operations import CancelAnswer
+from kagzi.core.instant import Span
+from kagzi.core.job import Job
+from kagzi.core.page import Cursor
+from kagzi.store.protocol.changes import Recovered, Told
+
+
+class JobTurn(Struct, frozen=True, kw_only=True):
+    """What came of a batch of a job: the job as it stands (None: none was due), and which runs are affected."""
+
+    job: Job | None = None
+    started: list[Recovered] = []
+    told: list[tuple[str, CancelAnswer]] = []
+    woken: list[Told] = []
+
+
+class Jobs(Protocol):
+    """One action for each of many runs."""
+
+    async def start(self, job: Job, most: int) -> Job | None:
+        """None if there is a job of this id, or as many as `most` of its namespace are under way."""
+        ...
+
+    async def get(self, namespace: str, job_id: str) -> Job | None: ...
+
+    async def page(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
+        """Newest first, beyond the cursor."""
+        ...
+
+    async def cancel(self, namespace: str, job_id: str) -> None: ...
+
+    async def run_batch(self, new_run_id: Callable[[], str]) -> JobTurn:
+        """One batch of the job that has waited longest and that nobody else works on."""
+        ...
+
+    async def delete_run(self, namespace: str, run_id: str) -> bool:
+        """Whether there was a finished run of this id."""
+        ...
+
+    async def prune(self, kept: Span, limit: int) -> None:
+        """Forget jobs that ended longer ago than that."""
+        ...

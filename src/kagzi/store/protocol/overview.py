@@ -1,0 +1,60 @@
+"""What there is of everything, and when something is next due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.core.instant import Instant, Span
+from kagzi.core.load import Load
+from kagzi.store.protocol.changes import Queue
+
+MOST_SURVEYED = 100_000
+MOST_LOADS = 1000  # queues, and namespaces, that a load tells of
+
+
+class Horizon(Struct, frozen=True, kw_only=True):
+    """When something will next be due, read in one query once a second. None means nothing in sight."""
+
+    now: Instant
+    due: dict[Queue, Instant]  # the earliest claim of each queue asked about
+    lease: Instant | None  # the earliest end of a lease
+    step_timeout: Instant | None  # the earliest timeout of a step that shows as RUNNING
+    deadline: Instant | None  # the earliest deadline of a live run
+    cancel: Instant | None  # the earliest end of the time that a cancelled run has to clean up
+    heartbeat: Instant | None  # the oldest heartbeat of a worker that is not OFFLINE
+    schedule: Instant | None = None  # when a schedule is next looked at
+    schedule_end: Instant | None = None  # the oldest end of a scheduled run that no counter has
+    cascade: Instant | None = None  # the oldest end of a run whose children were not all told
+    job: Instant | None = None  # when a job goes on
+    limited: bool = False  # anything is limited, so runs may be held
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """How much there is of everything in all namespaces, for people."""
+
+    now: Instant
+    pending: int  # this and sleeping: of the first MOST_SURVEYED that wait
+    sleeping: int
+    running: int
+    oldest_due_at: Instant | None  # since when the run that has waited longest could have been claimed
+    workers_online: int
+    workers_draining: int
+    schema: int  # the newest migration this database has
+
+
+class Overview(Protocol):
+    """How much there is, and what comes next, in all namespaces."""
+
+    async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
+
+    async def survey(self, stale: Span) -> Survey:
+        """`stale` is, here and below, for how long a worker may be silent: one that was not heard of since is OFFLINE,
+        whether `expire_workers` has come by or not."""
+        ...
+
+    async def load(self, stale: Span) -> Load:
+        """What gauges show. Does not read what sleeps, and counts to MOST_SURVEYED in each of MOST_LOADS queues."""
+        ...

@@ -1,0 +1,75 @@
+"""Workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from kagzi.api.admin import WorkerFilter
+from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Registration
+from kagzi.core.instant import Span
+from kagzi.core.page import Cursor
+from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.store.protocol.changes import Recovered
+
+
+class HeartbeatResult(Struct, frozen=True, kw_only=True):
+    """The answer to one heartbeat, and what it changed."""
+
+    answer: HeartbeatAnswer
+    released: list[Recovered]  # claims whose answer was lost on the way
+    shortest: Span | None  # of the leases renewed
+
+
+class Workers(Protocol):
+    """Who is there, which leases they keep, and which go back."""
+
+    async def register(self, registration: Registration) -> None:
+        """Also remembers the types and versions that the worker offers; that locks no run, and writes nothing that is
+        known already."""
+        ...
+
+    async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
+        """For each: renew the leases listed to now + their length, and give back what was lost on the way (see
+        Heartbeat). Of two from one worker the later one counts as such.
+
+        As few statements for all of them as for one. A worker may count as alive although its leases could not be
+        renewed: then this raises, and repeating is safe."""
+        ...
+
+    async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
+        """Mark the worker OFFLINE and give its runs back, burning nothing. With a namespace, here and below: nothing
+        happens if the worker is in another one."""
+        ...
+
+    async def rows(self, namespace: str) -> list[Worker]:
+        """As their rows are."""
+        ...
+
+    async def get(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
+        """With how many runs it holds."""
+        ...
+
+    async def page(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
+        """The newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs each holds."""
+        ...
+
+    async def drain(self, worker_id: str, namespace: str | None = None) -> bool:
+        """An ONLINE worker becomes DRAINING, with an event of that name. Whether there was one."""
+        ...
+
+    async def count(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
+        """None: in all namespaces."""
+        ...
+
+    async def expire(self, limit: int, after: Span) -> list[str]:
+        """Workers without a heartbeat for `after`: OFFLINE, with a LOST event."""
+        ...
+
+    async def prune(self, limit: int) -> int:
+        """Delete workers that have been OFFLINE for longer than their namespace's retention, events of workers that
+        old, and types that none of the workers left has offered for that long; returns how many rows, at most
+        `limit`."""
+        ...
