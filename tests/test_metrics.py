@@ -392,7 +392,7 @@ def test_a_database_that_does_not_answer_leaves_gauges_out() -> None:
             assert seen("kagzi_store_up") == 0
             assert seen("kagzi_queue_ready_runs", namespace="default", queue="shop") is None
             assert seen("kagzi_runs_started_total", **ORDER) == 1
-            assert seen("kagzi_store_errors_total", op="load", code=Unavailable.code) == 1
+            assert seen("kagzi_store_errors_total", op="overview.load", code=Unavailable.code) == 1
 
     run(main)
 
@@ -407,7 +407,7 @@ def test_batches_and_the_time_the_database_takes() -> None:
             assert seen("kagzi_batch_size_bucket", le="4") == 0
             assert seen("kagzi_batch_size_bucket", le="8") == 1
             assert seen("kagzi_store_seconds_count", op="apply") == 1
-            assert seen("kagzi_store_seconds_count", op="load") == 1
+            assert seen("kagzi_store_seconds_count", op="overview.load") == 1
 
     run(main)
 

@@ -23,11 +23,12 @@ class FakeStore:
         self.failures = failures
         self.entries: list[AuditEntry] = []
         self.batches: list[int] = []
+        self.audit = self
 
     async def page_secret(self) -> bytes:
         return bytes(32)
 
-    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
         await asyncio.sleep(0.01)
         if self.failures:
             self.failures -= 1
