@@ -13,7 +13,7 @@ from kagzi.api.operations import ParkRun, SendSignal
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.worker import attempt
-from kagzi.store.sqlite import batch, chunks, signals
+from kagzi.store.sqlite import chunks, signals, work
 from kagzi.testing.simulation.campaign import Campaign
 from tests.simulation.mutants import say_instead
 
@@ -57,7 +57,7 @@ def a_repeat_is_stored_again(patch: Patch) -> None:
     def again(connection: Any, signal: SendSignal, now: int) -> Any:
         return send(connection, replace(signal, key=f"{signal.key} {next(numbers)}"), now)
 
-    patch.setattr(batch, "send_signal", again)
+    patch.setattr(work, "send_signal", again)
 
 
 def the_newest_is_read_first(patch: Patch) -> None:
