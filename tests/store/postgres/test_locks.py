@@ -135,7 +135,7 @@ async def test_concurrent_claims_respect_their_limits_and_share_nothing(bench: B
     stores = [PostgresStore(postgres_database, now=bench.clock.now) for _ in range(4)]
     polls = [bench.poll(limit=7, worker_id=bench.new_id()) for _ in range(20)]
 
-    answers = await asyncio.gather(*(stores[number % 4].claim(poll, LEASE) for number, poll in enumerate(polls)))
+    answers = await asyncio.gather(*(stores[number % 4].work.claim(poll, LEASE) for number, poll in enumerate(polls)))
 
     claimed = [claim.run_id for polled in answers for claim in polled.claims]
     assert all(len(polled.claims) <= 7 for polled in answers)
