@@ -10,7 +10,7 @@ import pytest
 from kagzi.core.run import AGEING
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.sql import parse_statements
-from kagzi.store.sqlite.runs import claim_key
+from kagzi.store.sqlite.run_rows import claim_key
 from kagzi.store.sqlite.statements import SQL
 
 FRAGMENTS = """
