@@ -83,7 +83,11 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     joins = home(*often, "--debounce-most", "2h", "--input", '["43", 2]', "--json")
     assert (joins.json, "joins run" in joins.err) == (first.json, True), joins
     assert home("runs", "show", first.json["run_id"], "--json").json["input"] == ["43", 2]
-    for wrong in (("--debounce-key", "43"), ("--debounce", "1h", "--id", "x")):
+    for wrong in (
+        ("--debounce-key", "43"),
+        ("--debounce", "1h", "--debounce-key", ""),
+        ("--debounce", "1h", "--id", "x"),
+    ):
         assert home("start", "checkout", *wrong).code == 2
 
     code, err = stop(worker)

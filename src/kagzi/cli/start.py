@@ -125,6 +125,8 @@ def start(
         raise click.UsageError("--input and --signal-value cannot both read standard input")
     if debounce is None and (debounce_key is not None or debounce_most is not None):
         raise click.UsageError("--debounce-key and --debounce-most are for --debounce")
+    if debounce_key == "":  # of an empty variable, perhaps: without a key all starts of the workflow become one run
+        raise click.UsageError("--debounce-key must not be empty; leave it out for one run of all starts")
     if debounce is not None and external_id is not None:
         raise click.UsageError("--debounce and --id do not go together: it may join the run of another start")
     handler, handler_queue = (None, None) if on_failure is None else handler_of(on_failure)
