@@ -80,7 +80,7 @@ def test_answers_are_as_the_document_says(name: str, url: str) -> None:
         suppress_health_check=list(HealthCheck),
     )
     def check(case: schemathesis.Case) -> None:
-        response = case.call(base_url=url, timeout=20)
+        response = case.call(base_url=url, timeout=60)
         excluded = []
         if response.status_code == 400 and response.json().get("field") in NO_SCHEMA_CAN_SAY:
             excluded = [positive_data_acceptance]

@@ -8,5 +8,9 @@ BATCHES = length(2, 8)
 SEEDS_IN_A_BATCH = 125
 
 
-def batch(number: int) -> range:
-    return range(number * SEEDS_IN_A_BATCH, (number + 1) * SEEDS_IN_A_BATCH)
+# Worlds in which something occurs that few have: a rerun, and an outcome that is given back. Every batch has them.
+RARE = (16, 221)
+
+
+def batch(number: int) -> list[int]:
+    return sorted({*range(number * SEEDS_IN_A_BATCH, (number + 1) * SEEDS_IN_A_BATCH), *RARE})

@@ -65,7 +65,7 @@ BUGS: list[Callable[[Patch], None]] = [
     values_are_sent_only_alone,
     durable_counts_values,
 ]
-HINTS = {"a_stale_holder_sets_values": 3, "what_was_said_behind_the_last_event_is_not_said_again": 168}
+HINTS = {"a_stale_holder_sets_values": 3, "what_was_said_behind_the_last_event_is_not_said_again": 219}
 
 
 @pytest.mark.timeout(600)

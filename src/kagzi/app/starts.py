@@ -67,7 +67,8 @@ def start_of(
         debounce=debounce_of(workflow, options, args, kwargs),
         on_conflict=OnConflict.RETURN if options.on_conflict is None else OnConflict(options.on_conflict),
     )
-    if options is NO_OPTIONS and workflow.limits is None:
+    # Limits and debouncing take something from the arguments.
+    if options is NO_OPTIONS and workflow.limits is None and workflow.debounce is None:
         workflow.usual_start = start
     return start if options.signal is None else _with_signal(start, options, ids, codec)
 

@@ -176,9 +176,12 @@ def end() -> NoReturn:
 def end_with(lifeline: int) -> None:
     """Have the kernel do that when the other end of the lifeline is closed. Where it cannot, the listener does."""
     if hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        # Opened anew, and kept open: who gets the signal is noted in the open file, and all processes of a pool inherit
+        # the same one, so that only the last of them would hear.
+        own = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.fcntl(own, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(own, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(own, fcntl.F_SETFL, fcntl.fcntl(own, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([lifeline], [], [], 0)[0]:  # closed before anybody looked
         end()
 

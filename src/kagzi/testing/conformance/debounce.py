@@ -102,6 +102,8 @@ class TestDebounce:
             answer = await bench.answer(joining)
             assert isinstance(answer, Started)
             assert (answer.run_id, answer.already_exists) == (first.run_id, True)
+        await bench.answer(first)
+        assert (await bench.run(first.run_id)).input == b"2"
         bench.clock.advance(WAIT)
         await bench.claim(first.run_id)
         later = await started(bench, b"3")

@@ -123,12 +123,12 @@ class Operators:
 
     def _resume(self) -> None:
         for scope, name in self._limited:
-            run_at_once(self._world.watched.resume(NAMESPACE, scope, name))
+            run_at_once(self._world.watched.limits.resume(NAMESPACE, scope, name))
 
     def _clear(self) -> None:
         """What was set, that is: what workers declare stays."""
         for scope, name in self._limited:
-            run_at_once(self._world.watched.set_limit(NAMESPACE, scope, name, LimitChange()))
+            run_at_once(self._world.watched.limits.change(NAMESPACE, scope, name, LimitChange()))
 
     # Asking.
 

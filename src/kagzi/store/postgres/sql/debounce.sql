@@ -3,7 +3,7 @@
 -- name: join_run
 -- Give the run that nobody has begun the input of a later start, and put it off. Nothing if there is none: a claim has the
 -- run's lock when it begins it, and the condition is looked at once more when that is given. Nothing either if this very
--- start has made another run before: it arrives twice, and that one has begun since.
+-- start has made a run before: it arrives twice, and what later starts have said since must stay.
 -- It leaves the line of a limit in which it was held (`left_line`): its key or its version may be another one now.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
@@ -14,7 +14,7 @@ WITH instant AS MATERIALIZED (
     WHERE r.namespace = $2::text AND r.workflow_type = $3::text AND r.debounce_key = $4::text
       AND r.started_at IS NULL AND r.finished_at IS NULL AND r.task_queue = $5::text
       AND NOT EXISTS (SELECT FROM kagzi.workflow_runs AS o
-                      WHERE o.namespace = $2::text AND o.run_id = $6::uuid AND o.run_id <> r.run_id)
+                      WHERE o.namespace = $2::text AND o.run_id = $6::uuid)
     FOR NO KEY UPDATE OF r
 ), dropped AS (
     DELETE FROM kagzi.workflow_payloads AS p USING found AS f

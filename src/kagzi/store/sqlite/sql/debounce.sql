@@ -1,13 +1,13 @@
 -- Debounced starts: many of one key become one run.
 
 -- name: find_joined
--- The run that nobody has begun, unless this very start has made another run before: it arrives twice, and that one has
--- begun since.
+-- The run that nobody has begun, unless this very start has made a run before: it arrives twice, and what later starts
+-- have said since must stay.
 SELECT run_id, status, min(?6 + ?7, created_at + coalesce(?8, 9223372036854775807 - created_at)), held_key IS NOT NULL
 FROM workflow_runs AS r
 WHERE namespace = ?1 AND workflow_type = ?2 AND debounce_key = ?3 AND started_at IS NULL AND finished_at IS NULL
   AND task_queue = ?4
-  AND NOT EXISTS (SELECT 1 FROM workflow_runs AS o WHERE o.namespace = ?1 AND o.run_id = ?5 AND o.run_id <> r.run_id);
+  AND NOT EXISTS (SELECT 1 FROM workflow_runs AS o WHERE o.namespace = ?1 AND o.run_id = ?5);
 
 -- name: join_run
 -- Give the run the input of a later start, and put it off. It leaves the line of a limit in which it was held: its key or
