@@ -240,8 +240,8 @@ async def test_who_is_told_what_can_be_called(
 
 
 def test_a_server_writes_the_chunks_of_all_workers_on_one_connection() -> None:
-    assert make_store("postgresql://db/shop").lanes == 3
-    assert make_store("postgresql://db/shop", connections=50).lanes == 2
+    assert make_store("postgresql://db/shop").work.lanes == 3
+    assert make_store("postgresql://db/shop", connections=50).work.lanes == 2
 
 
 def test_a_server_is_no_client() -> None:

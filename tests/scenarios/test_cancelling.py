@@ -12,9 +12,9 @@ import pytest
 import kagzi
 from kagzi import Kagzi, Retry, RunStatus, StepKind, StepStatus, WorkflowCancelled, WorkflowFailed
 from kagzi.api.operations import CancelAnswer, CancelRun, Chunk, CompleteRun, Write
-from kagzi.store.postgres.store import PostgresStore
+from kagzi.store.postgres.work import Work as PostgresWork
 from kagzi.store.protocol.changes import Applied
-from kagzi.store.sqlite.store import SqliteStore
+from kagzi.store.sqlite.work import Work as SqliteWork
 from tests.scenarios.conftest import Stage, until
 from tests.scenarios.shop import Shop, becomes, ended
 
@@ -27,8 +27,8 @@ def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
     """Whatever comes to its end is cancelled just before that is stored, once; what the caller is told."""
     told: list[CancelAnswer] = []
 
-    def before_ends(store: type[Any]) -> None:
-        apply = store.work.apply
+    def before_ends(work: type[Any]) -> None:
+        apply = work.apply
 
         async def cancel_first(self: Any, writes: Sequence[Write]) -> Applied:
             for write in writes:
@@ -38,10 +38,10 @@ def cancelled_at_the_end(monkeypatch: pytest.MonkeyPatch) -> list[CancelAnswer]:
             applied: Applied = await apply(self, writes)
             return applied
 
-        monkeypatch.setattr(store.work, "apply", cancel_first)
+        monkeypatch.setattr(work, "apply", cancel_first)
 
-    before_ends(SqliteStore)
-    before_ends(PostgresStore)
+    before_ends(SqliteWork)
+    before_ends(PostgresWork)
     return told
 
 

@@ -52,7 +52,7 @@ HINTS = {
     "apply_an_operation_after_a_refused_one": 18,
     "cancellations_are_replayed_last": 11,
     "claim_under_the_token_of_the_poll": 24,
-    "count_renewed_leases_from_the_answer": 252,
+    "count_renewed_leases_from_the_answer": 587,
     "fire_timers_by_the_latest_time": 4,
     "late_results_are_recorded": 9,
     "overwrite_results": 41,

@@ -132,7 +132,7 @@ async def test_families_in_any_order_never_deadlock(
         chance.shuffle(writes)
         parts = [writes[start::4] for start in range(4)]
         duties = [bench.store.duties.end_cancelled_runs(10), other.duties.recover_runs(10, 3, lambda _: 0)]
-        applied = [(bench.store if n % 2 else other).apply(part) for n, part in enumerate(parts)]
+        applied = [(bench.store if n % 2 else other).work.apply(part) for n, part in enumerate(parts)]
         await asyncio.gather(*applied, *duties)
     for parent_id, child_id in families:
         await check_family(bench, parent_id, child_id)
