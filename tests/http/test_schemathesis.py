@@ -25,9 +25,11 @@ EXAMPLES = length(2, 20)
 # as text has a longest value, `on_failure_queue` needs its handler, a default `version` must have been offered by a
 # worker, not every text is a `cron` expression or the name of a `tz`, what fires `until` or at `next_fire_at` depends
 # on it, the `runs` of a job are told by a filter or by `everything`, a fork goes on `from_step` of its run, a
-# move ends in another version, and a limit is of a queue or a workflow, with keys only of the latter.
+# move ends in another version, a limit is of a queue or a workflow, with keys only of the latter, and `debounce` goes
+# with none of the fields that give a run a name or a time of its own.
 NO_SCHEMA_CAN_SAY = {"page", "id", "retry", "on_failure_queue", "version", "runs", "to_version"}
 NO_SCHEMA_CAN_SAY |= {
+    "debounce",
     "from_step",
     "from_step or version",
     "after",

@@ -18,6 +18,7 @@ FIRST = SEEDS[0]
 HINTS = {
     "forks_keep_the_step_they_begin_with": 16,
     "repeats_keep_one_event_less": 16,
+    "restarts_take_the_place_of_what_went_well": 16,
     "a_patch_is_on_where_the_old_code_was": 33,
 }
 Patch = pytest.MonkeyPatch
