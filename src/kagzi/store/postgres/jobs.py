@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _INSERT_JOB = STATEMENTS["insert_job"]
 _GET_JOB = STATEMENTS["get_job"]

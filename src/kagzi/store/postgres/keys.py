@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _LIVE_KEYS = STATEMENTS["live_keys"]
 _CREATE_KEY = STATEMENTS["create_key"]

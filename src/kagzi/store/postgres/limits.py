@@ -14,8 +14,6 @@ from kagzi.store.workers import changes, columns, smallest
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _LIST_LIMITS = STATEMENTS["list_limits"]
 _PAUSE = STATEMENTS["pause"]

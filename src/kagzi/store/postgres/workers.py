@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _REGISTER_WORKER = STATEMENTS["register_worker"]
 _RENEW_LEASES = STATEMENTS["renew_leases"]

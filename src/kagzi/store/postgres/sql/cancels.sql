@@ -60,8 +60,8 @@ FOR NO KEY UPDATE OF r;
 
 -- name: wake_run
 -- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
--- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is, and
--- what it has recorded by then cannot be missing from the note.
+-- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is. One
+-- that is claimed, records something and parks again meanwhile gets a note of before, which does not count: it sleeps on.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
