@@ -1,4 +1,4 @@
-"""What callers without a key cost a server: real requests to a real process."""
+"""What a server loses to callers without a key, and to messages that never end: real requests to a real process."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.faults.processes import ServerProcess
 from tests.measures import MEBIBYTE, Measures
 from tests.rpc.frames import Connection, beginning_of
 from tests.rpc.guarded import Keyed
+from tests.rpc.streams import Stream, asked
 
 WARM_UP = 10
 STARTS = "/kagzi.v1.WorkflowService/StartWorkflows"
@@ -107,6 +108,31 @@ async def test_strangers_cost_neither_memory_nor_time(tenant: Tenant, measures: 
     # It was 1.25 GiB and 9.5 s.
     measures.memory("server grown by", after - before, below=50 * MEBIBYTE)
     measures.slowest("/livez", looking.taken, below=0.1)
+    measures.hold()
+
+
+async def test_messages_that_never_end_cost_no_more_than_a_key_may_have(tenant: Tenant, measures: Measures) -> None:
+    key = ("authorization", f"Bearer {tenant.key}")
+    info = asked(1, "/kagzi.v1.AdminService/GetServerInfo")
+    async with AsyncExitStack() as stack:
+        quiet = await stack.enter_async_context(Keyed(f"{tenant.host}:{tenant.port}", tenant.key))
+        honest = Stream(quiet.channel, quiet.metadata, seconds=None)
+        await honest.ask(info)
+        await honest.answers(1)
+        looking = stack.enter_context(Looking(tenant))
+        before, grown = tenant.server.memory(), 0
+        for _ in range(4):
+            connection = await stack.enter_async_context(Connection.to(tenant.host, tenant.port))
+            for _ in range(20):
+                # Each of them takes less than a message may have.
+                unfinished = connection.open("/kagzi.v1.ExchangeService/Exchange", key)
+                await unfinished.send(beginning_of(15 * MEBIBYTE, bytes(14 * MEBIBYTE)), patience=0.2)
+                grown = max(grown, tenant.server.memory() - before)
+        await honest.ask(info)
+        await honest.answers(1)  # and whoever has sent what it began is not sent away with the others
+    # It was 1.1 GiB, and could be 16 MiB times the streams of a key.
+    measures.memory("server grown by", grown, below=300 * MEBIBYTE)
+    measures.slowest("/livez", looking.taken, below=0.25)
     measures.hold()
 
 

@@ -23,14 +23,18 @@ from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.rpc import limits
 from kagzi.rpc.methods import EXCHANGE
 from kagzi.rpc.server import server as rpc_server
+from kagzi.rpc.server import unfinished
 from kagzi.rpc.server.parts import MOST_PARTS
 from kagzi.rpc.server.server import RpcServer
 from kagzi.rpc.status import error_of_call
+from tests.measures import MEBIBYTE
+from tests.rpc.frames import Connection, beginning_of
 from tests.rpc.guarded import IDS, Guarded, Keyed, guarded
 from tests.rpc.streams import Stream, asked
 from tests.rpc.support import detail_of
 
 Code = grpc.StatusCode
+LARGE = b'"' + b"x" * 1_500_000 + b'"'
 
 
 async def test_calls_of_one_key_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +229,31 @@ async def test_a_key_that_sends_more_than_its_share_waits_and_others_do_not() ->
         await server.server.stop(0.0)
         assert not server.gate._bytes._taken
         assert not server.gate._bytes_of_workers._taken
+
+
+@pytest.mark.skipif(not unfinished._KERNEL_TELLS, reason="only Linux tells what came on a connection")
+async def test_what_came_of_messages_that_are_not_whole_is_known_and_what_goes_along_is_not_counted() -> None:
+    async with guarded("memory://") as server:
+        key = await server.key(Role.CLIENT, "a")
+        bounds = server.server._unfinished
+        assert bounds is not None
+        host, port = server.server.target.split(":")
+        async with server.client(key) as client, Connection.to(host, int(port)) as slow:
+            stream = Stream(client.channel, client.metadata)
+            for number in range(1000):
+                await stream.ask(asked(number, "/kagzi.v1.AdminService/GetServerInfo"))
+                await stream.answers(1)
+            await client.call("StartWorkflow", workflow_type="w", namespace="a", input=common_pb2.Payload(data=LARGE))
+            half = slow.open(EXCHANGE.path, ("authorization", f"Bearer {key}"))
+            assert await half.send(beginning_of(10 * MEBIBYTE, bytes(9 * MEBIBYTE))) > 9 * MEBIBYTE
+            hostile = 0
+            async with asyncio.timeout(20):
+                while hostile < 9 * MEBIBYTE - 64 * 1024:
+                    await asyncio.sleep(0.01)
+                    bounds._look_at_connections()
+                    honest, hostile = (connection.unfinished for connection in bounds._connections.values())
+        assert honest < 64 * 1024
+        assert hostile < 9 * MEBIBYTE + 64 * 1024
 
 
 async def _large_on_stream(client: Any) -> None:

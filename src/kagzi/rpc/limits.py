@@ -35,6 +35,9 @@ WATCHES: Final = 100  # of health, which anybody may begin
 UNREAD_BYTES: Final = 16 * 1024
 READING_BYTES: Final = 4 * 1024 * 1024
 READING_SECONDS: Final = 30.0
+# What has come of messages on streams of calls that are not whole yet; beyond that streams are ended.
+UNFINISHED_BYTES_PER_KEY: Final = 64 * 1024 * 1024
+UNFINISHED_BYTES: Final = 256 * 1024 * 1024
 HANDSHAKE_MS: Final = 10_000
 
 # How long a poll or a wait may wait in the server, and how long any other call may take.

@@ -27,14 +27,15 @@ class CallerHeaders:
 
 class CallAlone:
     """`services.host.Call`: one that has a stream of gRPC to itself. `room_for` says where the bytes of calls on it are
-    kept, by method, once it is known whose it is."""
+    kept, by method, once it is known whose it is; `key_id` is whose."""
 
-    __slots__ = ("context", "room_for", "shown")
+    __slots__ = ("context", "key_id", "room_for", "shown")
 
     def __init__(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
         self.context = context
         self.shown = CallerHeaders(context.invocation_metadata(), context.peer())
         self.room_for: Callable[[str], Room] | None = None
+        self.key_id: str | None = None
 
     def time_remaining(self) -> float | None:
         return self.context.time_remaining()

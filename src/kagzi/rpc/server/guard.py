@@ -98,6 +98,7 @@ class GateGuard(Guard):
                     return await handle(request, call)
             if method is EXCHANGE:
                 call.room_for = partial(self._gate.room, caller=caller)
+                call.key_id = caller.key_id
                 with self._gate.streams.held(caller):
                     return await handle(request, call)
             if not rule.audited:

@@ -33,6 +33,7 @@ from kagzi.rpc.server.services.schedules import ScheduleService
 from kagzi.rpc.server.services.workers import WorkerService
 from kagzi.rpc.server.services.workflows import WorkflowService
 from kagzi.rpc.server.standards import Health, enable_reflection
+from kagzi.rpc.server.unfinished import Unfinished
 from kagzi.rpc.status import status_text, trailer
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
@@ -89,6 +90,7 @@ class RpcServer:
         self._server: grpc.aio.Server | None = None
         self._host: Host | None = None
         self._workflows: WorkflowService | None = None
+        self._unfinished: Unfinished | None = None
         self._health: Health | None = None
 
     @property
@@ -105,8 +107,9 @@ class RpcServer:
         self._workflows = WorkflowService(host)
         responders = self._responders(host)
         # Not named `path`: Python 3.12.1 would take that for the function of the next comprehension.
-        handlers = {called: _handler(responder, self._guard) for called, responder in responders.items()}
-        handlers[EXCHANGE.path] = _stream_handler(ExchangeService(host, responders), self._guard)
+        self._unfinished = unfinished = Unfinished(lambda: self.port)
+        handlers = {called: _handler(responder, self._guard, unfinished) for called, responder in responders.items()}
+        handlers[EXCHANGE.path] = _stream_handler(ExchangeService(host, responders, unfinished), self._guard)
         for service, rpcs in SERVICES.items():
             of_service = {rpc: handlers[path(service, rpc)] for rpc in rpcs if path(service, rpc) in handlers}
             server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"{PACKAGE}.{service}", of_service)])
@@ -144,6 +147,8 @@ class RpcServer:
         self._server = None
         if self._workflows is not None:
             self._workflows.close()
+        if self._unfinished is not None:
+            self._unfinished.close()
         await self._host.close()
 
     async def __aenter__(self) -> RpcServer:
@@ -174,9 +179,9 @@ class RpcServer:
         }
 
 
-def _handler(responder: Responder, guard: Guard | None) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _handler(responder: Responder, guard: Guard | None, unfinished: Unfinished) -> grpc.RpcMethodHandler[bytes, bytes]:
     async def answer(_: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        answered = await _answered(responder, guard, CallAlone(context))
+        answered = await _answered(responder, guard, unfinished, CallAlone(context))
         if isinstance(answered, Failed):
             await _abort(context, answered)
             raise AssertionError("abort always raises")
@@ -186,11 +191,14 @@ def _handler(responder: Responder, guard: Guard | None) -> grpc.RpcMethodHandler
     return grpc.stream_unary_rpc_method_handler(answer)
 
 
-async def _answered(responder: Responder, guard: Guard | None, call: CallAlone) -> bytes | Failed:
+async def _answered(
+    responder: Responder, guard: Guard | None, unfinished: Unfinished, call: CallAlone
+) -> bytes | Failed:
     """Apart from what aborts a call: gRPC keeps that with all its frames, and the request would stay with them until
     the garbage is collected."""
     try:
         async with received(responder.method, call, guard) as data:
+            unfinished.heard(call.shown, len(data))
             return await responder(data, call)
     except Failed as failed:
         return failed.with_traceback(None)

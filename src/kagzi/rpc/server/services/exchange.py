@@ -23,23 +23,27 @@ from kagzi.rpc.server.calls import CallAlone, CallOnStream
 from kagzi.rpc.server.parts import Parts
 from kagzi.rpc.server.respond import Failed, Responder, failure
 from kagzi.rpc.server.services.host import Call, Host
+from kagzi.rpc.server.unfinished import Listening, Unfinished
 from kagzi.rpc.status import Refused, unknown_method
 
 _MOST_UNSENT: Final = 1000  # answers; a caller that does not take them is not listened to
 _LIGHT: Final = 16 * 1024  # bytes of a request that are not worth counting
 _PARTS: Final = Parts(ExchangeRequest)
+_TOO_MUCH: Final = "more has come of messages that are not whole yet than the server keeps; trying again later is safe"
 _FEW: Final = 2  # calls under way, the poll of a worker among them
 
 
 class ExchangeService:
-    def __init__(self, host: Host, responders: Mapping[str, Responder]) -> None:
+    def __init__(self, host: Host, responders: Mapping[str, Responder], unfinished: Unfinished) -> None:
         self.host = host
         self._responders = responders
+        self._unfinished = unfinished
         self.calls = 0  # under way on all streams
 
     async def Exchange(self, _: None, stream: CallAlone) -> ExchangeResponse:
         """Until the caller has no more to ask, or the server is about to stop."""
-        await _Exchange(self, stream).run()
+        with self._unfinished.bounded(stream.shown, stream.key_id) as listening:
+            await _Exchange(self, stream, listening).run()
         return ExchangeResponse()
 
     async def answer(self, call: ExchangedCall, about: Call) -> bytes:
@@ -51,8 +55,9 @@ class ExchangeService:
 
 
 class _Exchange:
-    def __init__(self, service: ExchangeService, stream: CallAlone) -> None:
+    def __init__(self, service: ExchangeService, stream: CallAlone, listening: Listening) -> None:
         self._service = service
+        self._listening = listening
         self._stream: Any = stream.context
         self._room_for = stream.room_for
         self._loop = asyncio.get_running_loop()
@@ -65,10 +70,13 @@ class _Exchange:
     async def run(self) -> None:
         reader = self._loop.create_task(self._read(), name="kagzi-exchange")
         closing = self._loop.create_task(self._service.host.closing.wait())
+        too_much = self._listening.too_much
         try:
-            await asyncio.wait((reader, closing), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reader, closing, too_much), return_when=asyncio.FIRST_COMPLETED)
             if reader.done():
                 reader.result()
+            elif too_much.done():
+                raise LimitExceeded(_TOO_MUCH)
             while self._calls:
                 await asyncio.wait(list(self._calls.values()))
             while self._sender is not None:
@@ -83,6 +91,7 @@ class _Exchange:
 
     async def _read(self) -> None:
         while (data := await self._stream.read()) is not grpc.aio.EOF:
+            self._listening.heard(len(data))
             request = _read(data)
             del data
             for call in request.calls:
