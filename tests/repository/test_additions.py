@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
+import pytest
 from msgspec.structs import fields
 
 from kagzi.api.operations import ChildStart, StartRun
@@ -12,6 +14,7 @@ from kagzi.core.carried import CARRIED
 from kagzi.core.run import Run
 from tests.repository.test_architecture import ROOT
 
+STORES = ("sqlite", "postgres")
 # Where a column is handed on. Elsewhere it is given, shown or used, which is what it is for.
 PLUMBING = ("proto", "src/kagzi/api", "src/kagzi/core", "src/kagzi/engine", "src/kagzi/rpc/convert", "src/kagzi/store")
 # A later start that joins a debounced run brings its own; a start over the wire may have a malformed one.
@@ -54,3 +57,32 @@ def test_records_have_the_columns_that_a_run_carries() -> None:
     for column in CARRIED:
         assert column.name in names[StartRun] & names[ChildStart], column.name
         assert (column.name in names[Claim], column.name in names[Run]) == (column.to_worker, column.to_people)
+
+
+@pytest.mark.parametrize(
+    ("operation", "files"),
+    [
+        # Checked, written and made; the two stores have a module of their own for it.
+        (
+            "ContinueRun",
+            [
+                "engine/checks",
+                "sdk/worker/attempt",
+                *(f"store/{s}/{m}" for s in STORES for m in ("chunks", "continues")),
+            ],
+        ),
+        ("TakeSignal", ["sdk/replay/execution", *(f"store/{store}/chunks" for store in STORES)]),
+    ],
+)
+def test_an_operation_is_named_in_few_modules(operation: str, files: list[str]) -> None:
+    """Beside the one that has the list of them."""
+    product = ROOT / "src" / "kagzi"
+    found = {
+        path.relative_to(product).with_suffix("").as_posix()
+        for path in product.rglob("*.py")
+        if "testing" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "kagzi.api.operations"
+        if operation in {name.name for name in node.names}
+    }
+    assert found == set(files)

@@ -1,13 +1,12 @@
-"""Every operation that a worker can commit is known wherever operations are listed."""
+"""Every operation that a worker can commit stands in the one list of them, from which the others follow."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from kagzi._proto.v1 import worker_pb2 as pb
-from kagzi.api.operations import RunOperation, SetValue, StepOperation
-from kagzi.rpc.convert import packed, work
-from kagzi.sdk.worker import traced
+from kagzi.api.operations import OPERATIONS, TRANSITIONS, RunOperation, SetValue, StepOperation
+from kagzi.rpc.convert import work
 
 
 def kinds_of(base: type[Any]) -> set[type[Any]]:
@@ -16,16 +15,14 @@ def kinds_of(base: type[Any]) -> set[type[Any]]:
     return {base} if not below else set().union(*map(kinds_of, below))
 
 
-ENDS = kinds_of(RunOperation)
+def test_the_list_is_whole() -> None:
+    assert set(TRANSITIONS) == kinds_of(RunOperation)
+    assert set(OPERATIONS) == kinds_of(StepOperation) | {SetValue} | set(TRANSITIONS)
 
 
-def test_our_workers_can_send_each() -> None:
-    assert set(get_args(packed._Operation)) == kinds_of(StepOperation) | ENDS | {SetValue}
-
-
-def test_tags_are_of_one_operation_each() -> None:
-    tags = [kind.__struct_config__.tag for kind in get_args(packed._Operation)]
-    assert len(set(tags)) == len(tags)
+def test_tags_and_outcomes_are_of_one_operation_each() -> None:
+    assert len({kind.__struct_config__.tag for kind in OPERATIONS}) == len(OPERATIONS)
+    assert len({kind.outcome for kind in TRANSITIONS}) == len(TRANSITIONS)
 
 
 def test_others_workers_can_end_a_chunk_with_each() -> None:
@@ -34,8 +31,4 @@ def test_others_workers_can_end_a_chunk_with_each() -> None:
         message = pb.Chunk()
         getattr(message, field.name).SetInParent()
         ends.add(type(work._end_of(message)))
-    assert ends == ENDS
-
-
-def test_each_end_has_a_name_in_a_trace() -> None:
-    assert traced._ENDS.keys() == ENDS
+    assert ends == set(TRANSITIONS)

@@ -51,6 +51,10 @@ def shop(url: str, key: bytes = KEY) -> tuple[Kagzi, list[str]]:
     async def fails(card: str) -> None:
         await charge(card)
 
+    @app.workflow(retry=Retry(attempts=2, first=60))
+    async def retries(card: str) -> None:
+        raise Declined(card)
+
     @app.workflow
     async def has_child(card: str) -> str:
         try:
@@ -98,10 +102,16 @@ def test_errors_come_back_as_they_were() -> None:
 async def test_the_database_sees_no_error_and_a_wrong_key_is_told(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'kagzi.db'}"
     app, _ = shop(url)
-    fails = app.find_workflow("fails", "1")
+    fails, retries = app.find_workflow("fails", "1"), app.find_workflow("retries", "1")
     assert fails is not None
+    assert retries is not None
     async with app, app.worker():
         run = await fails.start(SECRET)
+        waiting = await retries.start(SECRET)
+        async with asyncio.timeout(60):
+            while (failure := (await waiting.get()).failure) is None:
+                await asyncio.sleep(0.01)
+        assert failure.message == f"card {SECRET} was declined"
         with pytest.raises(WorkflowFailed):
             await run.result(timeout=60)
     with sqlite3.connect(tmp_path / "kagzi.db") as connection:
@@ -121,7 +131,7 @@ async def test_the_database_sees_no_error_and_a_wrong_key_is_told(tmp_path: Path
             with pytest.raises(WorkflowFailed, match="cannot be read here") as raised:
                 await handle.result(timeout=60)
             assert isinstance(raised.value.__cause__, CannotDecode)
-            assert [record.failure.message for record in (await wrong.runs()).items if record.failure] == [SEALED]
+            assert [record.failure.message for record in (await wrong.runs()).items if record.failure] == [SEALED] * 2
 
 
 async def test_errors_pass_a_server_that_cannot_read_them(tmp_path: Path) -> None:

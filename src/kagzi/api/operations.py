@@ -19,7 +19,7 @@ their order. So tags stay, fields stay where they are, and a new field comes las
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias, get_args
 
 from msgspec import Meta, Struct
 
@@ -141,12 +141,14 @@ class RunOperation(Struct, frozen=True, kw_only=True, gc=False, array_like=True)
     """A transition of the run itself. At most one in a chunk, and always the last operation of its lease."""
 
     status: ClassVar[RunStatus]
+    outcome: ClassVar[str]  # how the execution ended, as traces show it
 
 
 class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=11):
     """Let go of the run until `available_at`, unless its inbox has grown beyond `inbox_seq`."""
 
     status = RunStatus.SLEEPING
+    outcome = "parked"
 
     available_at: Annotated[Instant, _INT8]
     inbox_seq: Annotated[int, _INT4]
@@ -158,6 +160,7 @@ class HandBackRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=12):
     """Give the run back at once and burn nothing: draining, or a worker that cannot go on with it."""
 
     status = RunStatus.PENDING
+    outcome = "handed back"
 
     available_at: Annotated[Instant, _INT8] | None = None  # None is now
 
@@ -170,6 +173,7 @@ class RetryRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=13):
     """
 
     status = RunStatus.PENDING
+    outcome = "retrying"
 
     available_at: Annotated[Instant, _INT8]
     keep_seq: Annotated[int, _INT4]
@@ -181,6 +185,7 @@ class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
     end: they were told that it will hear of it. Without, from those who cannot tell it, or have: whatever was asked."""
 
     status = RunStatus.COMPLETED
+    outcome = "completed"
 
     output: bytes
     unless_cancelled: bool = False
@@ -189,6 +194,7 @@ class CompleteRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=14):
 
 class FailRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=15):
     status = RunStatus.FAILED
+    outcome = "failed"
 
     error: bytes
     family: bool | None = None
@@ -198,6 +204,7 @@ class EndCancelledRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=16)
     """The workflow function was told to end and has ended with that very CancelledError."""
 
     status = RunStatus.CANCELLED
+    outcome = "cancelled"
 
     error: bytes
     family: bool | None = None
@@ -211,12 +218,20 @@ class ContinueRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=17):
     """
 
     status = RunStatus.PENDING
+    outcome = "continued"
 
     input: bytes
     version: str | None = None
 
 
-Operation: TypeAlias = StepOperation | SetValue | RunOperation
+# Every operation stands here, once: what the wire reads, what is counted, shown and sealed follows from these lists.
+EndRun: TypeAlias = CompleteRun | FailRun | EndCancelledRun
+Transition: TypeAlias = ParkRun | HandBackRun | RetryRun | ContinueRun | EndRun
+Operation: TypeAlias = (
+    StartStep | CompleteStep | FailStep | CancelStep | SpawnChild | TakeOutcome | TakeSignal | SetValue | Transition
+)
+OPERATIONS: Final[tuple[type[Operation], ...]] = get_args(Operation)
+TRANSITIONS: Final[tuple[type[Transition], ...]] = get_args(Transition)
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

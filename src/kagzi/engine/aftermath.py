@@ -17,16 +17,14 @@ from kagzi.api.operations import (
     ChunkAnswer,
     CompleteRun,
     CompleteStep,
-    EndCancelledRun,
-    FailRun,
+    EndRun,
     HandBackRun,
-    ParkRun,
     RepeatRun,
-    RetryRun,
     RunOperation,
     SignalAnswer,
     Started,
     StartRun,
+    Transition,
     Write,
 )
 from kagzi.api.workers import AttachedWorker, Claim, RunNews
@@ -223,7 +221,7 @@ class Aftermath:
 
     # Operations under a lease, and cancellations.
 
-    def _run_settled(self, chunk: Chunk, last: RunOperation, ended: list[_End], let_go: list[WorkerKey]) -> None:
+    def _run_settled(self, chunk: Chunk, last: Transition, ended: list[_End], let_go: list[WorkerKey]) -> None:
         driven = self._known.release(chunk.run_id, chunk.token)
         if driven is not None and driven.claim.limited:
             self._let_go(chunk.namespace)
@@ -233,7 +231,7 @@ class Aftermath:
             let_go.append((chunk.namespace, driven.worker_id))
         if self._events.on:
             self._tell_settled(chunk, last, driven)
-        if isinstance(last, CompleteRun | FailRun | EndCancelledRun):
+        if isinstance(last, EndRun):
             if last.family:
                 self._look_soon(0.0)  # so that its children follow it at once
             run = None
@@ -246,7 +244,7 @@ class Aftermath:
                 run = driven.completed(last, self._clock.now())
             ended.append((chunk.namespace, chunk.run_id, run))
         elif driven is not None:
-            at = last.available_at if isinstance(last, ParkRun | RetryRun | HandBackRun) else None
+            at: Instant | None = getattr(last, "available_at", None)
             if driven.started is not None and at is not None:
                 driven.started.available_at = at
                 self._known.remember(chunk.run_id, driven.started)
@@ -343,11 +341,11 @@ class Aftermath:
             claim.namespace, claim.run_id, Change.CLAIMED, RunStatus.RUNNING, claim.workflow_type, claim.task_queue
         )
 
-    def _tell_settled(self, chunk: Chunk, last: RunOperation, driven: DrivenRun | None) -> None:
+    def _tell_settled(self, chunk: Chunk, last: Transition, driven: DrivenRun | None) -> None:
         if last.status.finished:
             change = Change.FINISHED
         else:
-            change = Change.PARKED if isinstance(last, ParkRun) else Change.RETURNED
+            change = Change.PARKED if last.status is RunStatus.SLEEPING else Change.RETURNED
         workflow = None if driven is None else driven.claim.workflow_type
         queue = None if driven is None else driven.claim.task_queue
         self._events.run(chunk.namespace, chunk.run_id, change, last.status, workflow, queue)

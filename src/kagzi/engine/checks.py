@@ -11,10 +11,7 @@ from kagzi.api.operations import (
     CompleteRun,
     CompleteStep,
     ContinueRun,
-    EndCancelledRun,
-    FailRun,
     Operation,
-    RetryRun,
     SendSignal,
     SetValue,
     SpawnChild,
@@ -22,6 +19,7 @@ from kagzi.api.operations import (
     StartRun,
     StepOperation,
     TakeOutcome,
+    Transition,
 )
 from kagzi.api.workers import Heartbeat, Poll, Registration
 from kagzi.api.workflows import RunFilter
@@ -285,17 +283,10 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
                     raise InvalidRequest(f"the outcome of {step_id[:100]} is taken without a number or a moment")
         elif isinstance(operation, CompleteRun):
             total += len(operation.output)
-        elif type(operation) is SetValue:
+        elif isinstance(operation, SetValue):
             total += _check_value(operation)
         else:
-            if isinstance(operation, ContinueRun):
-                total += len(operation.input)
-                if operation.version is not None:
-                    check_name(operation.version, "version")
-            if isinstance(operation, FailRun | RetryRun | EndCancelledRun):
-                total += len(operation.error)
-                check_failure(operation.error, f"error of run {chunk.run_id}")
-            _check_moments(operation, f"run {chunk.run_id}", "available_at")
+            total += _check_transition(operation, f"run {chunk.run_id}")
     if total > limit:
         # Too much for one payload, so look at each.
         for operation in chunk.operations:
@@ -303,6 +294,19 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
             for name in ("input", "output", "error"):
                 check_payload(getattr(operation, name, None) or b"", f"{name} of {owner}", limit)
     return total
+
+
+def _check_transition(operation: Transition, owner: str) -> int:
+    """Returns its size. What has the same name in several is checked in the same way."""
+    error: bytes | None = getattr(operation, "error", None)
+    if error is not None:
+        check_failure(error, f"error of {owner}")
+    _check_moments(operation, owner, "available_at")
+    if isinstance(operation, ContinueRun):
+        if operation.version is not None:
+            check_name(operation.version, "version")
+        return len(operation.input)
+    return len(error or b"")
 
 
 def _check_value(value: SetValue) -> int:

@@ -21,14 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kagzi.api.operations import (
+    TRANSITIONS,
     Answer,
     CancelAnswer,
     Chunk,
     ChunkAnswer,
-    CompleteRun,
     CompleteStep,
-    EndCancelledRun,
-    FailRun,
     Operation,
     RetryRun,
     Started,
@@ -57,11 +55,7 @@ _MOST_ENDED: Final = 20_000
 # A run that was ended this long before it is said to be (cancelled once more) was counted then, here or elsewhere.
 _LONG_AGO: Final[Span] = 60 * SECOND
 
-_ENDS: Final[dict[type[Operation], str]] = {
-    CompleteRun: RunStatus.COMPLETED.lower(),
-    FailRun: RunStatus.FAILED.lower(),
-    EndCancelledRun: RunStatus.CANCELLED.lower(),
-}
+_ENDS: Final[dict[type[Operation], str]] = {kind: kind.status.lower() for kind in TRANSITIONS if kind.status.finished}
 
 
 class _Late(Struct, frozen=True):

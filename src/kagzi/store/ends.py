@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kagzi.api.operations import CompleteRun, EndCancelledRun, FailRun, RunOperation
+from kagzi.api.operations import EndRun, FailRun, Transition
 
 
-def has_consequences(move: RunOperation) -> bool:
+def has_consequences(move: Transition) -> bool:
     """Returns whether more may follow from a transition than the new row of its run. Nearly always the worker knows
     that its run has neither parent nor children, and says so; then nothing is looked for."""
     return type(move) is FailRun or may_have_family(move)
 
 
-def may_have_family(move: RunOperation) -> bool:
+def may_have_family(move: Transition) -> bool:
     """Returns whether a transition ends a run that may have a parent or children."""
-    return isinstance(move, CompleteRun | FailRun | EndCancelledRun) and move.family is not False
+    return isinstance(move, EndRun) and move.family is not False

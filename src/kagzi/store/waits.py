@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from kagzi.api.operations import RunOperation
+from kagzi.api.operations import ParkRun
 from kagzi.core.run import RunStatus
 
 
-def waiting_for(park: RunOperation) -> str | None:
+def waiting_for(park: ParkRun) -> str | None:
     """Returns what a ParkRun says as a JSON list; None if nothing but time wakes the run."""
-    names: tuple[str, ...] = getattr(park, "waiting_for", ())
-    return msgspec.json.encode(names).decode() if names else None
+    return msgspec.json.encode(park.waiting_for).decode() if park.waiting_for else None
 
 
 def read_waits(stored: str | None, status: RunStatus) -> tuple[str, ...]:

@@ -534,7 +534,7 @@ def _weight(operation: Operation) -> int:
         return 150 + len(operation.input or b"") + len(operation.output or b"") + len(operation.error or b"")
     if isinstance(operation, SetValue):
         return 100 + len(operation.value)
-    return 100 + len(getattr(operation, "output", b"")) + len(getattr(operation, "error", b""))
+    return 100 + sum(len(getattr(operation, name, b"")) for name in ("input", "output", "error"))
 
 
 def _get_request(asked: tuple[str, str]) -> workflow_pb2.GetWorkflowRequest:

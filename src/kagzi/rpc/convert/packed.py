@@ -7,53 +7,18 @@ things in `CommitBatchRequest.chunks`.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final
 
 from msgspec import DecodeError
 from msgspec.msgpack import Decoder, Encoder
 
-from kagzi.api.operations import (
-    CancelStep,
-    Chunk,
-    CompleteRun,
-    CompleteStep,
-    ContinueRun,
-    EndCancelledRun,
-    FailRun,
-    FailStep,
-    HandBackRun,
-    ParkRun,
-    RetryRun,
-    SetValue,
-    SpawnChild,
-    StartStep,
-    TakeOutcome,
-    TakeSignal,
-)
+from kagzi.api.operations import OPERATIONS, Chunk, Operation
 from kagzi.errors import InvalidRequest, VersionMismatch
 
-_Operation: TypeAlias = (
-    StartStep
-    | CompleteStep
-    | FailStep
-    | CancelStep
-    | SpawnChild
-    | TakeOutcome
-    | TakeSignal
-    | SetValue
-    | ParkRun
-    | HandBackRun
-    | RetryRun
-    | CompleteRun
-    | EndCancelledRun
-    | FailRun
-    | ContinueRun
-)
-
 _write = Encoder().encode
-_read = Decoder(tuple[str, str, tuple[_Operation, ...]]).decode
+_read = Decoder(tuple[str, str, tuple[Operation, ...]]).decode
 
-_TAGS: Final = frozenset(kind.__struct_config__.tag for kind in get_args(_Operation))
+_TAGS: Final = frozenset(kind.__struct_config__.tag for kind in OPERATIONS)
 _read_any = Decoder(tuple[str, str, tuple[tuple[Any, ...], ...]]).decode
 
 

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kagzi._proto.v1 import worker_pb2
 from kagzi.api.operations import (
+    TRANSITIONS,
     CancelStep,
     Chunk,
     ChunkAnswer,
-    CompleteRun,
     CompleteStep,
-    ContinueRun,
-    EndCancelledRun,
-    FailRun,
     FailStep,
-    HandBackRun,
     Operation,
-    ParkRun,
-    RetryRun,
-    RunOperation,
     SetValue,
     StartStep,
-    StepOperation,
+    Transition,
 )
 from kagzi.api.workers import Claim, DeclaredLimit, Heartbeat, HeartbeatAnswer, Poll, Registered, Registration
 from kagzi.core.carried import TO_WORKER
@@ -55,12 +48,13 @@ _STATUSES: Final[dict[StepStatus, pb.StepStatus]] = {
     StepStatus.CANCELLED: pb.STEP_STATUS_CANCELLED,
 }
 _STATUS_OF: Final[dict[int, StepStatus]] = {wire: status for status, wire in _STATUSES.items()}
-_OPERATIONS: Final[dict[int, type[StepOperation]]] = {
+_OPERATIONS: Final[dict[int, type[StartStep | CompleteStep | FailStep | CancelStep]]] = {
     pb.STEP_STATUS_RUNNING: StartStep,
     pb.STEP_STATUS_COMPLETED: CompleteStep,
     pb.STEP_STATUS_FAILED: FailStep,
     pb.STEP_STATUS_CANCELLED: CancelStep,
 }
+_TRANSITIONS: Final[dict[str, type[Transition]]] = {kind.__name__: kind for kind in TRANSITIONS}
 _CLAIMED: Final = CarriedFields(pb.Claim, TO_WORKER)
 _ANSWERS: Final[dict[ChunkAnswer, pb.ChunkAnswer]] = {
     ChunkAnswer.DONE: pb.CHUNK_ANSWER_DONE,
@@ -414,7 +408,7 @@ def chunk_from_wire(message: pb.Chunk, namespace: str) -> Chunk:
     return Chunk(namespace=namespace, run_id=message.run_id, token=message.token, operations=tuple(operations))
 
 
-def _operation_from_record(record: pb.StepRecord) -> StepOperation:
+def _operation_from_record(record: pb.StepRecord) -> Operation:
     operation = _OPERATIONS.get(record.status)
     if operation is None:
         raise InvalidRequest(f"status {record.status} of step {record.step_id[:100]!r} says nothing that happened")
@@ -439,31 +433,21 @@ def _operation_from_record(record: pb.StepRecord) -> StepOperation:
     )
 
 
-def _end_of(message: pb.Chunk) -> RunOperation | None:
-    match message.WhichOneof("end"):
-        case "park":
-            park = message.park
-            return ParkRun(
-                available_at=park.available_at_us, inbox_seq=park.inbox_seq, waiting_for=tuple(park.waiting_for)
-            )
-        case "hand_back":
-            back = message.hand_back
-            return HandBackRun(available_at=back.available_at_us if back.HasField("available_at_us") else None)
-        case "retry":
-            retry = message.retry
-            return RetryRun(available_at=retry.available_at_us, keep_seq=retry.keep_seq, error=retry.error)
-        case "complete":
-            complete = message.complete
-            return CompleteRun(output=complete.output, unless_cancelled=complete.unless_cancelled)
-        case "end_cancelled":
-            return EndCancelledRun(error=message.end_cancelled.error)
-        case "continue":
-            anew = getattr(message, "continue")  # a word of Python's
-            return ContinueRun(input=anew.input, version=anew.version if anew.HasField("version") else None)
-        case "fail":
-            return FailRun(error=message.fail.error)
-        case _:
-            return None
+def _end_of(message: pb.Chunk) -> Transition | None:
+    """Returns what a chunk ends with: the operation that has the name of the message, with fields of the same names."""
+    which = message.WhichOneof("end")
+    if which is None:
+        return None
+    end: Any = getattr(message, which)
+    values = {}
+    for field in end.DESCRIPTOR.fields:
+        value = getattr(end, field.name)
+        if field.has_presence and not end.HasField(field.name):
+            value = None
+        elif not isinstance(value, int | str | bytes):  # a list
+            value = tuple(value)
+        values[field.name.removesuffix("_us")] = value
+    return _TRANSITIONS[end.DESCRIPTOR.name](**values)
 
 
 def answer_to_wire(answer: ChunkAnswer) -> pb.ChunkResult:

@@ -28,6 +28,7 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
+    Transition,
 )
 from kagzi.api.workers import Claim, Inbox
 from kagzi.core.cancel import cancelled
@@ -75,7 +76,7 @@ class Attempt:
     _unhurried = 0  # of the outbox, the first so many wait for another that goes along
     _in_flight = 0
     _chunk: Chunk  # the last one that was sent
-    _last: Operation | None = None  # the operation that ends this attempt, once submitted
+    _last: Transition | None = None  # the operation that ends this attempt, once submitted
     _unstorable = False  # what it did was refused, so the run fails
     _refusals = 0  # in a row, for reasons that may pass
     _timer: asyncio.TimerHandle | None = None
@@ -398,7 +399,7 @@ class Attempt:
         if len(self._outbox) > self._unhurried:
             self._flush()
 
-    def _final_operation(self, execution: Execution) -> Operation:
+    def _final_operation(self, execution: Execution) -> Transition:
         outcome = execution.outcome
         assert outcome is not None
         if outcome.cancelled:
@@ -501,7 +502,7 @@ class Attempt:
         except Exception as error:
             self.broke(error)
 
-    def _end(self, operation: Operation) -> None:
+    def _end(self, operation: Transition) -> None:
         self._last = operation
         self._outbox.append(operation)
         if self._timer is not None:

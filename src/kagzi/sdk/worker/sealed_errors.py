@@ -6,12 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kagzi.api.operations import EndCancelledRun, FailRun, FailStep, Operation
+from kagzi.api.operations import Operation
 from kagzi.core.failure import Failure, check_failure
 from kagzi.core.step import Step
 from kagzi.sdk.payload import Codec, decode
-
-_WITH_ERRORS = (FailStep, FailRun, EndCancelledRun)
 
 
 class SealedErrors:
@@ -20,16 +18,17 @@ class SealedErrors:
 
     def sealed(self, operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
         """Operations as they are stored."""
-        return tuple([self._seal(each) if isinstance(each, _WITH_ERRORS) else each for each in operations])
+        return tuple([self._seal(each) for each in operations])
 
     def unsealed(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
         """Rows of steps and children as the workflow reads them. CannotDecode with a wrong key."""
         return tuple([step if step.error is None else replace(step, error=self._unseal(step.error)) for step in steps])
 
-    def _seal(self, operation: FailStep | FailRun | EndCancelledRun) -> Operation:
-        if operation.error is None:
+    def _seal(self, operation: Operation) -> Operation:
+        error: bytes | None = getattr(operation, "error", None)
+        if error is None:
             return operation
-        failure = Failure.decode(operation.error)
+        failure = Failure.decode(error)
         try:
             sealed = failure.seal(self._codec.encode).encode()
             check_failure(sealed, "the error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from kagzi.api.operations import CompleteRun, FailRun, Operation, RetryRun
+from kagzi.api.operations import CompleteRun, FailRun, RetryRun, Transition
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.report import report
@@ -18,7 +18,7 @@ class Tally:
         self.completed = 0
         self.failed = 0
 
-    def finished(self, attempt: Attempt, last: Operation) -> None:
+    def finished(self, attempt: Attempt, last: Transition) -> None:
         """This operation, the last one of an attempt, is durable."""
         if isinstance(last, CompleteRun):
             self.completed += 1

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from kagzi.api.operations import (
-    CompleteRun,
-    ContinueRun,
-    EndCancelledRun,
-    FailRun,
-    HandBackRun,
-    Operation,
-    ParkRun,
-    RetryRun,
-)
+from kagzi.api.operations import FailRun, RetryRun
 from kagzi.api.workers import Claim
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Span
@@ -28,16 +19,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kagzi.sdk.worker.worker import Worker
-
-_ENDS: Final[dict[type[Operation], str]] = {
-    CompleteRun: "completed",
-    FailRun: "failed",
-    EndCancelledRun: "cancelled",
-    ParkRun: "parked",
-    HandBackRun: "handed back",
-    RetryRun: "retrying",
-    ContinueRun: "continued",
-}
 
 
 class TracedAttempt(Attempt):
@@ -91,7 +72,7 @@ class TracedAttempt(Attempt):
         if self._reason or last is None:
             self.trace.end("let go of", self._reason)
         else:
-            self.trace.end(_ENDS[type(last)], _words(last.error) if isinstance(last, FailRun | RetryRun) else None)
+            self.trace.end(last.outcome, _words(last.error) if isinstance(last, FailRun | RetryRun) else None)
 
 
 def _words(error: bytes) -> str:

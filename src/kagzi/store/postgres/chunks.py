@@ -24,12 +24,12 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
-    RunOperation,
     SetValue,
     SpawnChild,
     StepOperation,
     TakeOutcome,
     TakeSignal,
+    Transition,
     lets_go_as,
 )
 from kagzi.core.instant import Instant
@@ -88,7 +88,7 @@ class Leased:
         self.values: list[SetValue] = []
         self.spawns: list[SpawnChild] = []
         self.outcomes: dict[str, TakeOutcome] = {}  # by the id of their steps
-        self.move: RunOperation | None = None
+        self.move: Transition | None = None
 
     def add(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
@@ -206,7 +206,7 @@ def _seen(run: Leased) -> int:
     return UNLESS_CANCELLED if run.move is None else seen_by(run.move)
 
 
-Move = tuple[int, Leased, RunOperation]
+Move = tuple[int, Leased, Transition]
 
 
 class _Afterwards:
@@ -221,7 +221,7 @@ class _Afterwards:
         self._outputs = [move for move in moves if type(move[2]) is CompleteRun and len(move[2].output) > INLINE_BYTES]
         self._retries = [move for move in moves if type(move[2]) is RetryRun]
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
-        self._continued = [move for move in moves if type(move[2]) is ContinueRun]
+        self._continued = [(place, run, move) for place, run, move in moves if type(move) is ContinueRun]
         self._ended = [move for move in moves if has_consequences(move[2])]
         rare = (self._taken, self._values, self._outcomes, self._outputs, self._retries, self._returned, self._ended)
         self.needed = any(rare) or bool(self._continued) or any(run.spawns for run in runs)
@@ -260,11 +260,7 @@ class _Afterwards:
             await connection.execute(_GIVE_OUTCOMES_BACK, *_keys(retries), kept)
         if returned := [move for move in self._returned if move[0] in moved]:
             await connection.execute(_FORGET_STEP_TIMEOUTS, *_keys(returned))
-        continued = [
-            (run.namespace, run.run_id, move)
-            for place, run, move in self._continued
-            if place in moved and isinstance(move, ContinueRun)
-        ]
+        continued = [(run.namespace, run.run_id, move) for place, run, move in self._continued if place in moved]
         if continued:
             await continue_runs(connection, continued)
         over = [((run.namespace, run.run_id), move) for place, run, move in self._ended if place in moved]
@@ -339,11 +335,11 @@ def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
     waiting: list[str | None] = []
     for _, _, move in moves:
         kind = type(move)
-        available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[attr-defined]
+        available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[union-attr]
         keep.append(move.keep_seq if isinstance(move, RetryRun) else None)
         outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
         errors.append(move.error if isinstance(move, FailRun | RetryRun | EndCancelledRun) else None)
-        waiting.append(waiting_for(move) if kind is ParkRun else None)
+        waiting.append(waiting_for(move) if type(move) is ParkRun else None)
     return (
         None if for_all else [place for place, _, _ in moves],
         None if for_all else [run.namespace for _, run, _ in moves],

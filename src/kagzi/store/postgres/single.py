@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kagzi.api.operations import (
+    CancelStep,
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    CompleteStep,
     EndCancelledRun,
     FailRun,
+    FailStep,
     Operation,
     ParkRun,
-    RunOperation,
     SpawnChild,
+    StartStep,
     StepOperation,
     TakeOutcome,
-    TakeSignal,
+    Transition,
     lets_go_as,
 )
 from kagzi.core.carried import kept_of
@@ -42,7 +45,7 @@ _RECORD_STEP_AND_FAIL_RUN = STATEMENTS["record_step_and_fail_run"]
 _END_RUN_OF_FAMILY = STATEMENTS["end_run_of_family"]
 _SPAWN_CHILD = STATEMENTS["spawn_child"]
 _NO_STEP = (None,) * 13
-_MORE_THAN_A_ROW: Final = frozenset({SpawnChild, TakeOutcome, TakeSignal})  # steps that something else follows from
+_ROWS: Final = frozenset({StartStep, CompleteStep, FailStep, CancelStep})  # steps that nothing else follows from
 
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
@@ -86,7 +89,7 @@ async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None
 
 
 async def _end_in_family(
-    connection: Connection, chunk: Chunk, step: StepOperation | None, move: RunOperation, now: Instant | None
+    connection: Connection, chunk: Chunk, step: StepOperation | None, move: Transition, now: Instant | None
 ) -> Applied | None:
     rows = await connection.fetch(
         _END_RUN_OF_FAMILY,
@@ -117,7 +120,7 @@ async def _spawn(connection: Connection, chunk: Chunk, spawn: SpawnChild, now: I
         return None
     if first is not None and (
         not isinstance(first, StepOperation)
-        or (type(first) in _MORE_THAN_A_ROW and type(first) is not TakeOutcome)
+        or (type(first) not in _ROWS and type(first) is not TakeOutcome)
         or (first.step_id, first.attempt) == (spawn.step_id, spawn.attempt)
     ):
         return None
@@ -158,21 +161,21 @@ def told_of(row: asyncpg.Record) -> Told:
     )
 
 
-def seen_by(move: RunOperation) -> int:
+def seen_by(move: Transition) -> int:
     """Returns how much of the run's inbox this transition knows of; UNLESS_CANCELLED if only a cancellation counts."""
     if isinstance(move, CompleteRun) and move.unless_cancelled:
         return UNLESS_CANCELLED
     return move.inbox_seq if isinstance(move, ParkRun) else _WHATEVER_HAS_ARRIVED
 
 
-def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, RunOperation | None] | None:
+def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Transition | None] | None:
     """At most one step, then at most one transition that touches nothing but the rows of the run and of its parent: a
     failure only if the run has none and nothing handles it, which the database knows."""
     if not 1 <= len(operations) <= 2:
         return None
     first, last = operations[0], operations[-1]
     if isinstance(last, StepOperation):
-        return (last, None) if len(operations) == 1 and type(last) not in _MORE_THAN_A_ROW else None
+        return (last, None) if len(operations) == 1 and type(last) in _ROWS else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
     family = may_have_family(last)
@@ -180,12 +183,12 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Ru
         return None
     if len(operations) == 1:
         return None, last
-    if not isinstance(first, StepOperation) or (type(first) in _MORE_THAN_A_ROW and not _taken(first, last, family)):
+    if not isinstance(first, StepOperation) or (type(first) not in _ROWS and not _taken(first, last, family)):
         return None
     return first, last
 
 
-def _taken(first: StepOperation, last: RunOperation, family: bool) -> bool:
+def _taken(first: StepOperation, last: Transition, family: bool) -> bool:
     """Returns whether an outcome can be taken in the statement that ends the run. If the end is declined, because the
     run was told to end, the outcome must stay taken, which that statement knows; the others know of no outcomes."""
     return type(first) is TakeOutcome and family and isinstance(last, CompleteRun | EndCancelledRun)

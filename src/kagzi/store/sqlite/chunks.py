@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from kagzi.api.operations import (
+    TRANSITIONS,
     Answer,
     CancelStep,
     Chunk,
@@ -52,13 +53,9 @@ from kagzi.store.sqlite.values import set_values
 from kagzi.store.waits import waiting_for
 
 _STEP_STATUS: Final[dict[type[Operation], str]] = {
-    StartStep: "RUNNING",
-    CompleteStep: "COMPLETED",
-    FailStep: "FAILED",
-    CancelStep: "CANCELLED",
-    TakeSignal: "COMPLETED",
+    kind: kind.status.value for kind in (StartStep, CompleteStep, FailStep, CancelStep, TakeSignal)
 }
-_RELEASES: Final[frozenset[type[Operation]]] = frozenset({ParkRun, HandBackRun, RetryRun, ContinueRun})
+_RELEASES: Final = frozenset(kind for kind in TRANSITIONS if not kind.status.finished)
 _step_columns = attrgetter(
     "step_id",
     "attempt",
@@ -241,8 +238,10 @@ def _transition(rows: _Rows, chunk: Chunk, operation: Operation, lease: _Lease |
             assert lease is not None  # see _all_held
             if not _release(rows, chunk, operation, lease, now):
                 return False
+        case StepOperation() | SetValue():
+            raise TypeError(f"nobody has said here what {type(operation).__name__} writes")
         case _:
-            raise TypeError(f"{type(operation).__name__} is not an operation of a chunk")
+            assert_never(operation)
     if lease is not None:
         lease.status = operation.status._value_
     if has_consequences(operation):

@@ -14,8 +14,8 @@ from kagzi.api.operations import (
     ParkRun,
     RepeatRun,
     RetryRun,
-    RunOperation,
     StartRun,
+    Transition,
 )
 from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
@@ -27,7 +27,7 @@ from kagzi.testing.conformance.bench import LEASE, NAMESPACE, Bench
 DONE, LEASE_LOST, NEWS = ChunkAnswer.DONE, ChunkAnswer.LEASE_LOST, ChunkAnswer.NEWS
 
 
-def endings(bench: Bench) -> dict[str, RunOperation]:
+def endings(bench: Bench) -> dict[str, Transition]:
     """One of each transition that a lease can end with."""
     later = bench.now() + 60 * SECOND
     return {

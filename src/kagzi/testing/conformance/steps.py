@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import CancelStep, ChunkAnswer, CompleteRun, HandBackRun, RetryRun
+from kagzi.api.operations import CancelStep, ChunkAnswer, CompleteRun, HandBackRun, Operation, RetryRun
 from kagzi.core.instant import SECOND
 from kagzi.core.limits import STEP_ID_BYTES
 from kagzi.core.run import RunStatus
@@ -109,7 +109,7 @@ class TestSteps:
     async def test_a_completed_step_is_never_overwritten(self, bench: Bench, same_batch: bool) -> None:
         claim = await bench.started_claim()
         first = bench.completed("charge", 1, output=b"first")
-        others = [
+        others: list[Operation] = [
             bench.completed("charge", 2, output=b"second"),
             bench.failed("charge", completed_seq=3),
             bench.failed("charge", retry_at=bench.now()),

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
+from kagzi.api.operations import OPERATIONS, Chunk, Write
 from kagzi.testing.simulation.faults import Fault
 
 _OPERATIONS = (
-    "StartRun",
-    "StartStep",
-    "CompleteStep",
-    "FailStep",
-    "CancelStep",
-    "ParkRun",
-    "HandBackRun",
-    "RetryRun",
-    "CompleteRun",
-    "FailRun",
-    "CancelRun",
-    "TerminateRun",
-    "EndCancelledRun",
-    "SendSignal",
-    "TakeSignal",
-    "SetValue",
+    *(kind.__name__ for kind in (*OPERATIONS, *get_args(Write)) if kind is not Chunk),
     "repeated signal",
     "signal that woke a run",
     "signal for a run that has ended",
@@ -32,8 +18,6 @@ _OPERATIONS = (
     "declined completion",
     "declined park",
     "run given up after crashes",
-    "SpawnChild",
-    "TakeOutcome",
     "child at depth 2",
     "child that ended after its parent",
     "child that was refused",
@@ -51,8 +35,6 @@ _OPERATIONS = (
     "handler by duties.recover_runs",
     "handler by duties.time_out_runs",
     "id taken over",
-    "RepeatRun",
-    "ContinueRun",
     "run that began anew",
     "run moved to another version",
     "retry that keeps events",
