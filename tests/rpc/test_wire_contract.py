@@ -336,8 +336,8 @@ OURS: dict[str, str] = {
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
         "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
-        "25 incarnation int32, 26 depth int32, 28 scheduled_for_us ?int64, 30 executions_before int32, "
-        "32 woken ?string"
+        "25 incarnation int32, 26 depth int32, 27 limited bool, 28 scheduled_for_us ?int64, "
+        "30 executions_before int32, 32 woken ?string"
     ),
     "StepRecord": (
         "1 step_id string, 2 attempt int32, 3 kind StepKind, 4 status StepStatus, 5 completed_seq ?int64, "

@@ -12,6 +12,7 @@ import kagzi
 from kagzi import InvalidRequest, Kagzi, Limit, Rate, RunStatus
 from kagzi.api.explanation import explain
 from kagzi.clock import SystemClock
+from kagzi.testing import run_virtually
 
 
 class Gauge:
@@ -222,3 +223,56 @@ def test_wrong_rates_and_turns_are_refused_where_they_are_written() -> None:
 
         @app.workflow(name="three", rate=5)  # type: ignore[call-overload]
         async def three() -> None: ...
+
+
+@pytest.mark.parametrize("queue", [None, "elsewhere"])
+def test_a_parent_under_a_limit_keeps_no_slot_for_children_that_need_it(queue: str | None) -> None:
+    """Else each generation would wait for a second of the one above it."""
+    app = Kagzi("memory://")
+
+    @app.workflow(name="chain", concurrency=Limit(1, name="line"))
+    async def chain(generations: int) -> int:
+        return 1 + (await other.options(queue=queue).run(generations - 1) if generations else 0)
+
+    @app.workflow(name="other", concurrency=Limit(1, name="line"))
+    async def other(generations: int) -> int:
+        return 1 + (await chain.options(queue=queue).run(generations - 1) if generations else 0)
+
+    async def main() -> tuple[int, float]:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        return await (await chain.start(6)).result(), loop.time() - began
+
+    generations, took = run_virtually(app, main, queues=("default", "elsewhere"))
+    assert generations == 7
+    assert took < 0.5
+
+
+def test_a_parent_under_a_limit_waits_for_other_children_for_a_second_in_all() -> None:
+    app = Kagzi("memory://")
+
+    @app.workflow(queue="elsewhere")
+    async def slow(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @app.workflow(concurrency=Limit(1))
+    async def parent() -> list[str]:
+        for _ in range(6):
+            await slow.run(0.4)  # each of them soon enough to be waited for
+        return []
+
+    @app.workflow(name="next", concurrency=Limit(1, name="parent"))
+    async def following() -> float:
+        return kagzi.now().timestamp()
+
+    async def main() -> tuple[float, int]:
+        run = await parent.start()
+        await asyncio.sleep(0.1)
+        later = await following.start()
+        began = await later.result() - (await run.get()).created_at.timestamp()
+        await run.result()
+        return began, (await run.get()).executions
+
+    began, executions = run_virtually(app, main, queues=("default", "elsewhere"))
+    assert 1 <= began < 1.3  # when the parent lets go of its slot, and not after all its children
+    assert 2 <= executions < 7  # it does not park for each of them

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kagzi.core.rate import RateLimit
+from kagzi.core.run import CANCEL_GRACE, HELD_GRACE
 from kagzi.engine.limits import Limits
 from kagzi.store import lines as deciding
 from kagzi.store.lines import HELD, Room
@@ -31,6 +32,8 @@ HINTS = {
     "held_runs_are_never_let_go": 14,
     "one_key_is_let_go": 32,
     "news_moves_held_runs": 65,
+    "grace_passes_while_held": 184,
+    "those_let_in_have_no_grace": 65,
     "a_rate_counts_from_the_past": 49,
     "every_claim_takes_a_turn_but_the_first": 49,
     "a_turn_is_not_remembered": 49,
@@ -101,6 +104,15 @@ def news_moves_held_runs(patch: Patch) -> None:
     )
 
 
+def grace_passes_while_held(patch: Patch) -> None:
+    say_instead(patch, "hold_runs", f"cancel_deadline + {HELD_GRACE}", "cancel_deadline")
+
+
+def those_let_in_have_no_grace(patch: Patch) -> None:
+    say_instead(patch, "claim_runs", f"?6 + {CANCEL_GRACE}", "?6")
+    say_instead(patch, "free_line", f"coalesce(?9, ?7) + {CANCEL_GRACE}", "?7")
+
+
 def a_rate_counts_from_the_past(patch: Patch) -> None:
     """Tokens of a lull are kept for ever."""
 
@@ -131,6 +143,8 @@ BUGS: list[Callable[[Patch], None]] = [
     held_runs_are_never_let_go,
     one_key_is_let_go,
     news_moves_held_runs,
+    grace_passes_while_held,
+    those_let_in_have_no_grace,
     a_rate_counts_from_the_past,
     every_claim_takes_a_turn_but_the_first,
     a_turn_is_not_remembered,

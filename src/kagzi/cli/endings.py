@@ -104,7 +104,10 @@ def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bo
     async def change(engine: ManagedEngine, found: Run) -> Facts:
         answer = await engine.workflows.wake(found.namespace, found.run_id)
         if not answer.woken:
-            raise Conflict(f"run {answer.run_id} is {answer.status} and does not wait for a moment")
+            raise Conflict(
+                f"run {answer.run_id} is {answer.status} and does not wait for a moment; `kagzi runs show` says "
+                "for what it does"
+            )
         return {"run_id": answer.run_id, "woken": answer.woken, "status": answer.status}
 
     _do("runs wake", runs, change, url=url, namespace=namespace, json=json)

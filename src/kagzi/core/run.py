@@ -52,6 +52,9 @@ PRIORITY_LIMIT: Final = 1000
 
 # How long a run that is told to end may clean up, unless the request says otherwise.
 CANCEL_GRACE: Final[Span] = 30_000_000
+# A cancelled run that is held for a limit has so much more time: waiting for a slot is not cleaning up. Not for ever,
+# since nobody may ever be let in.
+HELD_GRACE: Final[Span] = 3_600_000_000
 
 
 class Run(Struct, frozen=True, kw_only=True):

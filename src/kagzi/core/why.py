@@ -47,6 +47,9 @@ def why(
     if run.status is RunStatus.RUNNING:
         return _held(run, steps or (), holder, now)
     if run.cancel_deadline is not None:
+        if slot is not None and _paused(run, limits, now) is None and _nobody(run, serving, others) is None:
+            until = _at(run.cancel_deadline, now)
+            return f"Cancelling. {_slot(slot, now)} If it has none until {until}, it ends as it is."
         nobody = _paused(run, limits, now) or _nobody(run, serving, others)
         return (
             f"Cancelling: a worker has to take it, so that it can clean up until {_at(run.cancel_deadline, now)}"

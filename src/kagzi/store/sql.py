@@ -26,7 +26,7 @@ from typing import Final, LiteralString
 
 from msgspec import Struct
 
-from kagzi.core.run import AGEING
+from kagzi.core.run import AGEING, CANCEL_GRACE, HELD_GRACE
 from kagzi.store.columns import MAKERS
 
 _HEADER: Final = re.compile(r"^-- (name|fragment): *(\w+)(?:\((.*)\))? *$", re.MULTILINE)
@@ -41,7 +41,10 @@ class Fragment(Struct, frozen=True):
     parameters: tuple[str, ...] = ()
 
 
-_CONSTANTS: Final = {"AGEING": Fragment(str(AGEING))}
+_CONSTANTS: Final = {
+    name: Fragment(str(span))
+    for name, span in (("AGEING", AGEING), ("CANCEL_GRACE", CANCEL_GRACE), ("HELD_GRACE", HELD_GRACE))
+}
 
 
 def load_statements(package: str) -> dict[str, LiteralString]:

@@ -97,6 +97,7 @@ def virtual_worker(
         threads=0,
         poll_wait=_DAY,
         strict=strict,
+        limits=app.declared_limits(),
         blocking_calls=app.settings.worker_blocking_calls,
     )
     return Worker(

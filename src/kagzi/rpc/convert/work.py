@@ -323,6 +323,7 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        limited=claim.limited,
         **_CLAIMED.to_wire(claim),
         woken=claim.woken,
     )
@@ -356,6 +357,7 @@ def claim_from_wire(
         depth=claim.depth,
         incarnation=claim.incarnation,
         executions_before=claim.executions_before,
+        limited=claim.limited,
         **_CLAIMED.from_wire(claim),
         woken=claim.woken if claim.HasField("woken") else None,
     )

@@ -41,6 +41,7 @@ from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unav
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.engine_clock import Bounds
+from kagzi.sdk.worker.lingering import SHORT_WAIT, Lingering
 from kagzi.sdk.worker.news import News
 from kagzi.sdk.worker.sealed_errors import SealedErrors
 from kagzi.sdk.worker.transactions import Transactions
@@ -59,8 +60,6 @@ _PASSING: Final = (Unavailable, Unauthenticated, PermissionDenied, VersionMismat
 # Seconds after which a write that was refused for an unknown reason is repeated, before it counts as refused for good.
 _REPEAT_AFTER: Final = (0.5, 1.0, 2.0)
 _DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its class (until Python 3.12)
-# Waits up to this long stay in memory under the lease, longer ones park the run.
-SHORT_WAIT: Span = SECOND
 # When only news from outside can wake a run, it is still looked at after this long, in case that news was missed; the
 # longer it has waited the later, at most after a day.
 RECHECK: Span = 300 * SECOND
@@ -81,8 +80,7 @@ class Attempt:
     _refusals = 0  # in a row, for reasons that may pass
     _timer: asyncio.TimerHandle | None = None
     _timer_due: Instant = 0
-    _lingers_since: Instant = 0  # waits for children in memory, for the first time after `_lingers_after` events
-    _lingers_after = -1
+    _lingering: Lingering | None = None  # made when it waits for children
     _reconciled = False
     _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
     _values: Values | None = None  # made when the run says something about itself
@@ -450,16 +448,16 @@ class Attempt:
         self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))
 
     def _waits_for_children(self, execution: Execution, due: Instant | None) -> bool:
-        """Children often end soon: waits for them in memory, with the slot lent, until nothing has happened for a
-        while. So a run of many children is replayed once for each silent second, and not once for each child."""
+        """Waits for children in memory for a while, with the slot lent; whether it does."""
         if not self._reconciled and self.claim.executions > 1 and not self.has_progressed():
             # It was parked, and nothing that it waits for has come: look whether somebody forgot to tell it.
             self._reconciled = True
             if self._news.read((), children=True, reconcile=True):
                 return True
-        if self._lingers_after != execution.events:
-            self._lingers_after, self._lingers_since = execution.events, self.passed()
-        until = self._lingers_since + SHORT_WAIT
+        if self._lingering is None:
+            self._lingering = Lingering(self.claim, self._worker.declared_limits)
+        awaited = (wait.start for wait in execution.children.awaited.values())
+        until = self._lingering.until(execution.events, awaited, self.passed())
         if until <= self.passed() or not self._worker.slots.lend(self):
             return False
         self._set_timer(until if due is None else min(until, due), self._due)

@@ -18,7 +18,7 @@ from kagzi import tracing
 from kagzi.api.engine import Engine
 from kagzi.api.operations import BirthLease, StartRun
 from kagzi.api.transactions import Transactions
-from kagzi.api.workers import Claim, Heartbeat, HeartbeatAnswer, Poll, Polled
+from kagzi.api.workers import Claim, DeclaredLimit, Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.clock import Clock
 from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Instant, Span
@@ -426,6 +426,10 @@ class Worker:
     def run_retry(self, claim: Claim) -> Retry | None:
         """The run's own policy: what was said at its start, else at its definition."""
         return run_retry(claim, self._registry)
+
+    @property
+    def declared_limits(self) -> tuple[DeclaredLimit, ...]:
+        return self.settings.limits
 
     def release(self, attempt: Attempt) -> None:
         if self._held.get(attempt.run_id) is attempt:

@@ -7,13 +7,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import BirthLease, CompleteRun, FailRun, HandBackRun, ParkRun, RepeatRun, SendSignal, Started
-from kagzi.api.workers import DeclaredLimit
+from kagzi.api.operations import (
+    BirthLease,
+    CancelRun,
+    CompleteRun,
+    FailRun,
+    HandBackRun,
+    ParkRun,
+    RepeatRun,
+    SendSignal,
+    Started,
+    WakeAnswer,
+)
+from kagzi.api.workers import Claim, DeclaredLimit
 from kagzi.core.failure import Failure
 from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import SECOND
 from kagzi.core.rate import RateLimit
-from kagzi.core.run import RunStatus
+from kagzi.core.run import CANCEL_GRACE, HELD_GRACE, RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.store.lines import HELD
 from kagzi.store.protocol.limits import LimitChange
@@ -29,6 +40,18 @@ async def unhold(bench: Bench) -> None:
     """As engines do after a run was let go of."""
     unheld = await bench.store.limits.unhold(NAMESPACE, ())
     assert all(queue == (NAMESPACE, QUEUE) for queue in unheld.queues)
+
+
+async def held_run(bench: Bench) -> tuple[str, Claim]:
+    """A run that has slept and is held, and the claim of the one that has the only slot."""
+    await limit(bench, 1)
+    run_id = await bench.start()
+    claim = await bench.claim(run_id)
+    await bench.done(claim, ParkRun(available_at=bench.now() + SECOND, inbox_seq=0))
+    holder = await bench.claim(await bench.start())
+    bench.clock.advance(2 * SECOND)
+    assert await bench.claims() == ()
+    return run_id, holder
 
 
 async def limit(bench: Bench, most: int | None, key_most: int | None = None) -> FlowLimit:
@@ -274,6 +297,50 @@ class TestLimits:
         await bench.done(holder, CompleteRun(output=b"1"))
         await unhold(bench)
         assert (await bench.claim(first)).inbox_seq == 1
+
+    @pytest.mark.parametrize("grace", [CANCEL_GRACE, 10 * CANCEL_GRACE])
+    async def test_the_time_to_clean_up_does_not_pass_while_a_cancelled_run_waits_for_a_slot(
+        self, bench: Bench, grace: int
+    ) -> None:
+        run_id, holder = await held_run(bench)
+        asked = bench.now()
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id, grace=grace))
+        assert await bench.claims() == ()  # there is no room for it: it is held once more
+        bench.clock.advance(grace + SECOND)
+        assert (await bench.store.duties.end_cancelled_runs(10)).runs == []
+        await bench.done(holder, CompleteRun(output=b"1"))
+        await unhold(bench)
+        assert (await bench.run(run_id)).cancel_deadline == max(asked + grace, bench.now() + CANCEL_GRACE)
+        bench.clock.advance(CANCEL_GRACE - 1)
+        await bench.claim(run_id)
+        bench.clock.advance(CANCEL_GRACE - 1)
+        assert (await bench.store.duties.end_cancelled_runs(10)).runs == []
+        bench.clock.advance(1)
+        assert [run.run_id for run in (await bench.store.duties.end_cancelled_runs(10)).runs] == [run_id]
+
+    async def test_a_cancelled_run_that_never_gets_a_slot_ends_all_the_same(self, bench: Bench) -> None:
+        run_id, _ = await held_run(bench)
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id))
+        assert await bench.claims() == ()
+        bench.clock.advance(CANCEL_GRACE + HELD_GRACE - 1)
+        assert (await bench.store.duties.end_cancelled_runs(10)).runs == []
+        bench.clock.advance(1)
+        assert [run.run_id for run in (await bench.store.duties.end_cancelled_runs(10)).runs] == [run_id]
+
+    async def test_waking_does_not_move_a_run_that_is_held(self, bench: Bench) -> None:
+        run_id, holder = await held_run(bench)
+        for back in (0, 3600 * SECOND):  # also by a clock for which it is not due any more
+            bench.clock.step_back(back)
+            due = (await bench.run(run_id)).available_at
+            answer = await bench.store.work.wake(NAMESPACE, run_id)
+            assert answer == WakeAnswer(
+                run_id=run_id, woken=False, status=RunStatus.SLEEPING, task_queue=QUEUE, available_at=due or 0
+            )
+            assert (await bench.store.overview.horizon([(NAMESPACE, QUEUE)])).due.get((NAMESPACE, QUEUE), HELD) == HELD
+        bench.clock.advance(3600 * SECOND)
+        await bench.done(holder, CompleteRun(output=b"1"))
+        await unhold(bench)
+        await bench.claim(run_id)
 
     async def test_a_repeated_run_keeps_its_key(self, bench: Bench) -> None:
         await limit(bench, None, 1)

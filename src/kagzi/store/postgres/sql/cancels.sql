@@ -61,7 +61,9 @@ FOR NO KEY UPDATE OF r;
 -- name: wake_run
 -- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
 -- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is. One
--- that is claimed, records something and parks again meanwhile gets a note of before, which does not count: it sleeps on.
+-- that is claimed, records something and parks again meanwhile gets a note of before, which does not count: it sleeps on. One
+-- that is held for a limit waits for no moment but for a slot, and keeps its place, even if a clock that was set back says
+-- otherwise.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
@@ -74,7 +76,7 @@ UPDATE kagzi.workflow_runs AS r SET
     available_at = i.now, claim_key = {{claim_key_of_now(r.priority, i.now)}}
 FROM instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'SLEEPING')
-  AND r.available_at > i.now
+  AND r.available_at > i.now AND r.claim_key <> 253402300799000001
 RETURNING r.status, r.task_queue, r.available_at;
 
 -- name: keep_of_run

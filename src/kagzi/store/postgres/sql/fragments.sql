@@ -9,6 +9,11 @@ CASE WHEN {at} > {now} THEN {at} ELSE least({at} - {priority} * {{AGEING}}::bigi
 -- The same for a run that is due from now on.
 least({now} - {priority} * {{AGEING}}::bigint, {now})
 
+-- fragment: grace_when_claimed(r, now)
+-- Until when a run that is claimed may clean up. One that had to wait for a slot has some time left for it.
+CASE WHEN {r}.held_key IS NOT NULL AND {r}.cancel_deadline IS NOT NULL
+         THEN greatest({r}.cancel_deadline, {now} + {{CANCEL_GRACE}}::bigint) ELSE {r}.cancel_deadline END
+
 -- fragment: step_columns
 -- What is written of a step, in the order of its values.
 namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at,

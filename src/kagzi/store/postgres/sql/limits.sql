@@ -126,7 +126,8 @@ UPDATE kagzi.workflow_runs AS r SET
     worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
     lease_length = coalesce(r.lease_length, $2::bigint),
     lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
-    started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
+    started_at = coalesce(r.started_at, i.now), executions = r.executions + 1,
+    cancel_deadline = {{grace_when_claimed(r, i.now)}}
 FROM due AS d CROSS JOIN instant AS i
 WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 RETURNING d.claim_key AS place, {{claim_columns(r)}},
@@ -134,14 +135,14 @@ RETURNING d.claim_key AS place, {{claim_columns(r)}},
 
 -- name: hold_runs
 -- There is no room for these runs. They keep their place in their line; where there are rates, those that have begun come
--- first (by 2^50 in held_key), since no rate holds them. Those that somebody has locked are left: they are met
--- again. Only what waits has a claim key; to ask for its status as well lets the planner walk over all that waits, by the
+-- first (by 2^50 in held_key), since no rate holds them. Those that were told to end have more time for it while they are
+-- held: free_lines takes it from them again. Those that somebody has locked are left: they are met again. Only what waits has a claim key; to ask for its status as well lets the planner walk over all that waits, by the
 -- index of claims, instead of finding these few by their ids.
 UPDATE kagzi.workflow_runs AS r
 SET held_key = coalesce(r.held_key,
         r.claim_key - CASE WHEN $4::boolean AND r.executions > 0 THEN 1125899906842624 ELSE 0 END),
     claim_key = 253402300799000001, limit_name = coalesce(r.limit_name, r.workflow_type),
-    limit_key = coalesce(r.limit_key, '')
+    limit_key = coalesce(r.limit_key, ''), cancel_deadline = r.cancel_deadline + {{HELD_GRACE}}::bigint
 FROM (
     SELECT h.namespace, h.run_id
     FROM kagzi.workflow_runs AS h
@@ -207,7 +208,8 @@ FROM line AS l
 ORDER BY l.place;
 
 -- name: free_lines
--- The first of these lines can be claimed again, at the place they had, or at a moment. They are found in a CTE, which runs
+-- The first of these lines can be claimed again, at the place they had, or at a moment. Those that were told to end have
+-- what was left of their time, and enough to be claimed and to clean up. They are found in a CTE, which runs
 -- once: as part of a join the LIMIT may apply anew for every row.
 WITH freed AS MATERIALIZED (
     SELECT f.run_id, l.at
@@ -226,7 +228,10 @@ WITH freed AS MATERIALIZED (
 )
 UPDATE kagzi.workflow_runs AS r SET claim_key = coalesce(k.at, least(
     r.held_key + CASE WHEN r.held_key < 1125899906842624 THEN 1125899906842624 ELSE 0 END,
-    coalesce($1::bigint, kagzi.clock())))
+    coalesce($1::bigint, kagzi.clock()))),
+    cancel_deadline = CASE WHEN r.cancel_deadline IS NOT NULL THEN
+        greatest(r.cancel_deadline - {{HELD_GRACE}}::bigint,
+                 coalesce(k.at, $1::bigint, kagzi.clock()) + {{CANCEL_GRACE}}::bigint) END
 FROM freed AS k
 WHERE r.namespace = $2::text AND r.run_id = k.run_id
 RETURNING r.task_queue;
@@ -281,7 +286,8 @@ WHERE (t.namespace, t.scope, t.name, t.limit_key) IN (
 
 -- name: forget_turns
 -- Runs that were told when to come are held until they are told anew: their rate has changed.
-UPDATE kagzi.workflow_runs AS r SET claim_key = 253402300799000001
+UPDATE kagzi.workflow_runs AS r SET claim_key = 253402300799000001,
+    cancel_deadline = r.cancel_deadline + {{HELD_GRACE}}::bigint
 FROM (
     SELECT h.namespace, h.run_id FROM kagzi.workflow_runs AS h
     WHERE h.namespace = $2::text AND h.held_key IS NOT NULL AND h.status IN ('PENDING', 'SLEEPING')

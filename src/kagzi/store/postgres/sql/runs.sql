@@ -55,7 +55,8 @@ WITH instant AS MATERIALIZED (
         worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
         lease_length = coalesce(r.lease_length, $2::bigint),
         lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
-        started_at = coalesce(r.started_at, i.now), executions = r.executions + 1
+        started_at = coalesce(r.started_at, i.now), executions = r.executions + 1,
+        cancel_deadline = {{grace_when_claimed(r, i.now)}}
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id AND NOT d.limited
     RETURNING d.claim_key AS place, {{claim_columns(r)}},

@@ -28,7 +28,9 @@ FROM (
 UPDATE workflow_runs
 SET status = 'RUNNING', token = printf('%08x', executions + 1) || substr(?3, 9), worker_id = ?4, poll = ?5, claim_key = NULL, held_key = NULL, executions = executions + 1,
     started_at = coalesce(started_at, ?6), lease_length = coalesce(lease_length, ?7),
-    lease_expires_at = ?6 + coalesce(lease_length, ?7)
+    lease_expires_at = ?6 + coalesce(lease_length, ?7),
+    -- One that had to wait for a slot has some time left to clean up.
+    cancel_deadline = iif(held_key IS NULL, cancel_deadline, max(cancel_deadline, ?6 + {{CANCEL_GRACE}}))
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 
 -- name: read_claims

@@ -95,11 +95,12 @@ LIMIT ?7;
 
 -- name: hold_runs
 -- There is no room for these runs. They keep their place in their line; where there are rates, those that have begun come
--- first (by 2^50 in held_key), since no rate holds them.
+-- first (by 2^50 in held_key), since no rate holds them. Those that were told to end have more time for it while they are
+-- held: free_line takes it from them again.
 UPDATE workflow_runs
 SET held_key = coalesce(held_key, claim_key - CASE WHEN ?3 AND executions > 0 THEN 1125899906842624 ELSE 0 END),
     claim_key = 253402300799000001, limit_name = coalesce(limit_name, workflow_type),
-    limit_key = coalesce(limit_key, '')
+    limit_key = coalesce(limit_key, ''), cancel_deadline = cancel_deadline + {{HELD_GRACE}}
 WHERE namespace = ?1 AND run_id IN (SELECT value FROM json_each(?2));
 
 -- name: next_line
@@ -130,9 +131,11 @@ SELECT
        AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING') AND claim_key > ?7 AND claim_key < 253402300799000001);
 
 -- name: free_line
--- The first of a line can be claimed again, at the place they had, or at a moment.
+-- The first of a line can be claimed again, at the place they had, or at a moment. Those that were told to end have what
+-- was left of their time, and enough to be claimed and to clean up.
 UPDATE workflow_runs SET claim_key = coalesce(?9, min(
-    held_key + CASE WHEN held_key < 1125899906842624 THEN 1125899906842624 ELSE 0 END, ?7))
+    held_key + CASE WHEN held_key < 1125899906842624 THEN 1125899906842624 ELSE 0 END, ?7)),
+    cancel_deadline = max(cancel_deadline - {{HELD_GRACE}}, coalesce(?9, ?7) + {{CANCEL_GRACE}})
 WHERE namespace = ?1 AND run_id IN (
     SELECT run_id FROM workflow_runs
     WHERE namespace = ?1 AND limit_name = ?2 AND limit_key = ?3 AND task_queue = ?4 AND workflow_type = ?5 AND version = ?6
@@ -179,6 +182,6 @@ WHERE (namespace, scope, name, limit_key) IN (
 
 -- name: forget_turns
 -- Runs that were told when to come are held until they are told anew: their rate has changed.
-UPDATE workflow_runs SET claim_key = 253402300799000001
+UPDATE workflow_runs SET claim_key = 253402300799000001, cancel_deadline = cancel_deadline + {{HELD_GRACE}}
 WHERE namespace = ?1 AND held_key IS NOT NULL AND status IN ('PENDING', 'SLEEPING')
   AND claim_key > ?2 AND claim_key < 253402300799000001;

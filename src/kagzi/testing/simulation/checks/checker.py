@@ -167,9 +167,9 @@ class Checker:
                 raise wrong(new.run_id, f"went from {old.status} to {new.status}")
             if new.status.finished:
                 self.live -= 1
-        if old.cancel_requested and (new.cancel_requested, new.cancel_deadline) != (
-            old.cancel_requested,
-            old.cancel_deadline,
+        waited = old.held_key is not None or new.held_key is not None  # for a slot: `limits` says what that changes
+        if old.cancel_requested and (
+            not new.cancel_requested or (new.cancel_deadline != old.cancel_deadline and not waited)
         ):
             raise wrong(new.run_id, f"forgot that it was cancelled: {difference(old, new)}")  # (12)
         if new.inbox_seq < old.inbox_seq:

@@ -4,6 +4,7 @@
 (20) in any period no more runs begin for the first time than a rate and its burst say
 (21) only a claim holds a run, and only room, a cancellation or an end lets it go; news never moves it
 (22) whoever is held although there is room is found soon
+(23) a cancelled run that waits for a slot loses no time to clean up, and has enough of it when it is claimed
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kagzi.api.operations import CancelRun, TerminateRun
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.rate import RateLimit
-from kagzi.core.run import CLAIMABLE, RunStatus
+from kagzi.core.run import CANCEL_GRACE, CLAIMABLE, RunStatus
 from kagzi.store.lines import HELD
 from kagzi.store.sqlite.limit_rows import limit_of
 from kagzi.testing.simulation.checks.rows import RunRow, Violation, difference, wrong
@@ -55,6 +56,8 @@ class Limits:
         for row in touched:
             old = before.get(row.run_id)
             self._check_holding(old, row, method, args)
+            if old is not None and old.cancel_deadline is not None and old.held_key is not None:
+                self._check_grace(old, row, now, method)
             if row.status is RunStatus.RUNNING and (old is None or old.status is not RunStatus.RUNNING):
                 self._check_begun(old, row, now)
         if self._world.calm and method in ("overview.horizon", "workers.heartbeats", "claim"):
@@ -154,6 +157,16 @@ class Limits:
             self._world.operation("run let go")
         else:
             raise wrong(row.run_id, f"was held, and let go by {method}: {difference(old, row)}")
+
+    # (23)
+
+    def _check_grace(self, old: RunRow, row: RunRow, now: Instant, method: str) -> None:
+        if old.claim_key == HELD and method == "duties.end_cancelled_runs":
+            raise wrong(row.run_id, "was ended uncleaned while it waited for a slot")
+        if old.claim_key == HELD or row.status is RunStatus.RUNNING:
+            if not row.status.finished and (row.cancel_deadline or 0) < now + CANCEL_GRACE:
+                raise wrong(row.run_id, f"is let in and has no time to clean up: {difference(old, row)}")
+            self._world.operation("cancelled run that was held")
 
     # (22)
 

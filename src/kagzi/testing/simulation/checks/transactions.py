@@ -280,6 +280,7 @@ class Transactions:
             old,
             claim_key=new.claim_key,
             held_key=new.held_key,
+            cancel_deadline=new.cancel_deadline,
             limit_name=old.limit_name or new.limit_name,
             limit_key=new.limit_key if old.limit_key is None else old.limit_key,
         )
