@@ -175,7 +175,8 @@ def make_store(
             return _postgres(url, connections, retention_days, listen_url)
         case "grpc" | "grpcs":
             raise InvalidRequest(f"{scheme}:// is a Kagzi server and not a database, which is needed here")
-    raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
+        case _:
+            raise InvalidRequest(f"unknown database scheme {scheme[:50]!r}; accepted: {ACCEPTED}")
 
 
 def _remote(url: str, credentials: Credentials) -> ManagedEngine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -54,3 +55,30 @@ def test_every_folder_of_the_tests_is_in_their_readme() -> None:
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("*.py"))}
     assert folders <= set(re.findall(r"`(\w+)[`/]", text)), folders
+
+
+def _falls_through(match: ast.Match) -> bool:
+    """Whether a value that no case names is passed over, or taken for the last one of an enumeration."""
+    last = match.cases[-1]
+    if not (isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None and last.guard is None):
+        return True
+    members = any(
+        isinstance(node, ast.MatchValue) and isinstance(node.value, ast.Attribute) for node in ast.walk(match)
+    )
+    ends = last.body[-1]
+    refuses = isinstance(ends, ast.Raise) or (isinstance(ends, ast.Expr) and "assert_never" in ast.unparse(ends))
+    return members and not refuses
+
+
+def test_no_match_forgets_a_case() -> None:
+    """Each has a last case for everything else; over the members of an enumeration that one is `assert_never`, so that
+    mypy names every place where a new member has to be thought of."""
+    product = ROOT / "src" / "kagzi"
+    forgetful = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in product.rglob("*.py")
+        if "testing" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Match) and _falls_through(node)
+    ]
+    assert forgetful == []

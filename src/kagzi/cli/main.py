@@ -135,7 +135,8 @@ def exit_code(error: KagziError) -> int:
             return UNREACHABLE
         case Conflict():
             return CONFLICT
-    return FAILED
+        case _:
+            return FAILED
 
 
 def _say(error: BaseException) -> None:

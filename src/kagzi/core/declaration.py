@@ -8,6 +8,7 @@ during a deploy, and soon after it the new code rules. What a person has changed
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import assert_never
 
 from msgspec import Struct
 
@@ -82,4 +83,7 @@ def warning(verdict: Verdict, name: str) -> str | None:
                 f"schedule {name!r} was made by a person, and stays so: what the code declares is not used. `kagzi "
                 f"schedules reset {name}` hands it over to the code; or declare it under another name"
             )
-    return None
+        case Verdict.CREATED | Verdict.SAME | Verdict.CONFIRMED | Verdict.TAKEN_OVER | Verdict.OTHERS:
+            return None
+        case _:
+            assert_never(verdict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec import Struct
 
@@ -89,6 +89,8 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
                 return self.name == task_queue
             case Scope.WORKFLOW:
                 return self.name == workflow_type
+            case scope:
+                assert_never(scope)
 
 
 class SlotWait(Struct, frozen=True, kw_only=True):

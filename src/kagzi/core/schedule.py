@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec import Struct
 
@@ -140,16 +140,22 @@ def decide(times: Times, template: Template, now: Instant, counted: int = MOST_C
     fired_until = max([template.fired_until, *handled])
     following = later[0] if later else _following(times, template, fired_until)
     fire, buffered_for, cancel_live = list(turn), template.buffered_for, False
-    if template.overlap is Overlap.BUFFER:
-        # What waits is the oldest; what comes later waits in its place.
-        waiting = [at for at in (template.buffered_for, *turn) if at is not None]
-        fire, waiting = ([], waiting) if template.live else (waiting[:1], waiting[1:])
-        skipped += [_overlapping(at) for at in waiting[:-1]]
-        buffered_for = waiting[-1] if waiting else None
-    elif template.live and turn and template.overlap is Overlap.SKIP:
-        fire, skipped = [], [*skipped, *(_overlapping(at) for at in turn)]
-    elif template.live and turn and template.overlap is Overlap.CANCEL_PREVIOUS:
-        cancel_live = True
+    match template.overlap:
+        case Overlap.ALLOW:
+            pass
+        case Overlap.BUFFER:
+            # What waits is the oldest; what comes later waits in its place.
+            waiting = [at for at in (template.buffered_for, *turn) if at is not None]
+            fire, waiting = ([], waiting) if template.live else (waiting[:1], waiting[1:])
+            skipped += [_overlapping(at) for at in waiting[:-1]]
+            buffered_for = waiting[-1] if waiting else None
+        case Overlap.SKIP:
+            if template.live and turn:
+                fire, skipped = [], [*skipped, *(_overlapping(at) for at in turn)]
+        case Overlap.CANCEL_PREVIOUS:
+            cancel_live = bool(template.live and turn)
+        case overlap:
+            assert_never(overlap)
     return Firing(
         fire=tuple(fire),
         cancel_live=cancel_live,

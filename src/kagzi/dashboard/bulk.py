@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, assert_never
 
 import msgspec
 from msgspec import Meta, Struct
@@ -240,14 +240,12 @@ async def _apply(call: Call[Any, BulkForm], deed: Deed, run: Run, fresh: str) ->
                 effective = (await workflows.terminate(end)).effective
             case JobAction.DELETE:
                 await call.engine.jobs.delete_run(namespace, run.run_id)
-            case _:
-                repeat = RepeatRun(
-                    namespace=namespace,
-                    run_id=fresh,
-                    of_run_id=run.run_id,
-                    keep_steps=deed.action is JobAction.RETRY,
-                )
+            case JobAction.RETRY | JobAction.RERUN as action:
+                keep = action is JobAction.RETRY
+                repeat = RepeatRun(namespace=namespace, run_id=fresh, of_run_id=run.run_id, keep_steps=keep)
                 follower = (await workflows.repeat(repeat)).run_id
+            case action:
+                assert_never(action)
     except KagziError as error:
         return Outcome(run, message_to_caller(error), False)
     return Outcome(run, deed.done if effective else "had ended before", effective, follower)

@@ -6,7 +6,7 @@ Bars lie on a scale of SCALE units from when the run was created to its end, or 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from msgspec import Struct
 
@@ -198,12 +198,18 @@ def _row(entry: Entry, scale: Scale, now: Instant) -> Row:
     bars = [bar for step in attempts for bar in _bars(step, attempts, scale, now)]
     _, _, generation = step_id.partition("~")
     notes = []
-    if last.kind is StepKind.SLEEP and last.name != "sleep":
-        notes.append("sleep")
-    elif last.kind is StepKind.SIGNAL:
-        notes.append("patch" if is_patch(step_id) else "signal")
-    elif last.kind is StepKind.CHILD_WORKFLOW:
-        notes.append("child")
+    match last.kind:
+        case StepKind.FUNCTION | StepKind.CANCEL:
+            pass
+        case StepKind.SLEEP:
+            if last.name != "sleep":
+                notes.append("sleep")
+        case StepKind.SIGNAL:
+            notes.append("patch" if is_patch(step_id) else "signal")
+        case StepKind.CHILD_WORKFLOW:
+            notes.append("child")
+        case kind:
+            assert_never(kind)
     if len(attempts) > 1:
         notes.append(f"{len(attempts)} attempts")
     if generation:
@@ -225,12 +231,21 @@ def _row(entry: Entry, scale: Scale, now: Instant) -> Row:
 def _bars(step: Step, attempts: Sequence[Step], scale: Scale, now: Instant) -> list[Bar]:
     end = step.finished_at or now
     took = text.length(max(0, end - step.started_at))
-    if step.kind is StepKind.SLEEP:
-        return [scale.bar("wait", step.started_at, end, f"slept {took}")]
-    if step.kind is StepKind.SIGNAL:
-        return [scale.bar("wait", step.started_at, end, f"waited {took}")]
-    if step.kind is StepKind.CANCEL:
-        return [scale.bar("cancelled", step.started_at, end, "told to end")]
+    match step.kind:
+        case StepKind.SLEEP:
+            return [scale.bar("wait", step.started_at, end, f"slept {took}")]
+        case StepKind.SIGNAL:
+            return [scale.bar("wait", step.started_at, end, f"waited {took}")]
+        case StepKind.CANCEL:
+            return [scale.bar("cancelled", step.started_at, end, "told to end")]
+        case StepKind.FUNCTION | StepKind.CHILD_WORKFLOW:
+            return _bars_of_attempt(step, attempts, scale, end, took)
+        case kind:
+            assert_never(kind)
+
+
+def _bars_of_attempt(step: Step, attempts: Sequence[Step], scale: Scale, end: Instant, took: str) -> list[Bar]:
+    """Returns the bar of an attempt, and that of the wait for the next one."""
     word = step.status.value.lower()
     bars = [scale.bar(_KINDS[step.status], step.started_at, end, f"attempt {step.attempt} {word}, {took}")]
     if step.status is StepStatus.FAILED and step.retry_at is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, assert_never
 
 from kagzi.core.flow import BY_CHARACTERS, MOST_CONCURRENCY, FlowLimit, Scope, SlotWait
 from kagzi.core.limits import check_id, check_name, check_text
@@ -195,3 +195,5 @@ def _check(namespace: str, scope: Scope, name: str) -> None:
             check_name(name, "task queue")
         case Scope.WORKFLOW:
             check_name(name, "workflow type")
+        case _:
+            assert_never(scope)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, assert_never
 
 from msgspec import Struct
 
@@ -39,7 +39,7 @@ class Definition(Struct, frozen=True):
     """A metric as people know it."""
 
     name: str
-    kind: str  # counter, gauge or histogram
+    kind: Literal["counter", "gauge", "histogram"]
     labels: Labels
     help: str
 
@@ -171,13 +171,15 @@ class Values:
                     for each, found in self._histograms[name].items():
                         histogram.add_metric(each, _buckets(found, unit), found.total / unit)
                     yield histogram
-                case _:
+                case "gauge":
                     # A gauge that could not be read is left out: an old value, or 0, would look like a healthy one.
                     if name in self._gauges:
                         gauge = GaugeMetricFamily(name, definition.help, labels=labels)
                         for each, value in self._gauges[name].items():
                             gauge.add_metric(each, value)
                         yield gauge
+                case kind:
+                    assert_never(kind)
 
 
 def _copy(counts: Counts) -> dict[Labels, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from kagzi.api.operations import CancelRun, ChildStart, TerminateRun
 from kagzi.core.failure import Failure
 from kagzi.core.family import ParentPolicy
@@ -35,9 +37,15 @@ def outcome_lost(run_id: str) -> bytes:
 
 def end_of_child(namespace: str, run_id: str, policy: str) -> CancelRun | TerminateRun:
     """Returns what a child is told when its parent has ended."""
-    if policy == ParentPolicy.TERMINATE:
-        return TerminateRun(namespace=namespace, run_id=run_id, reason="its parent has ended")
-    return CancelRun(namespace=namespace, run_id=run_id)
+    match ParentPolicy(policy):
+        case ParentPolicy.TERMINATE:
+            return TerminateRun(namespace=namespace, run_id=run_id, reason="its parent has ended")
+        case ParentPolicy.CANCEL:
+            return CancelRun(namespace=namespace, run_id=run_id)
+        case ParentPolicy.ABANDON | ParentPolicy.NONE as left:
+            raise AssertionError(f"a child of the policy {left} does not hear of the end of its parent")
+        case other:
+            assert_never(other)
 
 
 def gives_id_up(child: ChildStart, workflow_type: str, status: RunStatus, *, own: bool) -> bool:

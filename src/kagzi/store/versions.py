@@ -59,5 +59,7 @@ def _with(record: WorkflowVersion, seen: Seen) -> WorkflowVersion:
             return replace(record, pending=record.pending + seen.rows, oldest_run_at=oldest)
         case RunStatus.RUNNING:
             return replace(record, running=record.running + seen.rows, oldest_run_at=oldest)
-        case _:
+        case RunStatus.SLEEPING:
             return replace(record, sleeping=record.sleeping + seen.rows, oldest_run_at=oldest)
+        case other:
+            raise AssertionError(f"a run that is {other} was counted among the live ones")

@@ -136,7 +136,8 @@ def _named(wait: Wait) -> str:
             return f"signal {wait.name}"
         case ChildWait():
             return f"child {wait.step_id}"
-    return wait.step_id
+        case _:
+            raise AssertionError(f"{type(wait).__name__} has no name here")
 
 
 def _described(event: Step) -> str:
