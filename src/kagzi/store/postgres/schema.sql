@@ -67,18 +67,16 @@ CREATE OR REPLACE FUNCTION kagzi.note_end()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    INSERT INTO kagzi.cascades (namespace, run_id, at) VALUES (NEW.namespace, NEW.run_id, NEW.finished_at)
-    ON CONFLICT DO NOTHING;
-    RETURN NULL;
-END $function$;
-
-CREATE OR REPLACE FUNCTION kagzi.note_scheduled_end()
- RETURNS trigger
- LANGUAGE plpgsql
-AS $function$
-BEGIN
-    INSERT INTO kagzi.schedule_ends (namespace, schedule_id, status, at)
-    VALUES (NEW.namespace, NEW.schedule_group_id, NEW.status, NEW.finished_at);
+    IF OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL THEN
+        IF NEW.has_children THEN
+            INSERT INTO kagzi.cascades (namespace, run_id, at) VALUES (NEW.namespace, NEW.run_id, NEW.finished_at)
+            ON CONFLICT DO NOTHING;
+        END IF;
+        IF NEW.schedule_group_id IS NOT NULL THEN
+            INSERT INTO kagzi.schedule_ends (namespace, schedule_id, status, at)
+            VALUES (NEW.namespace, NEW.schedule_group_id, NEW.status, NEW.finished_at);
+        END IF;
+    END IF;
     RETURN NULL;
 END $function$;
 
@@ -87,9 +85,11 @@ CREATE OR REPLACE FUNCTION kagzi.note_tags()
  LANGUAGE plpgsql
 AS $function$
 BEGIN
-    INSERT INTO kagzi.run_tags (namespace, tag, run_id)
-    SELECT NEW.namespace, e.key || '=' || e.value, NEW.run_id FROM json_each_text(NEW.tags::json) AS e
-    ON CONFLICT DO NOTHING;
+    IF NEW.status NOT IN ('SCHEDULED', 'PAUSED') THEN
+        INSERT INTO kagzi.run_tags (namespace, tag, run_id)
+        SELECT NEW.namespace, e.key || '=' || e.value, NEW.run_id FROM json_each_text(NEW.tags::json) AS e
+        ON CONFLICT DO NOTHING;
+    END IF;
     RETURN NULL;
 END $function$;
 
@@ -531,8 +531,8 @@ CREATE TABLE kagzi.step_runs (
     error bytea,
     child_run_id uuid,
     CONSTRAINT step_runs_pkey PRIMARY KEY (namespace, run_id, step_id, attempt),
-    CONSTRAINT step_runs_kind CHECK (kind = ANY (ARRAY['FUNCTION'::text, 'SLEEP'::text, 'CHILD_WORKFLOW'::text, 'SIGNAL'::text, 'CANCEL'::text])) NOT VALID,
-    CONSTRAINT step_runs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text]))
+    CONSTRAINT step_runs_kind CHECK (kind = ANY ('{FUNCTION,SLEEP,CHILD_WORKFLOW,SIGNAL,CANCEL}'::text[])) NOT VALID,
+    CONSTRAINT step_runs_status CHECK (status = ANY ('{RUNNING,COMPLETED,FAILED,CANCELLED}'::text[])) NOT VALID
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX step_runs_timeout ON kagzi.step_runs USING btree (timeout_at) WHERE (status = 'RUNNING'::text);
 CREATE INDEX step_runs_unseen ON kagzi.step_runs USING btree (namespace, run_id) WHERE ((child_run_id IS NOT NULL) AND (completed_seq IS NULL) AND (status <> 'RUNNING'::text));
@@ -640,15 +640,14 @@ CREATE TABLE kagzi.workflow_runs (
     debounce_key text,
     parent_attempt integer,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
-    CONSTRAINT workflow_runs_finished CHECK ((status = ANY (ARRAY['COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text])) = (finished_at IS NOT NULL)),
     CONSTRAINT workflow_runs_moves CHECK (
 CASE
-    WHEN status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text]) THEN claim_key IS NOT NULL AND available_at IS NOT NULL
-    WHEN status = 'RUNNING'::text THEN token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
-    ELSE true
-END),
-    CONSTRAINT workflow_runs_parent_policy CHECK (parent_policy = ANY (ARRAY['cancel'::text, 'abandon'::text, 'terminate'::text, 'none'::text])) NOT VALID,
-    CONSTRAINT workflow_runs_status CHECK (status = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'SLEEPING'::text, 'COMPLETED'::text, 'FAILED'::text, 'CANCELLED'::text, 'TIMED_OUT'::text, 'SCHEDULED'::text, 'PAUSED'::text]))
+    WHEN status = 'RUNNING'::text THEN finished_at IS NULL AND token IS NOT NULL AND lease_expires_at IS NOT NULL AND started_at IS NOT NULL
+    WHEN finished_at IS NOT NULL THEN status = ANY ('{COMPLETED,FAILED,CANCELLED,TIMED_OUT}'::text[])
+    WHEN claim_key IS NULL OR available_at IS NULL THEN status = ANY ('{SCHEDULED,PAUSED}'::text[])
+    ELSE status = ANY ('{PENDING,SLEEPING,SCHEDULED,PAUSED}'::text[])
+END) NOT VALID,
+    CONSTRAINT workflow_runs_parent_policy CHECK (parent_policy = ANY ('{cancel,abandon,terminate,none}'::text[])) NOT VALID
 ) WITH (fillfactor=80, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX workflow_runs_aside ON kagzi.workflow_runs USING btree (namespace, task_queue, workflow_type, version, available_at) WHERE (claim_key = '253402300799000002'::bigint);
 CREATE INDEX workflow_runs_cancel ON kagzi.workflow_runs USING btree (cancel_deadline) WHERE ((cancel_deadline IS NOT NULL) AND (finished_at IS NULL));
@@ -668,9 +667,8 @@ CREATE INDEX workflow_runs_scheduled ON kagzi.workflow_runs USING btree (namespa
 CREATE INDEX workflow_runs_scheduled_live ON kagzi.workflow_runs USING btree (namespace, schedule_group_id) WHERE ((schedule_group_id IS NOT NULL) AND (finished_at IS NULL));
 CREATE TRIGGER finished_is_final BEFORE UPDATE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.refuse_change_of_finished_run();
 CREATE TRIGGER forget_tags AFTER DELETE ON kagzi.workflow_runs FOR EACH ROW WHEN (old.tags IS NOT NULL) EXECUTE FUNCTION kagzi.forget_tags();
-CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.has_children AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_end();
-CREATE TRIGGER note_scheduled_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.schedule_group_id IS NOT NULL AND old.finished_at IS NULL AND new.finished_at IS NOT NULL) EXECUTE FUNCTION kagzi.note_scheduled_end();
-CREATE TRIGGER note_tags AFTER INSERT ON kagzi.workflow_runs FOR EACH ROW WHEN (new.tags IS NOT NULL AND (new.status <> ALL (ARRAY['SCHEDULED'::text, 'PAUSED'::text]))) EXECUTE FUNCTION kagzi.note_tags();
+CREATE TRIGGER note_end AFTER UPDATE OF finished_at ON kagzi.workflow_runs FOR EACH ROW WHEN (new.has_children OR new.schedule_group_id IS NOT NULL) EXECUTE FUNCTION kagzi.note_end();
+CREATE TRIGGER note_tags AFTER INSERT ON kagzi.workflow_runs FOR EACH ROW WHEN (new.tags IS NOT NULL) EXECUTE FUNCTION kagzi.note_tags();
 
 CREATE TABLE kagzi.workflow_types (
     first_seen_at bigint NOT NULL,

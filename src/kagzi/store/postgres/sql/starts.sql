@@ -5,6 +5,7 @@
 -- Sorted by external id, so that two processes that start the same runs do not wait for each other in a circle.
 -- What most runs of a batch have in common is sent once if all of them have: a column with one value is that of every run.
 -- A run that is due in the past waits from now on: it is no older than others that are started now.
+-- Whether there are limits at all is asked once, and of each run only if there are.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), asked AS MATERIALIZED (
@@ -18,7 +19,7 @@ WITH instant AS MATERIALIZED (
            n.parent_run_id, n.parent_step_id, n.parent_attempt, {{carried(n)}}, i.now,
            greatest(i.now + coalesce(n.delay, 0), n.start_at) AS available_at,
            n.token IS NOT NULL AND greatest(i.now + coalesce(n.delay, 0), n.start_at) <= i.now
-           AND NOT {{is_limited(coalesce(n.namespace, ($2::text[])[1]), coalesce(n.task_queue, ($5::text[])[1]), coalesce(n.workflow_type, ($6::text[])[1]), n.limit_name)}} AS born
+           AND NOT ((SELECT EXISTS (SELECT FROM kagzi.limits)) AND {{is_limited(coalesce(n.namespace, ($2::text[])[1]), coalesce(n.task_queue, ($5::text[])[1]), coalesce(n.workflow_type, ($6::text[])[1]), n.limit_name)}}) AS born
     FROM unnest($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bytea[],
                 $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::uuid[],
                 $17::uuid[], $18::integer[], $19::text[], $20::uuid[], $21::text[], $22::integer[],

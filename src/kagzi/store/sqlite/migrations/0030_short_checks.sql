@@ -1,0 +1,1 @@
+-- Nothing to do here: SQLite reads the conditions of checks and triggers once, when it opens the database.
