@@ -132,6 +132,7 @@ TWINS = {
     "POST /api/v1/limits": "SetLimit",
     "GET /api/v1/queues": "GetQueueDepth",
     "GET /api/v1/workflows": "ListWorkflowTypes",
+    "GET /api/v1/workflows/{workflow}": "GetWorkflowInterface",
     "GET /api/v1/versions": "ListVersions",
     "POST /api/v1/versions": "SetDefaultVersion",
     "POST /api/v1/versions/move": "MoveWorkflows",

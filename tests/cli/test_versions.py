@@ -43,6 +43,15 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     line = home("versions").out.splitlines()[0].split("\t")
     assert line[:7] == ["checkout", "1", "newest", "1", "1", "0", "0"]
 
+    # What it takes, as its worker says.
+    shown = home("workflows", "show", "checkout", "--json").json
+    assert (shown["workflow"], shown["version"]) == ("checkout", "1")
+    taken = list(shown["input_schema"]["properties"])
+    rows = [line.split("\t")[0] for line in home("workflows", "show", "checkout").out.splitlines()]
+    assert rows == taken
+    assert home("workflows", "list").out.split("\t")[:3] == ["checkout", "1", "1"]
+    assert home("workflows", "show", "nobody").code == 3
+
     refused = home("versions", "checkout", "--default", "2")
     assert refused.code == 2
     assert "known are 1" in refused.err

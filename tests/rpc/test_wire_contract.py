@@ -262,8 +262,12 @@ OURS: dict[str, str] = {
     "WorkflowVersion": (
         "1 workflow_type string, 2 version ?string, 3 is_default bool, 4 is_chosen bool, 5 task_queues *string, "
         "6 first_seen_at Ts, 7 last_seen_at Ts, 8 workers_online int64, 9 pending_runs int64, 10 running_runs int64, "
-        "11 sleeping_runs int64, 12 at_least bool, 13 oldest_run_at Ts, 14 can_be_retired bool"
+        "11 sleeping_runs int64, 12 at_least bool, 13 oldest_run_at Ts, 14 can_be_retired bool, "
+        "15 summary string"
     ),
+    "GetWorkflowInterfaceRequest": "1 namespace string, 2 workflow_type string, 3 version ?string",
+    "GetWorkflowInterfaceResponse": "1 interface WorkflowInterface",
+    "WorkflowInterface": "1 workflow_type string, 2 version ?string, 3 summary string, 4 input_schema ?string",
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
     "MoveWorkflowsRequest": (
@@ -308,7 +312,8 @@ OURS: dict[str, str] = {
     ),
     "RegisterRequest": (
         "50 worker_id string, 51 queues *string, 52 types *WorkflowType, 53 concurrency int32, "
-        "54 schedules *DeclaredSchedule, 55 limits *DeclaredLimit, 56 look bool"
+        "54 schedules *DeclaredSchedule, 55 limits *DeclaredLimit, 56 look bool, "
+        "57 interfaces *WorkflowInterface"
     ),
     "DeclaredSchedule": (
         "1 name string, 2 workflow_type string, 3 task_queue string, 4 cron_expr string, 5 timezone string, "
@@ -467,8 +472,8 @@ OUR_RPCS = {
     ),
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
     "AdminService": (
-        "ListVersions SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits PauseClaims ResumeClaims "
-        "SetLimit ClearLimit GetSlotWait"
+        "ListVersions GetWorkflowInterface SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits "
+        "PauseClaims ResumeClaims SetLimit ClearLimit GetSlotWait"
     ),
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kagzi.core.versions import CheckedRun, MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
 
 
 class VersionService(Protocol):
     async def list(self, namespace: str, workflow_type: str | None = None) -> Versions:
         """The versions of one workflow, or of all. Runs are counted as `AdminService.count_runs` does."""
+        ...
+
+    async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
+        """What a version is for and what it takes, as the worker said that registered last with it; None: the version
+        that a start gets which names none. NotFound if no worker has ever offered it."""
         ...
 
     async def set_default(

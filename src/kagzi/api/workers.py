@@ -16,6 +16,7 @@ from kagzi.core.rate import RateLimit, slower
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
+from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
 
 L = TypeVar("L", int, str)
@@ -68,6 +69,7 @@ class Registration(Struct, frozen=True, kw_only=True):
     type_limits: dict[str, int] = {}  # the same by workflow
     limits: tuple[DeclaredLimit, ...] = ()  # the same by limit name and key
     schedules: tuple[Declaration, ...] = ()  # what its code declares, of its own types alone
+    interfaces: tuple[WorkflowInterface, ...] = ()  # what its types are for and what they take
     look: bool = False  # it is registered: only its schedules are looked at again
 
 

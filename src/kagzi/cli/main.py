@@ -51,6 +51,7 @@ COMMANDS: Final = {
     "limits": ("kagzi.cli.limits", "limits"),
     "workers": ("kagzi.cli.workers", "workers"),
     "replay": ("kagzi.cli.replay", "replay"),
+    "workflows": ("kagzi.cli.workflows", "workflows"),
     "versions": ("kagzi.cli.versions", "versions"),
     "namespaces": ("kagzi.cli.namespaces", "namespaces"),
     "keys": ("kagzi.cli.keys", "keys"),

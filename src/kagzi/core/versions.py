@@ -2,13 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from kagzi.core.instant import Instant
+from kagzi.core.limits import check_name, check_text
+from kagzi.errors import InvalidRequest
 
 FIRST_VERSION: Final = "1"  # of a workflow that nobody has ever offered; `resolve_version` of both stores says it, too
+SUMMARY_CHARACTERS: Final = 200
+SCHEMA_BYTES: Final = 64 * 1024  # of one workflow
+SCHEMAS_BYTES: Final = 256 * 1024  # of all that a worker tells of: what registers it fits into one small request
+
+
+class WorkflowInterface(Struct, frozen=True, kw_only=True):
+    """A worker tells what a version of a workflow is for and what it takes."""
+
+    workflow_type: str
+    version: str | None = None  # None: every version
+    summary: str = ""  # the first line of its docstring
+    # JSON Schema of its parameters, an object by name. `x-kagzi-positional` says how many of them may be given by
+    # position. None: it is not known, or larger than is kept.
+    input_schema: str | None = None
+
+
+def check_interfaces(interfaces: Sequence[WorkflowInterface], most: int) -> None:
+    if len(interfaces) > most:
+        raise InvalidRequest(f"a worker describes at most {most:,} workflows, not {len(interfaces):,}")
+    total = 0
+    for each in interfaces:
+        check_name(each.workflow_type, "workflow type of an interface")
+        if each.version is not None:
+            check_name(each.version, "version of an interface")
+        check_text(each.summary, f"summary of {each.workflow_type}")
+        if len(each.summary) > SUMMARY_CHARACTERS:
+            raise InvalidRequest(
+                f"summary of {each.workflow_type} has {len(each.summary)} characters; at most {SUMMARY_CHARACTERS} "
+                "are allowed"
+            )
+        if each.input_schema is not None:
+            total += _check_schema(each.input_schema, f"input_schema of {each.workflow_type}")
+    if total > SCHEMAS_BYTES:
+        raise InvalidRequest(
+            f"the schemas of a worker's workflows have {total:,} bytes together; at most {SCHEMAS_BYTES:,} are allowed"
+        )
+
+
+def _check_schema(text: str, field: str) -> int:
+    check_text(text, field)
+    size = len(text.encode())
+    if size > SCHEMA_BYTES:
+        raise InvalidRequest(f"{field} has {size:,} bytes; at most {SCHEMA_BYTES:,} are allowed")
+    try:
+        read = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"{field} is not JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise InvalidRequest(f'{field} must be a JSON object, as in {{"type": "object"}}')
+    return size
 
 
 class WorkflowVersion(Struct, frozen=True, kw_only=True):
@@ -28,6 +82,7 @@ class WorkflowVersion(Struct, frozen=True, kw_only=True):
     sleeping: int = 0
     at_least: bool = False  # there may be more runs than were counted
     oldest_run_at: Instant | None = None  # when the oldest of these was started
+    summary: str = ""  # what it is for, as its code says
 
     @property
     def live(self) -> int:

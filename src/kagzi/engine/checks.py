@@ -47,6 +47,7 @@ from kagzi.core.retry import Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
 from kagzi.core.run_value import MOST_VALUES, OURS, PROGRESS, VALUE_BYTES
 from kagzi.core.tags import check_tags
+from kagzi.core.versions import check_interfaces
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest
@@ -376,6 +377,7 @@ def check_registration(registration: Registration) -> None:
         check_text(value, f"label {name}")
         if len(value) > NAME_CHARACTERS:
             raise InvalidRequest(f"label {name} has {len(value)} characters; at most {NAME_CHARACTERS} are allowed")
+    check_interfaces(registration.interfaces, _TYPES)
     if registration.queue_limit is not None:
         check_number(registration.queue_limit, "queue concurrency limit", 1, _CONCURRENCY)
     if len(registration.type_limits) > _TYPES:

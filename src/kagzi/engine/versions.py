@@ -16,10 +16,10 @@ import msgspec
 
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
-from kagzi.core.versions import CheckedRun, MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, NotFound
 from kagzi.store.protocol.store import Store
 
 _FRESH_SECONDS: Final = 1.0
@@ -98,6 +98,17 @@ class VersionRegistry:
         if workflow_type is not None:
             check_name(workflow_type, "workflow type")
         return await self._listed.get((namespace, workflow_type), lambda: self._look(namespace, workflow_type))
+
+    async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
+        check_name(namespace, "namespace")
+        check_name(workflow_type, "workflow type")
+        wanted = await self.resolve_version(namespace, workflow_type) if version is None else version
+        check_name(wanted, "version")
+        found = await self._store.versions.read_interface(namespace, workflow_type, wanted)
+        if found is None:
+            of = f"workflow {workflow_type}" if version is None else f"version {version} of workflow {workflow_type}"
+            raise NotFound(f"no worker has ever offered {of} in namespace {namespace}")
+        return found
 
     async def _look(self, namespace: str, workflow_type: str | None) -> Versions:
         return await self._store.versions.read(namespace, workflow_type, _LISTED, self._stale)

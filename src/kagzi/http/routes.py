@@ -28,6 +28,7 @@ from kagzi.http import (
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
 from kagzi.ports.documents import (
     HealthDocument,
+    InterfaceDocument,
     JobDocument,
     LimitDocument,
     NamespaceDocument,
@@ -346,6 +347,14 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     # How much there is.
     _get(f"{API}/workflows", system.list_workflows, system.WorkflowList, "List workflows with runs", about="system"),
+    _get(
+        f"{API}/workflows/{{workflow}}",
+        versions.get_interface,
+        InterfaceDocument,
+        "Show what a workflow is for and what it takes",
+        about="system",
+        query=versions.InterfaceQuery,
+    ),
     _post(
         f"{API}/workflows/{{workflow}}/pause",
         flow.pause_workflow,

@@ -11,7 +11,7 @@ from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import naming
-from kagzi.ports.documents import VersionDocument, version_document
+from kagzi.ports.documents import InterfaceDocument, VersionDocument, interface_document, version_document
 
 
 class VersionsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +27,15 @@ class VersionList(Struct, frozen=True, kw_only=True):
 
 async def list_versions(call: Call[VersionsQuery, None]) -> VersionList:
     return await _listed(call.engine.versions.list(call.namespace, call.query.workflow))
+
+
+class InterfaceQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: Annotated[Name | None, Meta(description="Without one: what a start gets that names none.")] = None
+
+
+async def get_interface(call: Call[InterfaceQuery, None]) -> InterfaceDocument:
+    found = await call.engine.versions.describe(call.namespace, call.path["workflow"], call.query.version)
+    return interface_document(found)
 
 
 class DefaultVersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ from kagzi.core.run_value import OURS, PROGRESS, Progress, RunValue
 from kagzi.core.schedule import Overlap, Schedule, Skip, SkipReason
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
-from kagzi.core.versions import WorkflowVersion
+from kagzi.core.versions import WorkflowInterface, WorkflowVersion
 from kagzi.core.worker import Worker, WorkerStatus
 
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -174,7 +174,8 @@ class WorkerDocument(Struct, frozen=True, kw_only=True):
 
 class VersionDocument(Struct, frozen=True, kw_only=True):
     """A version of a workflow; null: of workers that execute every version. Starts that name none get the `default`,
-    which somebody has `chosen` or which workers have offered last. No run needs it if it `can_be_retired`."""
+    which somebody has `chosen` or which workers have offered last. No run needs it if it `can_be_retired`. `summary`
+    is what its code says it is for."""
 
     workflow: str
     version: str | None
@@ -190,6 +191,17 @@ class VersionDocument(Struct, frozen=True, kw_only=True):
     at_least: bool
     oldest_run_at: Moment | None
     can_be_retired: bool
+    summary: str
+
+
+class InterfaceDocument(Struct, frozen=True, kw_only=True):
+    """What a version of a workflow is for and what it takes, as its worker says. `input_schema` is JSON Schema of its
+    parameters, an object by name; null: it is not known. `version` null: every version."""
+
+    workflow: str
+    version: str | None
+    summary: str
+    input_schema: Raw
 
 
 class NamespaceDocument(Struct, frozen=True, kw_only=True):
@@ -407,6 +419,16 @@ def health_document(health: Health, *, outside: bool = False, details: bool = Tr
     )
 
 
+def interface_document(interface: WorkflowInterface) -> InterfaceDocument:
+    schema = interface.input_schema
+    return InterfaceDocument(
+        workflow=interface.workflow_type,
+        version=interface.version,
+        summary=interface.summary,
+        input_schema=NOTHING if schema is None else Raw(schema.encode()),
+    )
+
+
 def version_document(record: WorkflowVersion) -> VersionDocument:
     return VersionDocument(
         workflow=record.workflow_type,
@@ -423,6 +445,7 @@ def version_document(record: WorkflowVersion) -> VersionDocument:
         at_least=record.at_least,
         oldest_run_at=moment(record.oldest_run_at),
         can_be_retired=record.retirable,
+        summary=record.summary,
     )
 
 

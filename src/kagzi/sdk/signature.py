@@ -336,6 +336,11 @@ class Signature:
         self.resolve()
         return tuple(self._signature.parameters)
 
+    def typed_parameters(self) -> tuple[tuple[inspect.Parameter, Any], ...]:
+        """What callers give, each with its annotation."""
+        self.resolve()
+        return tuple([(each, self._types.get(name, Any)) for name, each in self._parameters.items()])
+
     def named_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by their names, with defaults. The call was checked before."""
         self.resolve()

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kagzi.api.workers import Registration
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
 from kagzi.core.versions import FIRST_VERSION, Versions, WorkflowVersion
@@ -17,6 +18,14 @@ SEEN_AGAIN: Final[Span] = 3600 * SECOND  # workers that come and go all day writ
 MOST_QUEUES: Final = 100  # of a type
 MOST_WORKERS: Final = 10_000  # looked at for who is online
 EVERY_VERSION: Final = ""
+
+
+def interfaces_of(worker: Registration) -> dict[tuple[str, str], tuple[str, str | None]]:
+    """Summary and schema by workflow and version, of those that the worker describes."""
+    return {
+        (each.workflow_type, each.version or EVERY_VERSION): (each.summary, each.input_schema)
+        for each in worker.interfaces
+    }
 
 
 def assemble(

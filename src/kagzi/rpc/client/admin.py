@@ -15,7 +15,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.core.rate import RateLimit
-from kagzi.core.versions import CheckedRun, MovedRuns, Versions
+from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
@@ -23,7 +23,7 @@ from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.limits import SCOPES, limit_from_wire, rate_to_wire, wait_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
 from kagzi.rpc.convert.unknown import unknown_value
-from kagzi.rpc.convert.versions import version_from_wire
+from kagzi.rpc.convert.versions import interface_from_wire, version_from_wire
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
 
 M = TypeVar("M", bound=Message)
@@ -114,6 +114,22 @@ class RemoteVersions:
             _ADMIN, "ListVersions", request, admin_pb2.ListVersionsResponse, seconds=READ_SECONDS
         )
         return Versions(tuple([version_from_wire(each) for each in answer.versions]), more=answer.more)
+
+    async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
+        request = converted(
+            lambda asked: admin_pb2.GetWorkflowInterfaceRequest(
+                namespace=namespace, workflow_type=asked[0], version=asked[1]
+            ),
+            (workflow_type, version),
+        )
+        answer = await self._line.call(
+            _ADMIN,
+            "GetWorkflowInterface",
+            request,
+            admin_pb2.GetWorkflowInterfaceResponse,
+            seconds=READ_SECONDS,
+        )
+        return interface_from_wire(answer.interface)
 
     async def set_default(
         self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False

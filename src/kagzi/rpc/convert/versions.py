@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kagzi._proto.v1 import admin_pb2 as pb
-from kagzi.core.versions import WorkflowVersion
+from kagzi._proto.v1.worker_pb2 import WorkflowInterface as WireInterface
+from kagzi.core.versions import WorkflowInterface, WorkflowVersion
 from kagzi.rpc.convert.common import optional_instant, timestamp
 
 
@@ -23,6 +24,7 @@ def version_to_wire(record: WorkflowVersion) -> pb.WorkflowVersion:
         at_least=record.at_least,
         oldest_run_at=timestamp(record.oldest_run_at),
         can_be_retired=record.retirable,
+        summary=record.summary,
     )
 
 
@@ -41,4 +43,23 @@ def version_from_wire(version: pb.WorkflowVersion) -> WorkflowVersion:
         sleeping=version.sleeping_runs,
         at_least=version.at_least,
         oldest_run_at=optional_instant(version, "oldest_run_at"),
+        summary=version.summary,
+    )
+
+
+def interface_to_wire(interface: WorkflowInterface) -> WireInterface:
+    return WireInterface(
+        workflow_type=interface.workflow_type,
+        version=interface.version,
+        summary=interface.summary,
+        input_schema=interface.input_schema,
+    )
+
+
+def interface_from_wire(interface: WireInterface) -> WorkflowInterface:
+    return WorkflowInterface(
+        workflow_type=interface.workflow_type,
+        version=interface.version if interface.HasField("version") else None,
+        summary=interface.summary,
+        input_schema=interface.input_schema if interface.HasField("input_schema") else None,
     )

@@ -30,6 +30,7 @@ from kagzi.rpc.convert.carried import CarriedFields
 from kagzi.rpc.convert.common import plain_bytes
 from kagzi.rpc.convert.limits import rate_from_wire, rate_to_wire
 from kagzi.rpc.convert.unknown import unknown_value
+from kagzi.rpc.convert.versions import interface_to_wire
 
 pb = worker_pb2
 
@@ -114,6 +115,7 @@ def registration_to_wire(registration: Registration) -> pb.RegisterRequest:
         workflow_type_concurrency=type_limits_to_wire(registration.type_limits),
         schedules=[_declaration_to_wire(each) for each in registration.schedules],
         look=registration.look,
+        interfaces=[interface_to_wire(each) for each in registration.interfaces],
         limits=[
             pb.DeclaredLimit(
                 name=limit.name,

@@ -20,6 +20,7 @@ from kagzi.core.failure import Redact
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.retry import Retry
+from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
 from kagzi.sdk.annotations import parameters_of
@@ -29,6 +30,7 @@ from kagzi.sdk.debounce import Debounce
 from kagzi.sdk.definitions.options import WorkflowOptions, check_executor, check_flag
 from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
+from kagzi.sdk.interfaces import describe_all
 from kagzi.sdk.limits import Key, Limit, Rate
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.standalone import STANDALONE, one_step
@@ -82,6 +84,7 @@ class Registrar:
         self._steps: dict[str, Step[Any, Any]] = {}
         self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}
         self._standalone: Workflow[..., Any] | None = None
+        self._interfaces: tuple[WorkflowInterface, ...] | None = None
         self._crons: dict[str, tuple[Workflow[Any, Any], Cron]] = {}  # by the name of the schedule
 
     @property
@@ -114,6 +117,12 @@ class Registrar:
             WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
             for name, version in sorted(self._workflows)
         ) + ((WorkflowType(STANDALONE, self.standalone.version),) if self._steps else ())
+
+    def workflow_interfaces(self) -> tuple[WorkflowInterface, ...]:
+        """What these are for and what they take; made once for as many workflows as there are."""
+        if self._interfaces is None or len(self._interfaces) != len(self._workflows):
+            self._interfaces = describe_all([self._workflows[key] for key in sorted(self._workflows)])
+        return self._interfaces
 
     @abstractmethod
     async def start_run(

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from kagzi.api.workers import Claim
 from kagzi.core.failure import Failure, Redact
 from kagzi.core.retry import Retry
+from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import CannotDecode
 from kagzi.sdk.payload import Codec
@@ -48,6 +49,8 @@ class Registry(Protocol):
     def find_workflow(self, name: str, version: str) -> Definition | None: ...
 
     def workflow_types(self) -> tuple[WorkflowType, ...]: ...
+
+    def workflow_interfaces(self) -> tuple[WorkflowInterface, ...]: ...
 
 
 def begin_run(

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.workers import Registered, Registration
 from kagzi.core.failed_run import FAILURE_HANDLER
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import KagziError
 from kagzi.sdk.worker.settings import WorkerSettings
@@ -32,6 +34,7 @@ class Registering:
         *,
         namespace: str,
         types: tuple[WorkflowType, ...],
+        interfaces: Callable[[], tuple[WorkflowInterface, ...]],
         settings: WorkerSettings,
         log: logging.LoggerAdapter[logging.Logger],
     ) -> None:
@@ -49,6 +52,7 @@ class Registering:
         self._engine = engine
         self._worker_id = worker_id
         self._namespace = namespace
+        self._interfaces = interfaces
         self._settings = settings
         self._log = log
         self._warned: set[str] = set()
@@ -89,6 +93,7 @@ class Registering:
             labels=self._settings.labels,
             limits=self._settings.limits,
             schedules=self._settings.schedules,
+            interfaces=() if look else self._interfaces(),
             look=look,
         )
 

@@ -87,6 +87,7 @@ class Worker:
             self.worker_id,
             namespace=namespace,
             types=registry.workflow_types(),
+            interfaces=registry.workflow_interfaces,
             settings=settings,
             log=self._log,
         )

@@ -677,5 +677,7 @@ CREATE TABLE kagzi.workflow_types (
     workflow_type text NOT NULL,
     version text NOT NULL,
     queues text[] NOT NULL,
+    summary text,
+    input_schema text,
     CONSTRAINT workflow_types_pkey PRIMARY KEY (namespace, workflow_type, version)
 );

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, WorkflowVersion
+from kagzi.core.versions import CheckedRun, WorkflowInterface, WorkflowVersion
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.runs import count_live_runs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.versions import MovedPage
-from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
+from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble, interfaces_of
 
 if TYPE_CHECKING:
     from kagzi.store.postgres.connection import Connection
@@ -27,6 +27,7 @@ _ONLINE_OFFERS = STATEMENTS["online_offers"]
 _FORGET_TYPES = STATEMENTS["forget_types"]
 _WAITING_PAGE = STATEMENTS["waiting_page"]
 _MOVE_RUNS = STATEMENTS["move_runs"]
+_READ_INTERFACE = STATEMENTS["read_interface"]
 _MOVE_CHECKED_RUNS = STATEMENTS["move_checked_runs"]
 
 
@@ -62,6 +63,7 @@ class Versions(Noun):
                     queues=tuple(row["queues"] or ()),
                     first_seen_at=row["first_seen_at"],
                     last_seen_at=row["last_seen_at"],
+                    summary=row["summary"] or "",
                 )
                 for row in rows
             ],
@@ -71,6 +73,19 @@ class Versions(Noun):
             workflow_type=workflow_type,
             limit=limit,
         )
+
+    @asks
+    async def read_interface(
+        self, connection: Connection, namespace: str, workflow_type: str, version: str
+    ) -> WorkflowInterface | None:
+        for row in await connection.fetch(_READ_INTERFACE, namespace, workflow_type, version):
+            return WorkflowInterface(
+                workflow_type=row["workflow_type"],
+                version=row["version"] or None,
+                summary=row["summary"] or "",
+                input_schema=row["input_schema"],
+            )
+        return None
 
     @asks
     async def move_runs(
@@ -119,6 +134,8 @@ class Versions(Noun):
 
 async def remember_types(connection: Connection, worker: Registration, now: Instant | None) -> None:
     if worker.types:
+        described = interfaces_of(worker)
+        tells = [described.get((each.name, each.version or EVERY_VERSION), (None, None)) for each in worker.types]
         await connection.execute(
             _REMEMBER_TYPES,
             now,
@@ -130,6 +147,8 @@ async def remember_types(connection: Connection, worker: Registration, now: Inst
             SEEN_AGAIN,
             [offered.name for offered in worker.types if offered.queue is not None],
             MOST_QUEUES,
+            [summary for summary, _ in tells],
+            [schema for _, schema in tells],
         )
 
 

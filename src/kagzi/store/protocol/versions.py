@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from kagzi.core import versions
 from kagzi.core.instant import Span
-from kagzi.core.versions import CheckedRun
+from kagzi.core.versions import CheckedRun, WorkflowInterface
 
 
 class MovedPage(Struct, frozen=True, kw_only=True):
@@ -36,6 +36,11 @@ class Versions(Protocol):
     async def read(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> versions.Versions:
         """Of one workflow or of all, at most `limit`, with who is online for each and which live runs it has. Reads no
         more runs than `store.counting` allows."""
+        ...
+
+    async def read_interface(self, namespace: str, workflow_type: str, version: str) -> WorkflowInterface | None:
+        """What was last told of this version; of one that only workers offer who execute every version, what those
+        tell. None if no worker has offered it."""
         ...
 
     async def move_runs(

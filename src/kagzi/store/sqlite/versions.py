@@ -10,12 +10,12 @@ import msgspec
 from kagzi.api.workers import Registration
 from kagzi.core import versions
 from kagzi.core.instant import Instant, Span
-from kagzi.core.versions import CheckedRun, WorkflowVersion
+from kagzi.core.versions import CheckedRun, WorkflowInterface, WorkflowVersion
 from kagzi.store.protocol.versions import MovedPage
 from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.runs import count_live_runs
 from kagzi.store.sqlite.statements import execute
-from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble
+from kagzi.store.versions import EVERY_VERSION, MOST_QUEUES, MOST_WORKERS, SEEN_AGAIN, assemble, interfaces_of
 
 
 class Versions(Noun):
@@ -50,8 +50,9 @@ class Versions(Noun):
                     queues=_names(queues),
                     first_seen_at=first_seen_at,
                     last_seen_at=last_seen_at,
+                    summary=summary or "",
                 )
-                for name, version, queues, first_seen_at, last_seen_at, chosen in rows
+                for name, version, queues, first_seen_at, last_seen_at, chosen, summary in rows
             ],
             {name: resolve_version(connection, namespace, name) for name in {row[0] for row in rows}},
             [(_names(types), _names(versions)) for types, versions in offers],
@@ -59,6 +60,16 @@ class Versions(Noun):
             workflow_type=workflow_type,
             limit=limit,
         )
+
+    @reads
+    def read_interface(
+        self, connection: sqlite3.Connection, namespace: str, workflow_type: str, version: str
+    ) -> WorkflowInterface | None:
+        row = execute(connection, "read_interface", (namespace, workflow_type, version)).fetchone()
+        if row is None:
+            return None
+        name, found, summary, schema = row
+        return WorkflowInterface(workflow_type=name, version=found or None, summary=summary or "", input_schema=schema)
 
     @writes
     def move_runs(
@@ -101,13 +112,15 @@ class Versions(Noun):
 def remember_types(connection: sqlite3.Connection, worker: Registration, now: Instant) -> None:
     names = msgspec.json.encode([offered.name for offered in worker.types]).decode()
     rows = execute(connection, "read_types", (worker.namespace, names)).fetchall()
-    known = {(name, version): (_names(queues), seen_at) for name, version, queues, seen_at in rows}
+    known = {(name, version): (_names(queues), *others) for name, version, queues, *others in rows}
+    described = interfaces_of(worker)
     for offered in sorted(set(worker.types), key=lambda each: (each.name, each.version or EVERY_VERSION)):
         key = (offered.name, offered.version or EVERY_VERSION)
-        before, seen_at = known.get(key, ((), None))
+        before, seen_at, *told = known.get(key, ((), None, None, None))
         queues = [offered.queue] if offered.queue is not None else sorted({*before, *worker.queues})[:MOST_QUEUES]
-        if seen_at is None or seen_at <= now - SEEN_AGAIN or set(queues) != set(before):
-            values = (worker.namespace, *key, msgspec.json.encode(queues).decode(), now)
+        tells = described.get(key, told)  # a worker that tells nothing leaves what others have told
+        if seen_at is None or seen_at <= now - SEEN_AGAIN or set(queues) != set(before) or list(tells) != told:
+            values = (worker.namespace, *key, msgspec.json.encode(queues).decode(), now, *tells)
             execute(connection, "remember_type", values)
 
 

@@ -98,6 +98,7 @@ from kagzi.testing.conformance.unserved import TestUnservedRuns  # noqa: E402
 from kagzi.testing.conformance.values import TestValues  # noqa: E402
 from kagzi.testing.conformance.versions import (  # noqa: E402
     TestDefaultVersions,
+    TestInterfaces,
     TestMovingRuns,
     TestRememberedVersions,
     TestRunsOfVersions,
@@ -133,6 +134,7 @@ __all__ = [
     "TestHeartbeats",
     "TestHeartbeatsTogether",
     "TestHorizon",
+    "TestInterfaces",
     "TestJobs",
     "TestKeys",
     "TestLeases",

@@ -8,7 +8,7 @@ import pytest
 
 from kagzi.api.operations import CompleteRun, ParkRun, Started
 from kagzi.core.instant import SECOND
-from kagzi.core.versions import FIRST_VERSION, CheckedRun, WorkflowVersion
+from kagzi.core.versions import FIRST_VERSION, CheckedRun, WorkflowInterface, WorkflowVersion
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import Conflict
 from kagzi.store import counting
@@ -30,6 +30,37 @@ async def listed(bench: Bench, workflow_type: str | None = TYPE) -> dict[str | N
     found = await bench.store.versions.read(NAMESPACE, workflow_type, 100, STALE)
     assert not found.more
     return {each.version: each for each in found.items}
+
+
+def interface(version: str | None, summary: str, schema: str | None = "{}") -> WorkflowInterface:
+    return WorkflowInterface(workflow_type=TYPE, version=version, summary=summary, input_schema=schema)
+
+
+class TestInterfaces:
+    async def test_what_the_last_worker_has_told_of_a_version_is_remembered(self, bench: Bench) -> None:
+        read = bench.store.versions.read_interface
+        assert await read(NAMESPACE, TYPE, "1") is None
+        await offer(bench, "1", "2", interfaces=(interface("1", "Sells.", '{"title":"1"}'), interface("2", "Rents.")))
+        assert await read(NAMESPACE, TYPE, "1") == interface("1", "Sells.", '{"title":"1"}')
+        assert {version: each.summary for version, each in (await listed(bench)).items()} == {
+            "1": "Sells.",
+            "2": "Rents.",
+        }
+        # Other code of the same version counts at once, also if its schema is too large to be told.
+        await offer(bench, "1", interfaces=(interface("1", "Sells more.", None),))
+        assert await read(NAMESPACE, TYPE, "1") == interface("1", "Sells more.", None)
+        # A worker that tells nothing, as older ones do, takes nothing back, however late it comes.
+        bench.clock.advance(2 * HOUR)
+        await offer(bench, "1", "2", "3")
+        assert await read(NAMESPACE, TYPE, "1") == interface("1", "Sells more.", None)
+        assert await read(NAMESPACE, TYPE, "2") == interface("2", "Rents.")
+        assert await read(NAMESPACE, TYPE, "3") == interface("3", "", None)
+        assert await read("tenant", TYPE, "1") is None
+
+    async def test_workers_that_execute_every_version_tell_of_those_that_no_other_tells_of(self, bench: Bench) -> None:
+        await offer(bench, None, "2", interfaces=(interface(None, "Any."), interface("2", "The second.")))
+        assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "1") == interface(None, "Any.")
+        assert await bench.store.versions.read_interface(NAMESPACE, TYPE, "2") == interface("2", "The second.")
 
 
 class TestDefaultVersions:

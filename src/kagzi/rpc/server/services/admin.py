@@ -20,7 +20,7 @@ from kagzi.rpc.convert.health import health_to_wire
 from kagzi.rpc.convert.limits import limit_to_wire, rate_from_wire, scope_of, wait_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
-from kagzi.rpc.convert.versions import version_to_wire
+from kagzi.rpc.convert.versions import interface_to_wire, version_to_wire
 from kagzi.rpc.convert.workers import worker_status_of, worker_to_wire
 from kagzi.rpc.limits import ANSWER_BYTES
 from kagzi.rpc.methods import PACKAGE, SERVICES
@@ -178,6 +178,18 @@ class AdminService:
             namespace_of(request.namespace), request.workflow_type if request.HasField("workflow_type") else None
         )
         return pb.ListVersionsResponse(versions=[version_to_wire(each) for each in found.items], more=found.more)
+
+    async def GetWorkflowInterface(
+        self,
+        request: pb.GetWorkflowInterfaceRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.GetWorkflowInterfaceResponse:
+        found = await self._versions.describe(
+            namespace_of(request.namespace),
+            request.workflow_type,
+            request.version if request.HasField("version") else None,
+        )
+        return pb.GetWorkflowInterfaceResponse(interface=interface_to_wire(found))
 
     async def SetDefaultVersion(
         self,

@@ -18,6 +18,7 @@ from kagzi.errors import InvalidRequest, VersionMismatch
 from kagzi.rpc.convert import signals
 from kagzi.rpc.convert.packed import unpack_chunk
 from kagzi.rpc.convert.runs import namespace_of
+from kagzi.rpc.convert.versions import interface_from_wire
 from kagzi.rpc.convert.work import (
     all_done,
     answer_to_wire,
@@ -77,6 +78,7 @@ class WorkerService(UnaryCalls):
                 limits=declared_from_wire(request.limits),
                 schedules=tuple([declaration_from_wire(each) for each in request.schedules]),
                 look=request.look,
+                interfaces=tuple([interface_from_wire(each) for each in request.interfaces]),
             )
         )
         return pb.RegisterResponse(

@@ -2,29 +2,43 @@
 
 -- name: remember_types
 -- What a worker offers. Reads only, unless something is new: two workers that register with the same types wait for each
--- other in the order of their names. A type that waits in a queue of its own is offered there and nowhere else.
+-- other in the order of their names. A type that waits in a queue of its own is offered there and nowhere else. A summary
+-- of NULL is that of a worker that describes nothing: what others have told stays.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), offered AS (
     SELECT o.workflow_type, o.version, min(o.queue) AS queue,
-           CASE WHEN min(o.queue) IS NULL THEN $6::text[] ELSE ARRAY[min(o.queue)] END AS queues
-    FROM unnest($3::text[], $4::text[], $5::text[]) AS o (workflow_type, version, queue)
+           CASE WHEN min(o.queue) IS NULL THEN $6::text[] ELSE ARRAY[min(o.queue)] END AS queues,
+           min(o.summary) AS summary, min(o.input_schema) AS input_schema
+    FROM unnest($3::text[], $4::text[], $5::text[], $10::text[], $11::text[])
+        AS o (workflow_type, version, queue, summary, input_schema)
     GROUP BY o.workflow_type, o.version
 )
-INSERT INTO kagzi.workflow_types AS t (namespace, workflow_type, version, queues, first_seen_at, last_seen_at)
-SELECT $2::text, o.workflow_type, o.version, o.queues, i.now, i.now
+INSERT INTO kagzi.workflow_types AS t
+    (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema)
+SELECT $2::text, o.workflow_type, o.version, o.queues, i.now, i.now, o.summary, o.input_schema
 FROM offered AS o
 CROSS JOIN instant AS i
 LEFT JOIN kagzi.workflow_types AS k
     ON k.namespace = $2::text AND k.workflow_type = o.workflow_type AND k.version = o.version
 WHERE k.version IS NULL OR k.last_seen_at <= i.now - $7::bigint
    OR CASE WHEN o.queue IS NULL THEN NOT k.queues @> o.queues ELSE k.queues <> o.queues END
+   OR (o.summary IS NOT NULL AND (o.summary, o.input_schema) IS DISTINCT FROM (k.summary, k.input_schema))
 ORDER BY o.workflow_type COLLATE "C", o.version COLLATE "C"
 ON CONFLICT (namespace, workflow_type, version) DO UPDATE SET
     last_seen_at = EXCLUDED.last_seen_at,
+    summary = coalesce(EXCLUDED.summary, t.summary),
+    input_schema = CASE WHEN EXCLUDED.summary IS NULL THEN t.input_schema ELSE EXCLUDED.input_schema END,
     queues = CASE WHEN EXCLUDED.workflow_type = ANY ($8::text[]) THEN EXCLUDED.queues ELSE ARRAY(
         SELECT DISTINCT q.queue COLLATE "C" FROM unnest(t.queues || EXCLUDED.queues) AS q (queue)
         ORDER BY 1 LIMIT $9::integer) END;
+
+-- name: read_interface
+-- What was told of a version, or of every version by workers that execute all of them.
+SELECT t.workflow_type, t.version, t.summary, t.input_schema FROM kagzi.workflow_types AS t
+WHERE t.namespace = $1::text AND t.workflow_type = $2::text AND t.version IN ($3::text, '')
+ORDER BY t.version COLLATE "C" DESC
+LIMIT 1;
 
 -- name: resolve_version
 -- Which version a run gets whose start names none.
@@ -46,7 +60,7 @@ DELETE FROM kagzi.default_versions AS d WHERE d.namespace = $1::text AND d.workf
 
 -- name: list_versions
 -- What workers have offered or somebody has chosen; the newest of each workflow first.
-SELECT k.workflow_type, k.version, t.queues, t.first_seen_at, t.last_seen_at, d.version IS NOT NULL AS chosen,
+SELECT k.workflow_type, k.version, t.queues, t.first_seen_at, t.last_seen_at, d.version IS NOT NULL AS chosen, t.summary,
        kagzi.resolve_version($1::text, k.workflow_type) AS resolved
 FROM (
     SELECT t.workflow_type, t.version FROM kagzi.workflow_types AS t WHERE t.namespace = $1::text

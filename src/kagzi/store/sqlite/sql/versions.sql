@@ -1,15 +1,23 @@
 -- name: read_types
 -- What is remembered of these types.
-SELECT t.workflow_type, t.version, t.queues, t.last_seen_at
+SELECT t.workflow_type, t.version, t.queues, t.last_seen_at, t.summary, t.input_schema
 FROM (SELECT DISTINCT value FROM json_each(?2)) AS o
 JOIN workflow_types AS t ON t.namespace = ?1 AND t.workflow_type = o.value;
 
 -- name: remember_type
 -- What a worker offers.
-INSERT INTO workflow_types (namespace, workflow_type, version, queues, first_seen_at, last_seen_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?5)
+INSERT INTO workflow_types (namespace, workflow_type, version, queues, first_seen_at, last_seen_at, summary, input_schema)
+VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)
 ON CONFLICT (namespace, workflow_type, version) DO UPDATE SET
-    queues = excluded.queues, last_seen_at = excluded.last_seen_at;
+    queues = excluded.queues, last_seen_at = excluded.last_seen_at, summary = excluded.summary,
+    input_schema = excluded.input_schema;
+
+-- name: read_interface
+-- What was told of a version, or of every version by workers that execute all of them.
+SELECT workflow_type, version, summary, input_schema FROM workflow_types
+WHERE namespace = ?1 AND workflow_type = ?2 AND version IN (?3, '')
+ORDER BY version DESC
+LIMIT 1;
 
 -- name: resolve_version
 -- Which version a run gets whose start names none. Of versions first seen together the longer number is the newer one.
@@ -33,7 +41,7 @@ DELETE FROM default_versions WHERE namespace = ?1 AND workflow_type = ?2;
 
 -- name: list_versions
 -- What workers have offered or somebody has chosen; the newest of each workflow first.
-SELECT k.workflow_type, k.version, t.queues, t.first_seen_at, t.last_seen_at, d.version IS NOT NULL
+SELECT k.workflow_type, k.version, t.queues, t.first_seen_at, t.last_seen_at, d.version IS NOT NULL, t.summary
 FROM (
     SELECT workflow_type, version FROM workflow_types WHERE namespace = ?1
     UNION

@@ -1,0 +1,136 @@
+"""kagzi workflows list | show"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Final
+
+import click
+
+from kagzi.cli import output
+from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.core.versions import Versions, WorkflowInterface, WorkflowVersion
+from kagzi.ports.documents import interface_document, version_document
+from kagzi.ports.parameters import Kind, Parameter, Parameters, read_parameters, spoken
+from kagzi.settings import Loaded
+
+_EXAMPLES: Final = {Kind.TEXT: '"…"', Kind.INTEGER: "1", Kind.NUMBER: "1.5", Kind.JSON: "…"}
+
+
+@click.group(short_help="List workflows; show what one takes.")
+def workflows() -> None:
+    """See which workflows workers offer, what they are for and what they take."""
+
+
+@workflows.command("list", short_help="List workflows, and what they are for.")
+@where
+@as_json
+def list_workflows(url: str | None, namespace: str | None, json: bool) -> None:
+    """List workflows that workers have offered or that have unfinished runs, and what their code says they are for.
+    `kagzi versions` tells of every version.
+
+    \b
+    kagzi workflows list
+    """
+    loaded = home_of(url, namespace)
+    start_logging(loaded.settings, quiet=True)
+    found = run(_list(loaded))
+    # The default of each stands for it, else its newest.
+    shown: dict[str, WorkflowVersion] = {}
+    for each in found.items:
+        if each.workflow_type not in shown or each.default:
+            shown[each.workflow_type] = each
+    if json:
+        output.document({"workflows": [version_document(each) for each in shown.values()], "more": found.more})
+        return
+    online: dict[str, int] = {}
+    live: dict[str, int] = {}
+    for each in found.items:
+        online[each.workflow_type] = max(online.get(each.workflow_type, 0), each.workers)
+        live[each.workflow_type] = live.get(each.workflow_type, 0) + each.live
+    output.table(
+        ("workflow", "version", "workers", "unfinished", "what it is for"),
+        [
+            (
+                name,
+                "every" if each.version is None else each.version,
+                str(online[name]),
+                f"{live[name]}{'+' if each.at_least else ''}",
+                each.summary,
+            )
+            for name, each in shown.items()
+        ],
+        spare=("unfinished",),
+    )
+    if not shown:
+        output.note(f"no workflows in {place_of(loaded.settings)}")
+    if found.more:
+        output.note("there are more: `kagzi workflows show NAME` shows one by its name")
+
+
+@workflows.command("show", short_help="Show what a workflow is for and what it takes.")
+@click.argument("workflow")
+@click.option("--version", metavar="VERSION", help="Which version; without it, what a start gets that names none.")
+@where
+@as_json
+def show_workflow(workflow: str, version: str | None, url: str | None, namespace: str | None, json: bool) -> None:
+    """Show what WORKFLOW is for and what it takes, as the worker says that registered last with it.
+
+    \b
+    kagzi workflows show checkout
+    kagzi workflows show checkout --version 2 --json
+    """
+    loaded = home_of(url, namespace)
+    start_logging(loaded.settings, quiet=True)
+    found = run(_describe(loaded, workflow, version))
+    if json:
+        output.document(interface_document(found))
+        return
+    parameters = read_parameters(found.input_schema)
+    if sys.stdout.isatty():
+        named = "every version" if found.version is None else f"version {found.version}"
+        click.echo(output.clean(f"{found.workflow_type}, {named}{': ' if found.summary else ''}{found.summary}"))
+        click.echo()
+    if parameters is None:
+        output.note("its worker does not say what it takes; input is JSON: an array by position, an object by name")
+        return
+    output.table(
+        ("parameter", "takes", "default", "about"),
+        [(each.name, _takes(each), _default(each), each.about) for each in parameters.items],
+        spare=("about",),
+    )
+    if not parameters.items:
+        output.note("it takes no arguments")
+    if sys.stdout.isatty():
+        command = f"kagzi start {shlex.quote(found.workflow_type)}"
+        output.text(f"{command} --input {shlex.quote(_example(parameters))}" if parameters.items else command)
+
+
+def _takes(parameter: Parameter) -> str:
+    words = parameter.words
+    if parameter.kind is Kind.CHOICE and parameter.choices[:2] != ("true", "false"):
+        words = ", ".join([spoken(each) for each in parameter.choices])
+    return f"{words}, or null" if parameter.nullable and "null" not in parameter.choices else words
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    return "-" if parameter.default is None else spoken(parameter.default)
+
+
+def _example(parameters: Parameters) -> str:
+    """An input with those that must be given."""
+    needed = [each for each in parameters.items if each.required] or list(parameters.items[:1])
+    return parameters.assemble({each.name: _EXAMPLES.get(each.kind) or each.choices[0] for each in needed}).decode()
+
+
+async def _list(loaded: Loaded) -> Versions:
+    async with engine_of(loaded) as engine:
+        return await engine.versions.list(loaded.settings.namespace)
+
+
+async def _describe(loaded: Loaded, workflow: str, version: str | None) -> WorkflowInterface:
+    async with engine_of(loaded) as engine:
+        return await engine.versions.describe(loaded.settings.namespace, workflow, version)

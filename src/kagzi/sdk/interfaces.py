@@ -1,0 +1,165 @@
+"""What a workflow is for and what it takes, made of its docstring and its annotations for those who start it by name.
+
+A schema describes the parameters as an object by name. What JSON Schema cannot say of an annotation is left open, so
+that forms take any JSON there: the worker is the one who reads the input and refuses what does not fit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections import deque
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from kagzi.core.limits import check_text
+from kagzi.core.survival import secrets
+from kagzi.core.values import read_plain, supported, to_json
+from kagzi.core.versions import SCHEMA_BYTES, SCHEMAS_BYTES, SUMMARY_CHARACTERS, WorkflowInterface
+from kagzi.errors import InvalidRequest
+from kagzi.sdk.signature import Signature
+
+logger = logging.getLogger("kagzi.worker")
+
+POSITIONAL: Final = "x-kagzi-positional"
+_REFERENCE: Final = "#/$defs/{}"
+
+
+class Described(Protocol):
+    """A workflow as it is described."""
+
+    name: str
+    version: str
+
+    @property
+    def signature(self) -> Signature: ...
+
+
+def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...]:
+    """Schemas that are too large, alone or together, are left out, and somebody is told."""
+    made: list[WorkflowInterface] = []
+    total = 0
+    for workflow in workflows:
+        schema: str | None = input_schema(workflow.signature)
+        size = len(schema.encode()) if schema is not None else 0
+        if size > SCHEMA_BYTES or total + size > SCHEMAS_BYTES:
+            most, whose = (SCHEMA_BYTES, "one") if size > SCHEMA_BYTES else (SCHEMAS_BYTES, "those of a worker")
+            logger.warning(
+                "the JSON Schema of workflow %s %s is not sent to the engine, so forms that start it take plain JSON: "
+                "it has %s bytes, and %s may have %s",
+                workflow.name,
+                workflow.version,
+                f"{size:,}",
+                whose,
+                f"{most:,}",
+            )
+            schema, size = None, 0
+        total += size
+        made.append(
+            WorkflowInterface(
+                workflow_type=workflow.name,
+                version=workflow.version,
+                summary=summary_of(workflow),
+                input_schema=schema,
+            )
+        )
+    return tuple(made)
+
+
+def summary_of(function: object) -> str:
+    """The first line of a docstring, if it is text that can be stored."""
+    said = inspect.cleandoc(getattr(function, "__doc__", None) or "").partition("\n")[0].strip()
+    try:
+        check_text(said, "docstring")
+    except InvalidRequest:
+        return ""
+    return said if len(said) <= SUMMARY_CHARACTERS else f"{said[: SUMMARY_CHARACTERS - 1]}…"
+
+
+def input_schema(signature: Signature) -> str | None:
+    """JSON Schema of the parameters; None if it cannot be written."""
+    try:
+        parameters = signature.typed_parameters()
+    except InvalidRequest:  # an annotation that nothing can be read by: starts and runs say so
+        return None
+    definitions: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    more: Any = False
+    positional = 0
+    for parameter, annotation in parameters:
+        schema = _schema(annotation, definitions)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            more = schema
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            schema = {"type": "array", "items": schema}
+        elif parameter.default is parameter.empty:
+            required.append(parameter.name)
+        else:
+            schema = _with_default(schema, parameter.default)
+        positional += parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        properties[parameter.name] = schema
+    whole = {
+        "title": signature.name,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": more,
+        POSITIONAL: positional,
+        **({"$defs": definitions} if definitions else {}),
+    }
+    try:
+        written: str = to_json(whole).decode()
+        check_text(written, "schema")
+    except Exception:  # something of a library of others, in a default or a description, that is no JSON
+        return None
+    return written
+
+
+def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
+    """What JSON cannot hold, or nobody should see, is left out: it is optional all the same."""
+    try:
+        if any(True for _ in secrets(default)):
+            return schema
+        return {**schema, "default": read_plain(to_json(default))}
+    except Exception:
+        return schema
+
+
+def _schema(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Schemas of classes are put into `definitions`, where references point."""
+    if annotation is Any or annotation is object:
+        return {}
+
+    def other(cls: Any) -> dict[str, Any]:
+        members = getattr(cls, "members", None)
+        if members is not None:  # a union that stands for itself, see core.values
+            return {"anyOf": [_schema(member, definitions) for member in members]}
+        if getattr(cls, "__pydantic_validator__", None) is not None:
+            from pydantic import TypeAdapter
+
+            made = TypeAdapter(cls).json_schema(ref_template=_REFERENCE.format("{model}"))
+            return made if _define(made.pop("$defs", {}), definitions) else {}
+        if isinstance(cls, type) and issubclass(cls, PurePath):
+            return {"type": "string"}
+        return {"type": "array"} if cls is deque else {}
+
+    try:
+        (schema,), found = msgspec.json.schema_components(
+            [supported(annotation)], schema_hook=other, ref_template=_REFERENCE.format("{name}")
+        )
+    except Exception:  # a class that only our own decoder can read
+        return {}
+    return schema if _define(found, definitions) else {}
+
+
+def _define(found: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    """False if another class has one of these names already: then nothing is said about this one."""
+    if any(definitions.get(name, schema) != schema for name, schema in found.items()):
+        return False
+    definitions.update(found)
+    return True

@@ -1,0 +1,4 @@
+-- What a workflow is for and what it takes, as the worker said that registered last with it. NULL: none has said it.
+ALTER TABLE kagzi.workflow_types ADD COLUMN summary text;
+-- JSON Schema of its parameters.
+ALTER TABLE kagzi.workflow_types ADD COLUMN input_schema text;
