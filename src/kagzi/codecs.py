@@ -10,16 +10,17 @@ encrypted unless told otherwise: else plain data could be put in the place of en
 from __future__ import annotations
 
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from kagzi.blobs import BlobStore, DirectoryBlobs, S3Blobs
 from kagzi.errors import CannotDecode, InvalidRequest, MissingDependency
 from kagzi.ids import entropy
-from kagzi.sdk.payload import Codec
+from kagzi.sdk.payload import Codec, check_codec
+
+__all__ = ["BlobStore", "Chain", "Compress", "DirectoryBlobs", "Encrypt", "Offload", "S3Blobs"]
 
 _AS_IS: Final = b"\x00"  # what follows is passed on: it begins with a byte that would say otherwise
 _ZLIB: Final = b"\x01"
@@ -30,12 +31,15 @@ _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
 _KEY_BYTES: Final = (16, 24, 32)
 _LARGEST: Final = 256 * 1024 * 1024  # that is made of compressed data, whatever that says
+_PIECE: Final = 256  # bytes of zstd that are looked at in one go: 128 KiB may be made of a few of them
 
 
 class Chain:
     """Several codecs as one: encodes with the first first, and decodes with the last first."""
 
     def __init__(self, *codecs: Codec) -> None:
+        for codec in codecs:
+            check_codec(codec, "each part of a Chain must be a codec")
         self._codecs = codecs
 
     def encode(self, data: bytes) -> bytes:
@@ -59,6 +63,7 @@ class Compress:
     def __init__(self, *, above: int = 200, method: str | None = None) -> None:
         if method not in (None, "zlib", "zstd"):
             raise InvalidRequest(f'method must be "zlib" or "zstd", not {method!r:.100}')
+        _check_size(above, "above")
         zstd = _zstd()
         if method == "zstd" and zstd is None:
             raise _no_zstd()
@@ -66,7 +71,7 @@ class Compress:
         self._zstd = None if method == "zlib" else zstd
 
     def encode(self, data: bytes) -> bytes:
-        if len(data) >= self._above:
+        if self._above <= len(data) <= _LARGEST:  # what is larger would not be read
             packed = _ZLIB + zlib.compress(data) if self._zstd is None else _ZSTD + self._zstd[0](data)
             if len(packed) < len(data):
                 return packed
@@ -111,8 +116,12 @@ class Encrypt:
         except ModuleNotFoundError as error:
             raise MissingDependency('Encryption is not installed. Run: pip install "kagzi[crypto]"') from error
         self._ciphers: dict[bytes, Any] = {}
-        given: Mapping[str, Any] = keys
+        given: Any = keys
+        if not isinstance(given, Mapping):
+            raise InvalidRequest('keys must be a dict of keys by their ids, such as {"2026": key}')  # and never shown
         for name, key in given.items():
+            if not isinstance(name, str):
+                raise InvalidRequest(f"the id of a key must be text, not {type(name).__name__}")
             if not isinstance(key, bytes) or len(key) not in _KEY_BYTES:
                 raise InvalidRequest(f"key {name!r:.100} must be 16, 24 or 32 bytes")  # and never shown
             if not 1 <= len(name.encode()) <= 255:
@@ -155,45 +164,6 @@ class Encrypt:
             ) from None
 
 
-class BlobStore(Protocol):
-    """Where `Offload` keeps large payloads. A key is the hash of its data: putting the same twice is harmless."""
-
-    def put(self, key: str, data: bytes) -> None: ...
-
-    def get(self, key: str) -> bytes:
-        """KeyError if there is none."""
-        ...
-
-
-class DirectoryBlobs:
-    """Payloads as files below a directory that all processes of the app see. Nothing is deleted by itself."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-
-    def put(self, key: str, data: bytes) -> None:
-        file = self._file(key)
-        if file.exists():
-            return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        # Under another name first, and on the disk: whoever finds the file finds all of it.
-        partial = file.with_name(f"{file.name}.{entropy(8).hex()}")
-        with partial.open("xb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        partial.replace(file)
-
-    def get(self, key: str) -> bytes:
-        try:
-            return self._file(key).read_bytes()
-        except FileNotFoundError:
-            raise KeyError(key) from None
-
-    def _file(self, key: str) -> Path:
-        return self._path / key[:2] / key
-
-
 class Offload:
     """Keeps payloads above so many bytes in a `BlobStore`, and a reference in the database. Goes last in a chain.
 
@@ -201,6 +171,12 @@ class Offload:
     """
 
     def __init__(self, blobs: BlobStore, *, above: int = 256 * 1024) -> None:
+        if isinstance(blobs, type) or not all(callable(getattr(blobs, name, None)) for name in ("put", "get")):
+            raise InvalidRequest(
+                f"blobs must be a store with put and get, such as DirectoryBlobs(path) or S3Blobs(bucket), not "
+                f"{blobs!r:.100}"
+            )
+        _check_size(above, "above")
         self._blobs = blobs
         self._above = above
 
@@ -229,6 +205,11 @@ class Offload:
         return found
 
 
+def _check_size(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidRequest(f"{name} must be a number of bytes, 0 or more, not {value!r:.100}")
+
+
 def _zstd() -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]] | None:
     """What compresses and what decompresses, if this process has it."""
     try:
@@ -238,7 +219,21 @@ def _zstd() -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]] | None:
             theirs: Any = import_module("zstandard")
         except ModuleNotFoundError:
             return None
-        return theirs.compress, lambda data: bytes(theirs.decompress(data, max_output_size=_LARGEST))
+
+        def read(data: bytes) -> bytes:
+            # Not `decompress`, which believes what the head of the data says about its size.
+            reader = theirs.ZstdDecompressor().decompressobj()
+            size, parts = 0, []
+            for at in range(0, len(data), _PIECE):
+                parts.append(reader.decompress(data[at : at + _PIECE]))
+                size += len(parts[-1])
+                if size > _LARGEST:
+                    break
+            if not reader.eof or size > _LARGEST:
+                raise ValueError("it is cut off, or larger than any that is written")
+            return b"".join(parts)
+
+        return theirs.compress, read
 
     def decompress(data: bytes) -> bytes:
         reader = ours.ZstdDecompressor()

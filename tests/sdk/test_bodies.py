@@ -70,6 +70,7 @@ def call_of(fn: Callable[..., Any], timeout: Span | None = None) -> StepCall:
         args=(),
         kwargs={},
         input=b"[]",
+        stored=b"[]",
         input_hash=1,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kagzi
-from kagzi import CannotDecode, Codec, Kagzi
+from kagzi import CannotDecode, Codec, Kagzi, codecs
 from kagzi.codecs import Chain, Compress, DirectoryBlobs, Encrypt, Offload
 from kagzi.errors import InvalidRequest
 
@@ -122,3 +122,24 @@ async def test_the_database_sees_no_payload_and_a_wrong_key_is_told(tmp_path: Pa
     async with stranger:
         with pytest.raises(CannotDecode, match="the key 'a' is not the one"):
             await (await stranger.find("one", same)).result(timeout=30)
+
+
+@pytest.mark.parametrize("method", ["zlib", "zstd"])
+def test_little_data_does_not_become_too_much(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if method == "zstd" and codecs._zstd() is None:
+        pytest.skip("there is no zstd here")
+    compress = Compress(method=method)
+    bomb = compress.encode(b"x" * 5_000_000)
+    assert len(bomb) < 10_000
+    monkeypatch.setattr(codecs, "_LARGEST", 1_000_000)
+    with pytest.raises(CannotDecode, match="larger than any that is written"):
+        compress.decode(bomb)
+    large = b"x" * 1_000_001
+    assert compress.decode(compress.encode(large)) == large  # as it is
+    at_most = b"x" * 1_000_000
+    packed = compress.encode(at_most)
+    assert len(packed) < 10_000
+    assert compress.decode(packed) == at_most
+    for cut in (1, 2, 5, len(packed) // 2, len(packed) - 1):
+        with pytest.raises(CannotDecode):
+            compress.decode(packed[:cut])

@@ -41,7 +41,9 @@ class Execution:
 
     def call_step(self, **call: Any) -> Coroutine[Any, Any, Any]:
         self.calls.append(call)
-        call["input"] = call["codec"].encode_input(call["args"], call["kwargs"])[0]
+        json = call["codec"].encode_input(call["args"], call["kwargs"])[0]
+        seal = call["codec"].seal
+        call["input"] = json if seal is None else seal(json)
 
         async def run() -> Any:
             result = call["fn"](*call["args"], **call["kwargs"])
@@ -334,7 +336,7 @@ class Reverse:
 
 @pytest.mark.parametrize("codec", [5, "zlib", object()])
 def test_a_codec_that_is_none_is_refused_at_once(codec: Any) -> None:
-    with pytest.raises(InvalidRequest, match="codec must be an object with encode and decode"):
+    with pytest.raises(InvalidRequest, match="codec must be a codec, an object with encode and decode"):
         App(codec=codec)
 
 

@@ -7,6 +7,7 @@ step bodies run on other loops and in other threads, so for them there is none.
 from __future__ import annotations
 
 from asyncio import _get_running_loop
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -23,11 +24,16 @@ class CallCodec(Protocol):
     def settle_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
-        """The arguments as bytes, a hash to compare them by, and what `decode_input` makes of the bytes. The hash is 0
+        """The arguments as JSON, a hash to compare them by, and what `copy_input` makes of the JSON. The hash is 0
         if they were recorded by their repr and cannot be decoded again; then the arguments are those given."""
         ...
 
-    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+    @property
+    def seal(self) -> Callable[[bytes], bytes] | None:
+        """What makes of JSON what is stored; None if that is the JSON itself."""
+        ...
 
     def settle_result(self, value: Any) -> tuple[bytes, Any]:
         """The result as bytes, and what `decode_result` makes of them."""

@@ -32,6 +32,12 @@ class Codec(Protocol):
     def decode(self, data: bytes) -> bytes: ...
 
 
+def check_codec(codec: object, what: str) -> None:
+    """Refuses what is no codec, a class of one included: it is its object that encodes."""
+    if isinstance(codec, type) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+        raise InvalidRequest(f"{what}, an object with encode and decode such as Compress(), not {codec!r:.100}")
+
+
 def decode(data: bytes) -> Any:
     """Plain JSON data, or InvalidRequest."""
     try:

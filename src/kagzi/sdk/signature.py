@@ -98,15 +98,19 @@ class Signature:
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON cannot
         hold or would change, InvalidRequest for one that does not fit its annotation."""
+        data = self._checked_arguments(args, kwargs)
+        return data if self._codec is None else self._codec.encode(data)
+
+    def _checked_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         data = self._write_arguments(args, kwargs)
         if kwargs or tuple(map(type, args)) != self._plain_arguments:
             self._refuse_changed_arguments(args, kwargs, *self._decode_written(data))
-        return data if self._codec is None else self._codec.encode(data)
+        return data
 
     def encode_input_strictly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
         """`encode_arguments`, with a hash of the JSON as `encode_input` gives it."""
-        data = self.encode_arguments(args, kwargs)
-        return data, crc32(data if self._codec is None else self._codec.decode(data)) or 1
+        data = self._checked_arguments(args, kwargs)
+        return (data if self._codec is None else self._codec.encode(data)), crc32(data) or 1
 
     def _write_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         try:
@@ -150,10 +154,11 @@ class Signature:
         return self._decode_array(data)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Like `encode_arguments`, but what cannot be encoded is recorded by its repr, unless it should be awaited.
+        """Like `encode_arguments`, but as JSON that is not sealed yet, and what cannot be encoded is recorded by its
+        repr, unless it should be awaited.
 
-        With the bytes comes a hash of their JSON, made before the codec, which may give other bytes every time. It is 0
-        if and only if they cannot be decoded; then the body gets the arguments as they are.
+        With the JSON comes its hash; a codec may give other bytes every time. It is 0 if and only if the arguments
+        cannot be decoded; then the body gets them as they are.
         """
         try:
             data = self._write_arguments(args, kwargs)
@@ -163,15 +168,14 @@ class Signature:
                 refuse_secrets(value, what)
             shown = [safe_repr(arg) for arg in args]
             shown += [f"{key}={safe_repr(value)}" for key, value in kwargs.items()]
-            data = to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS])
-            return (data if self._codec is None else self._codec.encode(data)), 0
-        return (data if self._codec is None else self._codec.encode(data)), crc32(data) or 1
+            return to_json(f"({', '.join(shown)})"[:_REPR_CHARACTERS]), 0
+        return data, crc32(data) or 1
 
     def settle_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
-        """`encode_input` and what `decode_input` makes of it, in one step; cheap for plain values."""
-        if not kwargs and tuple(map(type, args)) == self._plain_arguments and self._codec is None:
+        """`encode_input` and what `copy_input` makes of it, in one step; cheap for plain values."""
+        if not kwargs and tuple(map(type, args)) == self._plain_arguments:
             try:
                 data = to_json(args)
             except Exception:
@@ -181,13 +185,22 @@ class Signature:
         data, input_hash = self.encode_input(args, kwargs)
         if input_hash:
             given, given_by_name = args, kwargs
-            args, kwargs = self.decode_input(data)
+            args, kwargs = self._decode_written(data)
             self._refuse_changed_arguments(given, given_by_name, args, kwargs)
         return data, input_hash, args, kwargs
 
-    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Reads what `encode_input` wrote, if its hash is not 0."""
+        return self._decode_written(data)
+
+    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same when it is sealed."""
         return self._decode_written(data if self._codec is None else self._codec.decode(data))
+
+    @property
+    def seal(self) -> Callable[[bytes], bytes] | None:
+        """What makes of JSON what is stored; None if that is the JSON itself."""
+        return None if self._codec is None else self._codec.encode
 
     # Results.
 
@@ -235,12 +248,10 @@ class Signature:
             except UnicodeEncodeError as error:
                 refuse(value, self.result_words, error)
         data = self._write_result(value)
-        if self._codec is not None:
-            data = self._codec.encode(data)
-        copy = self.decode_result(data)
+        copy = self._read_typed(data)
         if self._typed_result:
             refuse_changed(value, copy, self.result_words)
-        return data, copy
+        return (data if self._codec is None else self._codec.encode(data)), copy
 
     # Inside.
 

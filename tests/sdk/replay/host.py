@@ -36,11 +36,13 @@ Workflow = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class JsonCodec:
+    seal: Callable[[bytes], bytes] | None = None
+
     def settle_input(self, args: tuple[Any, ...], kwargs: Any) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
         data = json.dumps([args, kwargs]).encode()
-        return data, crc32(data), *self.decode_input(data)
+        return data, crc32(data), *self.copy_input(data)
 
-    def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = json.loads(data)
         return tuple(args), kwargs
 

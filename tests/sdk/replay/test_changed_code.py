@@ -157,10 +157,12 @@ def test_other_arguments_fail_in_strict_mode() -> None:
 
 def test_arguments_recorded_by_their_repr_are_not_compared(caplog: pytest.LogCaptureFixture) -> None:
     class ReprCodec:
+        seal = None
+
         def settle_input(self, args: Any, kwargs: Any) -> tuple[bytes, int, Any, Any]:
             return repr(args).encode(), 0, args, kwargs
 
-        def decode_input(self, data: bytes) -> Any:
+        def copy_input(self, data: bytes) -> Any:
             raise AssertionError
 
         def settle_result(self, value: Any) -> tuple[bytes, Any]:

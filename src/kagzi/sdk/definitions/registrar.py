@@ -32,7 +32,7 @@ from kagzi.sdk.definitions.step import Step
 from kagzi.sdk.definitions.workflow import DEFAULT_VERSION, Workflow, check_handler, place_of
 from kagzi.sdk.interfaces import describe_all
 from kagzi.sdk.limits import Key, Limit, Rate
-from kagzi.sdk.payload import Codec
+from kagzi.sdk.payload import Codec, check_codec
 from kagzi.sdk.standalone import STANDALONE, one_step
 from kagzi.sdk.worker.process_pool import in_process
 from kagzi.sdk.worker.process_references import reference_of, register
@@ -78,8 +78,8 @@ class Registrar:
         if redact is not None and not callable(redact):
             raise InvalidRequest(f"redact must be a function of a Failure that returns one, not {redact!r:.100}")
         self.redact = redact
-        if codec is not None and not all(callable(getattr(codec, way, None)) for way in ("encode", "decode")):
-            raise InvalidRequest(f"codec must be an object with encode and decode, not {codec!r:.100}")
+        if codec is not None:
+            check_codec(codec, "codec must be a codec")
         self._codec = codec
         self._steps: dict[str, Step[Any, Any]] = {}
         self._workflows: dict[tuple[str, str], Workflow[Any, Any]] = {}

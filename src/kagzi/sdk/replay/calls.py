@@ -71,6 +71,7 @@ def call_step(
         args=args,
         kwargs=kwargs,
         input=data,
+        stored=data if codec.seal is None else None,
         input_hash=input_hash,
         rooted=rooted,
         context=context,

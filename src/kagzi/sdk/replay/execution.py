@@ -63,7 +63,7 @@ from kagzi.core.run_value import PROGRESS
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind, StepStatus, step_name
 from kagzi.core.wake import WAKE, Woken
-from kagzi.errors import NonDeterminismError, PayloadTooLarge
+from kagzi.errors import NonDeterminismError, PayloadTooLarge, Unavailable
 from kagzi.sdk.replay import outcome
 from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.continuing import ContinueAsNew, caught, is_asked
@@ -223,9 +223,9 @@ class Execution:
         if self.loop.evicting:
             return
         if self.steps.end(call):
-            del self._waiting[call.step_id]
-            self.steps.record_result(call, value)
-            self.loop.drain()
+            if self.steps.record_result(call, value):
+                self._waiting.pop(call.step_id, None)
+                self.loop.drain()
             self._settle()
         else:
             self._dropped(call)
@@ -273,6 +273,8 @@ class Execution:
         self._journal.durable += operations
         if start:
             self.steps.start_due()
+            if self.steps.exhausted:
+                self._settle()
 
     def show(self, call: StepCall) -> None:
         """A body has been running for a while: make it visible."""
@@ -598,7 +600,8 @@ class Execution:
                     self.loop.drain()
             elif not self.may_await_news or not self._take_next():
                 steps.start_due()
-                return
+                if not steps.exhausted:
+                    return
         self._finish(main)
 
     def _finish(self, main: WorkflowTask) -> None:
@@ -626,6 +629,8 @@ class Execution:
                         f"at most {self.payload_limit:,} are stored. Return a reference to large data"
                     )
                 self.outcome = Outcome(output)
+            except Unavailable:  # of what keeps large payloads: the run has not ended
+                raise
             except Exception as problem:
                 self.outcome = outcome.failed(problem, self._journal.keep_seq(), self.redact)
         self.loop.report_unseen_errors()

@@ -17,7 +17,7 @@ from kagzi.core.failure import Failure, Redact
 from kagzi.core.instant import Instant
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.step import Step
-from kagzi.errors import NotSerializable, PayloadTooLarge
+from kagzi.errors import NotSerializable, PayloadTooLarge, Unavailable
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.journal import Journal
 from kagzi.sdk.replay.loop import WorkflowLoop
@@ -58,7 +58,7 @@ class Steps:
         self.running = 0
         self.ending = 0  # cancelled bodies that have not ended yet
         self.wanted: deque[StepCall] = deque()  # their body is to be started
-        self.exhausted: deque[tuple[StepCall, Failure]] = deque()  # resumed with no attempt left
+        self.exhausted: deque[tuple[StepCall, Failure]] = deque()  # no attempt is left, or none can begin
         self.retrying: list[tuple[Instant, int, StepCall]] = []  # a heap of those that wait for their next attempt
         self._retries = 0
         self.shown: dict[StepCall, None] = {}  # bodies that show as RUNNING
@@ -128,6 +128,8 @@ class Steps:
                 # acknowledgement.
                 return
             wanted.popleft()
+            if call.stored is None and not self._seal(call):
+                continue
             call.running = True
             now = self._effects.now()
             call.started_at = now if now > self._loop.now else self._loop.now
@@ -135,6 +137,22 @@ class Steps:
             call.body_timed_out = False
             self.running += 1
             self._effects.start_body(call)
+
+    def _seal(self, call: StepCall) -> bool:
+        """Has the app's codec make what is stored of the arguments; whether it could. Now, and not when the step was
+        called: workflow code is no place for the errors of a codec, and replay, which needs none of this, calls as
+        often. A codec that is out of reach for a while leaves the run to its host."""
+        seal = call.codec.seal
+        assert seal is not None
+        try:
+            call.stored = seal(call.input)
+        except Unavailable:
+            raise
+        except Exception as error:
+            call.stored, call.input_hash = b"null", 0
+            self.exhausted.append((call, Failure.from_exception(error, redact=self._redact)))
+            return False
+        return True
 
     def show(self, call: StepCall) -> None:
         """A body has been running for a while: make it visible."""
@@ -148,7 +166,7 @@ class Steps:
                 attempt=call.attempt,
                 started_at=call.started_at,
                 timeout_at=None if call.timeout is None else call.started_at + call.timeout,
-                input=call.input,
+                input=call.stored,
                 input_hash=call.input_hash,
             )
         )
@@ -173,8 +191,9 @@ class Steps:
             self.ending += 1
             self._effects.cancel_body(call)
 
-    def record_result(self, call: StepCall, value: Any) -> None:
-        """A body has returned: record what, and give it to the workflow as the record says it."""
+    def record_result(self, call: StepCall, value: Any) -> bool:
+        """A body has returned: record what, and give it to the workflow as the record says it. Whether the step has
+        ended: if what keeps large results is out of reach, the attempt has failed."""
         try:
             output, result = call.codec.settle_result(value)
             if len(output) > self._payload_limit:
@@ -182,13 +201,15 @@ class Steps:
                     f"step {call.step_id} returned {len(output):,} bytes; at most {self._payload_limit:,} are stored. "
                     f"Keep large data elsewhere and return a reference to it"
                 )
+        except Unavailable as error:
+            return self.record_error(call, error)
         except Exception as error:
             # The body has run and cannot be recorded; running it again would not help.
             if isinstance(error, NotSerializable) and call.name not in str(error):
                 # An inline step is known to people by its own name, not by its function's.
                 error = NotSerializable(f"step {call.step_id}: {error}")
             self.record_failure(call, Failure.from_exception(error, redact=self._redact))
-            return
+            return True
         journal = self.journal
         now = journal.next_event()
         journal.submit(
@@ -198,13 +219,14 @@ class Steps:
                 completed_seq=journal.seq,
                 started_at=call.started_at,
                 finished_at=now,
-                input=call.input,
+                input=call.stored,
                 input_hash=call.input_hash,
                 output=output,
             )
         )
         assert call.future is not None
         call.future.set_result(result)
+        return True
 
     def record_error(self, call: StepCall, error: BaseException) -> bool:
         """A body has raised: try again later, or give the failure to the workflow. Whether the step has ended."""
@@ -223,7 +245,7 @@ class Steps:
                 started_at=call.started_at,
                 finished_at=now,
                 retry_at=call.retry_at,
-                input=call.input,
+                input=call.stored,
                 input_hash=call.input_hash,
                 error=failure.encode(),
             )
@@ -232,13 +254,15 @@ class Steps:
         call.gate = self.journal.submitted
         if call.input_hash:
             # Whatever the failed attempt did to its arguments is not seen by the next one, as after a crash.
-            call.args, call.kwargs = call.codec.decode_input(call.input)
+            call.args, call.kwargs = call.codec.copy_input(call.input)
         self.retry(call)
         return False
 
     def record_failure(self, call: StepCall, failure: Failure) -> None:
         """A step has failed for good."""
         self._tell_failed(call, failure, "not tried again")
+        if call.stored is None:
+            self._seal(call)
         journal = self.journal
         now = journal.next_event()
         journal.note_failure(journal.seq)
@@ -250,7 +274,7 @@ class Steps:
                 completed_seq=journal.seq,
                 started_at=call.started_at or now,
                 finished_at=now,
-                input=call.input,
+                input=call.stored,
                 input_hash=call.input_hash,
                 error=data,
             )
@@ -280,7 +304,7 @@ class Steps:
                 attempt=call.attempt,
                 started_at=call.started_at,
                 finished_at=max(self._effects.now(), self._loop.now),
-                input=call.input,
+                input=call.stored,
                 input_hash=call.input_hash,
             )
         )

@@ -20,6 +20,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepStatus
+from kagzi.errors import Unavailable
 from kagzi.sdk.ambient import CallCodec
 from kagzi.sdk.run_errors import child_error
 
@@ -77,8 +78,9 @@ class StepCall(Wait, eq=False, kw_only=True):
     timeout: Span | None
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    # With the hash 0 the arguments were recorded by their repr: the body gets them as they are.
+    # As JSON. With the hash 0 the arguments were recorded by their repr: the body gets them as they are.
     input: bytes
+    stored: bytes | None  # what is recorded of it; None until a codec has made that, when the body is to start
     attempt: int = 1
     gate: int = 0
     retry_at: Instant | None = None
@@ -109,6 +111,8 @@ class StepCall(Wait, eq=False, kw_only=True):
         if event.status is StepStatus.COMPLETED:
             try:
                 result = self.codec.decode_result(event.output or b"null")
+            except Unavailable:  # of what keeps large payloads, which is no affair of the workflow
+                raise
             except Exception as error:
                 self.fail(error)
             else:
@@ -133,6 +137,8 @@ class SignalWait(Wait, eq=False, kw_only=True):
         execution.inbox.remove_wait(self)
         try:
             result = self.decode(event.output or b"null")
+        except Unavailable:
+            raise
         except Exception as error:
             self.fail(error)
         else:
@@ -165,6 +171,8 @@ class ChildWait(Wait, eq=False, kw_only=True):
         for future in self._take_waiters():
             try:
                 future.set_result(self.result())
+            except Unavailable:
+                raise
             except Exception as error:
                 # Each has an exception of its own, whose traceback refers to this frame.
                 future.set_exception(error)

@@ -32,6 +32,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Claim, Inbox
 from kagzi.core.cancel import cancelled
+from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
@@ -63,6 +64,8 @@ _DONE: Final = ChunkAnswer.DONE  # a member is found slowly by the name of its c
 # When only news from outside can wake a run, it is still looked at after this long, in case that news was missed; the
 # longer it has waited the later, at most after a day.
 RECHECK: Span = 300 * SECOND
+# A run whose payloads are out of reach is looked at again after this long.
+_PUT_OFF: Final[Span] = 5 * SECOND
 _MAKING: Final = Lock()  # steps on threads may be the first to say something
 _LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
@@ -265,7 +268,19 @@ class Attempt:
 
     def broke(self, error: Exception) -> None:
         """Driving the run has failed, and not its workflow. It ends with the reason: otherwise nobody would go on with
-        it, and its lease be renewed for ever."""
+        it, and its lease be renewed for ever. Unless it cannot be driven for the moment only, because what keeps its
+        large payloads is out of reach: then somebody tries again later."""
+        if isinstance(error, Unavailable):
+            logger.warning(
+                "run %s (%s) is put off for %s: %s",
+                self.run_id,
+                self.workflow,
+                format_span(_PUT_OFF),
+                error,
+                extra=self.about(),
+            )
+            self.hand_back(self.now() + _PUT_OFF)
+            return
         logger.error("run %s (%s) cannot be driven", self.run_id, self.workflow, exc_info=error, extra=self.about())
         if self._last is None and not self.gone:
             self._stop_execution()

@@ -11,7 +11,7 @@ from kagzi.core.failure import Failure, Redact
 from kagzi.core.retry import Retry
 from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import CannotDecode
+from kagzi.errors import CannotDecode, Unavailable
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.replay.blocking_calls import watched_open
 from kagzi.sdk.replay.execution import Execution
@@ -107,6 +107,8 @@ def begin_run(
     failed_input = None if claim.incarnation else claim.failed_input
     try:
         coroutine = definition.begin(claim.input, execution, failed_input)
+    except Unavailable:  # of what keeps large payloads
+        raise
     except Exception as error:
         attempt.fail(Failure.from_exception(error, redact=definition.redact))
         return

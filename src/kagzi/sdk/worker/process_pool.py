@@ -98,7 +98,7 @@ class ProcessPool:
             reference.module,
             reference.qualname,
             reference.step,
-            call.input,
+            call.stored or b"",
             info.run_id,
             info.step_id,
             info.attempt,
