@@ -144,6 +144,17 @@ class Client:
         request = worker_pb2.SleepRequest(namespace=self.namespace, run_id=handle, step_id=step_id, duration=duration)
         await self.workers.Sleep(request, timeout=10)
 
+    async def spawn(self, handle: str, step_id: str, start: workflow_pb2.StartWorkflowRequest, policy: str = "") -> str:
+        request = worker_pb2.SpawnChildRequest(
+            namespace=self.namespace, run_id=handle, step_id=step_id, start=start, parent_policy=policy
+        )
+        return (await self.workers.SpawnChild(request, timeout=10)).child_run_id
+
+    async def await_child(self, handle: str, step_id: str) -> bool:
+        """Whether the run was parked."""
+        request = worker_pb2.AwaitChildRequest(namespace=self.namespace, run_id=handle, step_id=step_id)
+        return (await self.workers.AwaitChild(request, timeout=10)).parked
+
     async def complete_workflow(self, handle: str, output: bytes) -> int:
         request = worker_pb2.CompleteWorkflowRequest(namespace=self.namespace, run_id=handle, output=payload(output))
         return (await self.workers.CompleteWorkflow(request, timeout=10)).status

@@ -57,6 +57,7 @@ CONSUMING = {
     "FailStep",
     "FailWorkflow",
     "Sleep",
+    "SpawnChild",
     "StartJob",
     "TerminateWorkflow",
 }
@@ -85,18 +86,20 @@ class World:
         assert handle.startswith(run_id)
         step_id = (await client.begin(handle, "s")).step_id
         sleep_id = (await client.begin(handle, "nap", 2)).step_id
-        token = handle.partition(".")[2]
-        self.requests = self._requests(worker_id, run_id, other_id, handle, token, step_id, sleep_id)
+        child_id = (await client.begin(handle, "kid", 3)).step_id
+        self.requests = self._requests(worker_id, run_id, other_id, handle, step_id, sleep_id, child_id)
 
     def _requests(
-        self, worker_id: str, run_id: str, other_id: str, handle: str, token: str, step_id: str, sleep_id: str
+        self, worker_id: str, run_id: str, other_id: str, handle: str, step_id: str, sleep_id: str, child_id: str
     ) -> dict[str, Message]:
+        token = handle.partition(".")[2]
         about: dict[str, Any] = {"namespace": "default", "run_id": other_id}
         held: dict[str, Any] = {"namespace": "default", "run_id": handle}
         page = common_pb2.PageRequest(page_size=5)
         start = workflow_pb2.StartWorkflowRequest(
             namespace="default", workflow_type="w", task_queue="w", input=payload(b"1"), version="1"
         )
+        kid = workflow_pb2.StartWorkflowRequest(workflow_type="kid")
         chunk = worker_pb2.Chunk(run_id=run_id, token=token, steps=[STEP])
         error = common_pb2.ErrorDetail(message="no", code=common_pb2.ERROR_CODE_INTERNAL)
         retry = common_pb2.RetryPolicy(maximum_attempts=3)
@@ -125,6 +128,8 @@ class World:
             worker_pb2.CompleteStepRequest(**held, step_id=step_id, output=payload(b"1")),
             worker_pb2.FailStepRequest(**held, step_id=step_id, error=error),
             worker_pb2.SleepRequest(**held, step_id=sleep_id),
+            worker_pb2.SpawnChildRequest(**held, step_id=child_id, start=kid),
+            worker_pb2.AwaitChildRequest(**held, step_id=child_id),
             worker_pb2.CompleteWorkflowRequest(**held, output=payload(b"1")),
             worker_pb2.FailWorkflowRequest(**held, error=error),
             admin_pb2.ListWorkersRequest(namespace="default", page=page),

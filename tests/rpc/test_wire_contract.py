@@ -374,6 +374,12 @@ OURS: dict[str, str] = {
     "ReadInboxRequest": (
         "1 namespace string, 2 run_id string, 3 token string, 4 names *string, 5 children bool, 6 reconcile bool"
     ),
+    "SpawnChildRequest": (
+        "1 namespace string, 2 run_id string, 3 step_id string, 4 start StartWorkflowRequest, 5 parent_policy string"
+    ),
+    "SpawnChildResponse": "1 child_run_id string",
+    "AwaitChildRequest": "1 namespace string, 2 run_id string, 3 step_id string",
+    "AwaitChildResponse": "1 parked bool",
     "ReadInboxResponse": "1 inbox_seq int64, 2 cancel_requested bool, 3 signals *Signal, 4 outcomes *StepRecord",
     "WakeWorkflowRequest": "1 namespace string, 2 run_id string",
     "WakeWorkflowResponse": "1 woken bool, 2 status WorkflowStatus",
@@ -470,7 +476,7 @@ OUR_RPCS = {
     "WorkflowService": (
         "WakeWorkflow SignalWorkflow ListSignals GetWorkflowValues StartWorkflows WaitWorkflow WaitWorkflows"
     ),
-    "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox",
+    "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox SpawnChild AwaitChild",
     "AdminService": (
         "ListVersions GetWorkflowInterface SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits "
         "PauseClaims ResumeClaims SetLimit ClearLimit GetSlotWait"

@@ -96,6 +96,8 @@ _RPCS: Final[dict[str, dict[str, Rule]]] = {
         "CompleteWorkflow": _DRIVE,
         "FailWorkflow": _DRIVE,
         "Sleep": _DRIVE,
+        "SpawnChild": _DRIVE,
+        "AwaitChild": _DRIVE,
     },
     "WorkflowScheduleService": {
         "CreateWorkflowSchedule": _CHANGE,

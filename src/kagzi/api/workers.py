@@ -213,6 +213,8 @@ class LeaseState(Struct, frozen=True, kw_only=True):
     retry_policy: bytes | None
     history: tuple[Step, ...]
     failed_input: bytes | None = None  # as in Claim
+    depth: int = 0
+    incarnation: int = 0
 
 
 class Adopter(Protocol):

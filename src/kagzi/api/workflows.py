@@ -113,6 +113,10 @@ class WorkflowService(Protocol):
 class HostedWorkflows(WorkflowService, Protocol):
     """For a server, where many wait for the ends of many runs."""
 
+    async def admit(self, start: StartRun) -> StartRun:
+        """A start that may be made, with its version; raises if it may not. Nothing is written."""
+        ...
+
     def expect(self, namespace: str, run_id: str) -> Reply[Run | None] | None:
         """What will be heard of the run's end, if that passes by here: None if it does not. Settled with None, it has
         to be looked for after all (`wait`)."""

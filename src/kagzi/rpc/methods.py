@@ -38,6 +38,7 @@ class Method(Struct, frozen=True):
 _LARGE: Final = frozenset(
     {
         *("StartWorkflow", "StartWorkflows", "CommitBatch", "BeginStep", "CompleteStep", "FailStep"),
+        "SpawnChild",
         *("CompleteWorkflow", "FailWorkflow", "CreateWorkflowSchedule", "UpdateWorkflowSchedule", "Exchange"),
     }
 )

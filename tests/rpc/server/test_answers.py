@@ -22,6 +22,7 @@ from kagzi.rpc.server.calls import CallAlone
 from kagzi.rpc.server.respond import Failed
 from kagzi.rpc.server.services import exchange as server_side
 from kagzi.rpc.server.services.exchange import ExchangeService, _Exchange
+from kagzi.rpc.server.unfinished import Listening
 
 
 class Stream:
@@ -94,11 +95,15 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def listening() -> Listening:
+    return Listening(None, asyncio.get_running_loop().create_future())
+
+
 @asynccontextmanager
 async def exchanging() -> AsyncIterator[tuple[Service, Stream, asyncio.Task[None]]]:
     service, stream = Service(), Stream()
     call = CallAlone(cast("Any", stream))
-    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call).run())
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call, listening()).run())
     yield service, stream, exchange
     stream.asked.put_nowait(grpc.aio.EOF)
     async with asyncio.timeout(10):
@@ -177,7 +182,7 @@ async def test_a_stream_that_makes_no_sense_ends_when_no_answer_is_being_sent(ca
     """While the first one is, gRPC cannot send a status, and the caller would never hear that the stream has ended."""
     service, stream = Service(), Stream()
     call = CallAlone(cast("Any", stream))
-    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call).run())
+    exchange = asyncio.create_task(_Exchange(cast("ExchangeService", service), call, listening()).run())
     stream.may_go.clear()
     stream.ask(*range(1, calls + 2))
     await turns()

@@ -26,6 +26,7 @@ _FIND_PARENTS = STATEMENTS["find_parents"]
 _LOCK_PARENTS = STATEMENTS["lock_parents"]
 _SPAWN_CHILDREN = STATEMENTS["spawn_children"]
 _STORE_INPUTS = STATEMENTS["store_inputs"]
+_CLEAR_PLACES = STATEMENTS["clear_places"]
 _UNPLACE_CHILDREN = STATEMENTS["unplace_children"]
 _FIND_OWN_CHILDREN = STATEMENTS["find_own_children"]
 _REFUSE_PLACES = STATEMENTS["refuse_places"]
@@ -89,7 +90,7 @@ async def spawn_children(connection: Connection, spawns: Sequence[Spawn], now: I
         await connection.execute(_STORE_INPUTS, *columns_of(keys), [spawn.input for _, spawn in large])
     told = [spawned(namespace, spawn, at) for namespace, spawn in new.values()]
     if len(placed) < len(spawns):
-        told += await _refuse_places(connection, [each for each in spawns if each[2].child.run_id not in placed], at)
+        told += await _take_places(connection, [each for each in spawns if each[2].child.run_id not in placed], now, at)
     if placed == made:
         return told
     left = [each for each in spawns if each[2].child.run_id in placed - made]
@@ -117,6 +118,21 @@ async def take_outcomes(connection: Connection, taken: Sequence[Taken]) -> None:
     )
     if int(status.rpartition(" ")[2]) != len(taken):
         raise InvalidRequest("the outcome of a child was taken that has none")
+
+
+async def _take_places(connection: Connection, spawns: Sequence[Spawn], now: Instant | None, at: Instant) -> list[Told]:
+    """Of spawns whose step was there: those that it was begun for are spawned after all, the others refused."""
+    places = [(namespace, parent, spawn.step_id, spawn.attempt) for namespace, parent, spawn in spawns]
+    columns = (list(column) for column in zip(*places, strict=True))
+    rows = await connection.fetch(_CLEAR_PLACES, *columns)
+    cleared = {(row["namespace"], str(row["run_id"]), row["step_id"], row["attempt"]) for row in rows}
+    if not cleared:
+        return await _refuse_places(connection, spawns, at)
+    left = [spawn for spawn, place in zip(spawns, places, strict=True) if place not in cleared]
+    told = await spawn_children(
+        connection, [spawn for spawn, place in zip(spawns, places, strict=True) if place in cleared], now
+    )
+    return told + (await _refuse_places(connection, left, at) if left else [])
 
 
 async def _refuse_places(connection: Connection, spawns: Sequence[Spawn], now: Instant) -> list[Told]:

@@ -44,4 +44,6 @@ async def read_lease(
         retry_policy=row["retry_policy"],
         history=tuple(histories[run_id]),
         failed_input=row["failed_input"],
+        depth=row["depth"],
+        incarnation=row["incarnation"],
     )

@@ -27,6 +27,8 @@ def spawn_child(connection: sqlite3.Connection, chunk: Chunk, spawn: SpawnChild,
     step = (namespace, parent, spawn.step_id, spawn.attempt)
     placed = (*step, spawn.started_at, spawn.input_hash, spawn.input, child.run_id)
     if not execute(connection, "place_child", placed).rowcount:
+        if execute(connection, "clear_place", step).rowcount:
+            return spawn_child(connection, chunk, spawn, now)
         refused = (*step, child.run_id, place_taken(child, spawn.step_id), now)
         if not execute(connection, "refuse_place", refused).rowcount:
             return None

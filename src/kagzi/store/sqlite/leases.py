@@ -36,4 +36,6 @@ def read_lease(
         retry_policy=row[7],
         history=read_history(connection, namespace, [run_id]).get(run_id, ()),
         failed_input=row[8],
+        depth=row[9],
+        incarnation=row[10],
     )

@@ -15,19 +15,22 @@ from google.protobuf.duration_pb2 import Duration
 from msgspec.structs import replace
 
 from kagzi._proto.v1 import worker_pb2 as pb
+from kagzi._proto.v1.workflow_pb2 import ON_CONFLICT_RETURN, StartWorkflowRequest
 from kagzi.api.operations import Chunk, ChunkAnswer, HandBackRun, Operation
 from kagzi.api.workers import Claim, LeaseState, Poll, Polled
 from kagzi.core.duration import LONGEST
 from kagzi.core.failed_run import whole_document
+from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.core.retry import Retry
+from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.errors import InvalidRequest, LeaseLost, NotFound
 from kagzi.rpc.convert.common import NULL, payload_from_bytes, payload_to_bytes, retry_policy, timestamp
 from kagzi.rpc.convert.errors import failure_from_detail, failure_to_detail
-from kagzi.rpc.convert.runs import namespace_of, old_status
+from kagzi.rpc.convert.runs import namespace_of, old_status, start_from_wire
 from kagzi.rpc.convert.steps import StepName, step_name_of, step_to_wire
 from kagzi.rpc.convert.work import kind_of
 from kagzi.rpc.limits import LONGEST_WAIT_SECONDS
@@ -40,6 +43,9 @@ _DEFAULT: Final = Retry()
 _POLICY_BYTES: Final = 4096  # travels in step ids
 # A worker in the field may have several polls under way. One number for all of them lets them wait side by side.
 _POLL_NUMBER: Final = 1
+_POLICIES: Final = (ParentPolicy.CANCEL, ParentPolicy.ABANDON, ParentPolicy.TERMINATE)
+_OPTIONAL: Final = frozenset({"lease_us", "signal", "debounce", "limit_name", "parent_step_attempt_id"})
+_NOT_OF_CHILDREN: Final = ("run_id", "wait_us", *sorted(_OPTIONAL))
 
 
 class UnaryCalls:
@@ -88,6 +94,7 @@ class UnaryCalls:
             try:
                 begun = rules.begin_step(state, name=name, kind=kind, input=input)
             except rules.FinallyFailed as failed:
+                await self._commit(state, failed.operations)
                 raise finally_failed(failure_to_detail(failed.error), failed.step.name) from None
             policy = None
             if request.HasField("retry_policy"):
@@ -138,6 +145,36 @@ class UnaryCalls:
             await self._commit(state, rules.sleep(state, name.identity, name.attempt, length))
             self._open.forget(request.run_id)
         return pb.SleepResponse()
+
+    async def SpawnChild(self, request: pb.SpawnChildRequest, call: Call) -> pb.SpawnChildResponse:  # noqa: ARG002
+        policy = _policy(request.parent_policy)
+        async with self._lock(request.run_id):
+            state = await self._lease(request.namespace, request.run_id)
+            name = _name(request.step_id, state)
+            run_id, spawned = rules.child_of(state, name.identity, name.attempt)
+            if not spawned:
+                _check_child(request.start, state.namespace)
+                start = start_from_wire(request.start, namespace=state.namespace, run_id=run_id)
+                start = await self._engine.workflows.admit(start)
+                await self._commit(state, rules.spawn_child(state, name.identity, name.attempt, start, policy))
+                self._open.discard(request.run_id, name.identity, name.attempt)
+        return pb.SpawnChildResponse(child_run_id=run_id)
+
+    async def AwaitChild(self, request: pb.AwaitChildRequest, call: Call) -> pb.AwaitChildResponse:  # noqa: ARG002
+        async with self._lock(request.run_id):
+            state = await self._lease(request.namespace, request.run_id)
+            name = _name(request.step_id, state)
+            park = rules.await_child(state, name.identity, name.attempt)
+            if park is not None and rules.may_be_untold(state, name.identity, name.attempt):
+                await self._engine.workers.read_inbox(
+                    state.namespace, state.run_id, state.token, (), children=True, reconcile=True
+                )
+                state = await self._lease(request.namespace, request.run_id)
+                park = rules.await_child(state, name.identity, name.attempt)
+            if park is not None:
+                await self._commit(state, (park,))
+                self._open.forget(request.run_id)
+        return pb.AwaitChildResponse(parked=park is not None or state.status is RunStatus.SLEEPING)
 
     async def CompleteWorkflow(
         self,
@@ -223,6 +260,28 @@ def _span(duration: Duration) -> Span:
     if not 0 <= span <= LONGEST:
         raise InvalidRequest("duration must be between 0 and 1000 years")
     return span
+
+
+def _policy(name: str) -> ParentPolicy:
+    if not name:
+        return ParentPolicy.CANCEL
+    if name not in _POLICIES:
+        raise InvalidRequest(f"parent_policy is {name[:100]!r}; it is one of {', '.join(_POLICIES)}")
+    return ParentPolicy(name)
+
+
+def _check_child(start: StartWorkflowRequest, namespace: str) -> None:
+    """Refuses what a child cannot have."""
+    if start.namespace and start.namespace != namespace:
+        raise InvalidRequest(f"start.namespace must be empty or that of the parent, {namespace}")
+    for field in _NOT_OF_CHILDREN:
+        if start.HasField(field) if field in _OPTIONAL else bool(getattr(start, field)):
+            raise InvalidRequest(f"start.{field} is not for children; leave it empty")
+    if start.on_conflict == ON_CONFLICT_RETURN:
+        raise InvalidRequest(
+            "start.on_conflict must be FAIL, RESTART_FINISHED or RESTART_FAILED: a run that has the id already would "
+            "be no child of this one"
+        )
 
 
 def _whole_input(claim: Claim) -> bytes:

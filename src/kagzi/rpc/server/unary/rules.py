@@ -10,6 +10,9 @@ Sleep. Whatever is repeated is answered from the record: a client that got no an
 A step that fails and may be tried again parks its run, but not over the heads of steps beside it: while some are open,
 the run waits for them, and the last one to report parks it. A worker may also have given them up without a word; so
 they get a timeout of one lease, after which the run goes on without that worker.
+
+The child of a step is spawned once: its id follows from the step, and its row is the step's. When the child ends, the
+row says how, and whoever begins the step next takes that for its outcome.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from kagzi.api.operations import (
+    ChildStart,
     CompleteRun,
     CompleteStep,
     FailRun,
@@ -28,30 +32,40 @@ from kagzi.api.operations import (
     Operation,
     ParkRun,
     RetryRun,
+    SpawnChild,
+    StartRun,
     StartStep,
+    TakeOutcome,
 )
 from kagzi.api.workers import LeaseState
+from kagzi.core.conflict import OnConflict
 from kagzi.core.failure import Failure
-from kagzi.core.instant import Instant, Span
+from kagzi.core.family import MOST_CHILDREN, MOST_DEPTH, ParentPolicy, awaits_child
+from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus, escape
-from kagzi.errors import InvalidRequest, NotFound
+from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
+from kagzi.ids import derived_run_id
 from kagzi.rpc.status import Refused, wrong_state
 
 log = logging.getLogger("kagzi.rpc")
 
 _DEFAULT: Final = Retry()
 _NULL: Final = b"null"
+# A wait for a child is looked at again now and then: half of its age later, at least and at most so long.
+_RECHECK: Final[Span] = 300 * SECOND
+_LONGEST_RECHECK: Final[Span] = 24 * 3600 * SECOND
 
 
 class FinallyFailed(Exception):
-    """The step has failed for good; `error` is what is recorded of it."""
+    """The step has failed for good; `error` is what is recorded of it, `operations` what is to be recorded first."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, operations: tuple[Operation, ...] = ()) -> None:
         super().__init__(f"step {step.name} has failed")
         self.step = step
         self.error = step.error or b""
+        self.operations = operations
 
 
 class Beside(Struct, frozen=True):
@@ -92,6 +106,8 @@ def begin_step(state: LeaseState, *, name: str, kind: StepKind, input: bytes | N
     )
     attempt = 1
     if last is not None:
+        if last.child_run_id is not None and last.status is not StepStatus.RUNNING:
+            return _outcome(state, last)
         if last.status is StepStatus.COMPLETED:
             return Begun(identity, last.attempt, False, last.output)
         if last.status is StepStatus.FAILED and last.completed_seq is not None:
@@ -104,6 +120,104 @@ def begin_step(state: LeaseState, *, name: str, kind: StepKind, input: bytes | N
         attempt = last.attempt + 1
     operation = StartStep(step_id=identity, attempt=attempt, kind=kind, started_at=state.now, input=input)
     return Begun(identity, attempt, True, None, (operation,))
+
+
+def _outcome(state: LeaseState, step: Step) -> Begun:
+    """The outcome of a child, which is taken by whoever asks first."""
+    taken: tuple[Operation, ...] = ()
+    if step.completed_seq is None:
+        taken = (
+            TakeOutcome(
+                step_id=step.step_id,
+                attempt=step.attempt,
+                kind=StepKind.CHILD_WORKFLOW,
+                completed_seq=_next_seq(state.history),
+                started_at=step.started_at,
+                finished_at=state.now,
+            ),
+        )
+    if step.status is not StepStatus.COMPLETED:
+        raise FinallyFailed(step, taken)
+    return Begun(step.step_id, step.attempt, False, step.output, taken)
+
+
+def child_of(state: LeaseState, identity: str, attempt: int) -> tuple[str, bool]:
+    """The id of the child that this attempt has, or is to have; and whether it has it."""
+    step = _attempt(state, identity, attempt)
+    if step.child_run_id is not None:
+        return step.child_run_id, True
+    if step.kind is not StepKind.CHILD_WORKFLOW:
+        raise wrong_state(f"step {step.name} is not a CHILD_WORKFLOW", subject="step", subject_id=identity)
+    check_held(state)
+    _check_open(step)
+    if sum(each.child_run_id is not None and each.completed_seq is None for each in state.history) >= MOST_CHILDREN:
+        raise LimitExceeded(f"a run has at most {MOST_CHILDREN:,} children at a time; await the outcomes of some first")
+    if state.depth >= MOST_DEPTH:
+        raise InvalidRequest(
+            f"start: the child of {step.name} would be {MOST_DEPTH + 1} levels deep; at most {MOST_DEPTH} are allowed. "
+            "Does a workflow start itself without end?"
+        )
+    attempts = f"{state.attempts}/{state.incarnation}" if state.incarnation else str(state.attempts)
+    return derived_run_id(step.started_at, state.run_id, attempts, identity), False
+
+
+def spawn_child(
+    state: LeaseState, identity: str, attempt: int, start: StartRun, policy: ParentPolicy
+) -> tuple[Operation, ...]:
+    """`start` has the id that `child_of` gave, and a version."""
+    step = _attempt(state, identity, attempt)
+    assert start.version is not None
+    child = ChildStart(
+        run_id=start.run_id,
+        workflow_type=start.workflow_type,
+        task_queue=start.task_queue,
+        version=start.version,
+        external_id=start.external_id,
+        priority=start.priority,
+        delay=start.delay,
+        start_at=start.start_at,
+        timeout=start.timeout,
+        deadline_at=start.deadline_at,
+        retry_policy=start.retry_policy,
+        on_failure=start.on_failure,
+        on_failure_queue=start.on_failure_queue,
+        policy=policy,
+        trace_context=start.trace_context,
+        depth=state.depth + 1,
+        tags=start.tags,
+        on_conflict=OnConflict.FAIL if start.on_conflict is OnConflict.RETURN else start.on_conflict,
+        limit_key=start.limit_key,
+    )
+    return (
+        SpawnChild(
+            step_id=identity,
+            attempt=attempt,
+            kind=StepKind.CHILD_WORKFLOW,
+            started_at=step.started_at,
+            input=start.input,
+            child=child,
+        ),
+    )
+
+
+def await_child(state: LeaseState, identity: str, attempt: int) -> ParkRun | None:
+    """How to park the run; None if it is parked for this child already, or the child has ended."""
+    step = _attempt(state, identity, attempt)
+    if step.child_run_id is None:
+        raise wrong_state(f"step {step.name} has no child; call SpawnChild first", subject="step", subject_id=identity)
+    if step.status is not StepStatus.RUNNING or state.status is RunStatus.SLEEPING:
+        return None
+    check_held(state)
+    again = min(max(_RECHECK, (state.now - step.started_at) // 2), _LONGEST_RECHECK)
+    waiting_for = (awaits_child(step.child_run_id),)
+    return ParkRun(available_at=state.now + again, inbox_seq=state.inbox_seq, waiting_for=waiting_for)
+
+
+def may_be_untold(state: LeaseState, identity: str, attempt: int) -> bool:
+    """Whether the child may have ended and the run was not told, as under servers of an earlier version: nothing but
+    its time has woken it."""
+    step = _attempt(state, identity, attempt)
+    return step.status is StepStatus.RUNNING and state.now - step.started_at >= _RECHECK
 
 
 def complete_step(
@@ -239,6 +353,12 @@ def check_held(state: LeaseState) -> None:
 def _check_open(step: Step) -> None:
     if step.status is not StepStatus.RUNNING:
         raise _ended(step)
+    if step.child_run_id is not None:
+        raise wrong_state(
+            f"step {step.name} ends with its child, run {step.child_run_id}; call AwaitChild",
+            subject="step",
+            subject_id=step.step_id,
+        )
 
 
 def _ended(step: Step) -> Refused:

@@ -94,6 +94,14 @@ DELETE FROM kagzi.step_runs AS s
 USING unnest($1::text[], $2::uuid[], $3::text[]) AS k (namespace, run_id, step_id)
 WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.child_run_id = ANY ($4::uuid[]);
 
+-- name: clear_places
+-- Steps that were begun to have a child, call by call, give their places to those.
+DELETE FROM kagzi.step_runs AS s
+USING unnest($1::text[], $2::uuid[], $3::text[], $4::integer[]) AS k (namespace, run_id, step_id, attempt)
+WHERE s.namespace = k.namespace AND s.run_id = k.run_id AND s.step_id = k.step_id AND s.attempt = k.attempt
+  AND s.kind = 'CHILD_WORKFLOW' AND s.status = 'RUNNING' AND s.child_run_id IS NULL AND s.completed_seq IS NULL
+RETURNING s.namespace, s.run_id, s.step_id, s.attempt;
+
 -- name: find_own_children
 -- Which of these runs are the children of these very steps.
 SELECT r.run_id

@@ -11,6 +11,12 @@ INSERT INTO step_runs (namespace, run_id, step_id, attempt, kind, status, starte
 VALUES (?1, ?2, ?3, ?4, 'CHILD_WORKFLOW', 'RUNNING', ?5, ?6, ?7, ?8)
 ON CONFLICT DO NOTHING;
 
+-- name: clear_place
+-- A step that was begun to have a child, call by call, gives its place to it.
+DELETE FROM step_runs
+WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND attempt = ?4 AND kind = 'CHILD_WORKFLOW' AND status = 'RUNNING'
+  AND child_run_id IS NULL AND completed_seq IS NULL;
+
 -- name: insert_child
 -- A child. Nothing if its id is taken. What is below a failure handler handles the same failure, and calls no other.
 INSERT INTO workflow_runs (parent_run_id, parent_step_id, parent_policy, depth, {{run_columns}}, handles_run_id)

@@ -6,7 +6,7 @@ WHERE namespace = ?1 AND run_id = ?2 AND token = ?3 AND status = 'RUNNING' AND p
 -- name: read_lease
 -- A run by the token of its latest lease.
 SELECT r.worker_id, r.status, r.poll IS NULL, coalesce(r.input, i.data), r.lease_length, r.attempts, r.inbox_seq,
-    r.retry_policy, v.value
+    r.retry_policy, v.value, coalesce(r.depth, 0), coalesce(r.incarnation, 0)
 FROM workflow_runs AS r
 LEFT JOIN run_values AS v
     ON r.handles_run_id IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id AND v.name = '@failed_input'
