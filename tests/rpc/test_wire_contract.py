@@ -668,7 +668,6 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
         {
             "lease_length": "lease_us",
             "lease": FROM_THE_CALL,
-            "version_resolved": FROM_THE_CALL,
             "started_by": "parent_step_attempt_id",
         },
     ),

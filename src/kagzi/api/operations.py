@@ -305,7 +305,6 @@ class StartRun(Struct, frozen=True, kw_only=True):
     lease_length: Span | None = None  # None is the engine's default
     lease: BirthLease | None = None
     trace_context: str | None = None  # the span that started it, as `kagzi.tracing` writes it
-    version_resolved: bool = False  # nobody has asked for this version: a repeat may find a run of another one
     on_failure: str | None = None  # the workflow that is started if this run fails
     on_failure_queue: str | None = None  # where that one waits; None: in the queue of this run
     tags: dict[str, str] = {}

@@ -115,7 +115,7 @@ class Workflows:
             version = self._versions.looked_up(start.namespace, start.workflow_type)
             if version is None:
                 return self._loop.create_task(self._start_if_admitted(start, weight))
-            start = replace(start, version=version, version_resolved=True)
+            start = replace(start, version=version)
         return self._start(start, weight)
 
     async def admit(self, start: StartRun) -> StartRun:
@@ -124,7 +124,7 @@ class Workflows:
         await self._namespaces.admit(start.namespace)
         if start.version is None:
             version = await self._versions.resolve_version(start.namespace, start.workflow_type)
-            start = replace(start, version=version, version_resolved=True)
+            start = replace(start, version=version)
         return replace(start, lease=None)
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
@@ -369,7 +369,7 @@ class Workflows:
         await self._namespaces.admit(start.namespace)
         if start.version is None:
             version = await self._versions.resolve_version(start.namespace, start.workflow_type)
-            start = replace(start, version=version, version_resolved=True)
+            start = replace(start, version=version)
         return await self._start(start, weight)
 
 

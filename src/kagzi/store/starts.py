@@ -28,23 +28,22 @@ def identity_of(start: StartRun) -> Identity:
     )
 
 
-def refusal(start: StartRun, found: Identity, input: bytes, *, continued: bool = False) -> Conflict | None:
+def refusal(start: StartRun, found: Identity, input: bytes) -> Conflict | None:
     """Why the run that was found is not what this start asks for; None if it is.
 
     Inputs are compared by their bytes, though a codec may give others for the same value. With an id of the caller's
     choice our own client then looks at what they decode to; a run id it makes anew for every start, and what it sends
-    again is the same to the byte. One that has begun anew since (`continued`) may have another version. With a signal
-    the input of a run that is found is not compared: what it was started with is not what it is about by now.
+    again is the same to the byte. Versions are not compared: the default may have changed since the first time, and the
+    run may have been moved or have begun anew. With a signal the input of a run that is found is not compared: what it
+    was started with is not what it is about by now.
     """
     if found.run_id == start.run_id:
-        asked = identity_of(start)
-        if start.version_resolved or continued:  # the default may have changed since the first time
-            asked = replace(asked, version=found.version)
+        asked = replace(identity_of(start), version=found.version)
         if found == asked and input == start.input:
             return None
         return Conflict(
             f"run id {found.run_id} belongs to a run of {found.workflow_type}, which was started with another type, "
-            "id, queue, version or input"
+            "id, queue or input"
         )
     if start.on_conflict is OnConflict.FAIL:
         return Conflict(f"there is a run with the id {start.external_id!r} already: {found.run_id}")

@@ -41,7 +41,7 @@ async def fork_run(connection: Connection, request: RepeatRun, fork: Fork, now: 
             keep = number - 1
         row = await connection.fetchrow(_REPEAT_RUN, now, namespace, source, run_id, keep)
         if row is None:
-            wanted = (namespace, run_id, source, fork.version, fork.input, keep)
+            wanted = (namespace, run_id, source, fork.input, keep)
             row = await connection.fetchrow(_FIND_FORK, *wanted)
             if row is None:
                 return Unavailable("the run with this id has just been deleted; trying again is safe")

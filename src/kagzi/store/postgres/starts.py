@@ -165,7 +165,7 @@ async def _tell_or_start(connection: Connection, start: StartRun, now: Instant |
     holder: RunKey | None = None
     if row is not None:
         found = _identity(row)
-        if (conflict := refusal(start, found, row["input"], continued=row["continued"])) is not None:
+        if (conflict := refusal(start, found, row["input"])) is not None:
             return conflict
         # Whether it is live, and has the id, is certain from here on.
         locked = await connection.fetchrow(_FIND_SUPERSEDED_RUN, found.namespace, found.run_id)
@@ -215,7 +215,7 @@ def _identity(row: asyncpg.Record) -> Identity:
 
 def _existing(row: asyncpg.Record, found: Identity, start: StartRun) -> Answer:
     run_id = found.run_id
-    if (conflict := refusal(start, found, row["input"], continued=row["continued"])) is not None:
+    if (conflict := refusal(start, found, row["input"])) is not None:
         return conflict
     if run_id == start.run_id:
         return _repeated(row, start)

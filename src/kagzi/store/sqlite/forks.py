@@ -37,7 +37,7 @@ def fork_run(connection: sqlite3.Connection, request: RepeatRun, fork: Fork, now
         if fork.from_step is not None:
             execute(connection, "copy_signals", (*source, run_id, keep))
             execute(connection, "count_copied_signals", (namespace, run_id))
-    wanted = (namespace, run_id, request.of_run_id, fork.version, fork.input, keep)
+    wanted = (namespace, run_id, request.of_run_id, fork.input, keep)
     status, available_at, workflow_type, same = execute(connection, "find_fork", wanted).fetchone()
     if not same:
         return id_taken(run_id, workflow_type)

@@ -23,9 +23,9 @@ def start_with_signal(connection: sqlite3.Connection, start: StartRun, now: Inst
     row = execute(connection, "find_started_run", (start.namespace, start.run_id, start.external_id)).fetchone()
     holder: RunKey | None = None
     if row is not None:
-        *identity, status, _, _, available_at, continued, input = row
+        *identity, status, _, _, available_at, input = row
         found = Identity(*identity)
-        if (conflict := refusal(start, found, input, continued=bool(continued))) is not None:
+        if (conflict := refusal(start, found, input)) is not None:
             return conflict
         # A finished run that knows the key has been told before: this start comes twice, and makes no other run.
         sent = send_signal(connection, signal_of(start, found.run_id), now)

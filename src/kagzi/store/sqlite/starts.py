@@ -111,14 +111,14 @@ def _existing_run(
     connection: sqlite3.Connection, start: StartRun, fresh: dict[Identity, bytes], now: Instant
 ) -> Answer:
     row = execute(connection, "find_started_run", (start.namespace, start.run_id, start.external_id)).fetchone()
-    *identity, status, token, started_at, available_at, continued, input = row
+    *identity, status, token, started_at, available_at, input = row
     found = Identity(*identity)
     if restarts(start, found, RunStatus(status)):
         return _restart(connection, start, (found.namespace, found.run_id), now)
     if input is None:
         # Inserted by this batch, and its large input is not written yet.
         input = fresh[found]
-    if (conflict := refusal(start, found, input, continued=bool(continued))) is not None:
+    if (conflict := refusal(start, found, input)) is not None:
         return conflict
     if found.run_id == start.run_id:
         # Inserted now, or by an earlier sending of this very start.

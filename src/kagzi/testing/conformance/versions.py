@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kagzi.api.operations import CompleteRun, ParkRun, Started
+from kagzi.api.operations import CompleteRun, FailRun, Fork, ParkRun, RepeatRun, Started, StartRun
+from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.versions import FIRST_VERSION, CheckedRun, WorkflowInterface, WorkflowVersion
 from kagzi.core.worker import WorkflowType
-from kagzi.errors import Conflict
 from kagzi.store import counting
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
 
@@ -122,15 +123,13 @@ class TestDefaultVersions:
         assert not await bench.store.versions.set_default("tenant", TYPE, "2", False)
         assert (await bench.store.versions.read("tenant", None, 100, STALE)).items == ()
 
-    async def test_a_repeated_start_that_names_no_version_finds_its_run(self, bench: Bench) -> None:
-        start = bench.start_run(version="1", version_resolved=True)
+    async def test_what_comes_again_after_the_default_has_changed_finds_its_run(self, bench: Bench) -> None:
+        start = bench.start_run(version="1")
         assert isinstance(await bench.answer(start), Started)
-        again = await bench.answer(bench.start_run(run_id=start.run_id, version="2", version_resolved=True))
+        again = await bench.answer(bench.start_run(run_id=start.run_id, version="2"))
         assert isinstance(again, Started)
         assert again.run_id == start.run_id
         assert (await bench.run(start.run_id)).version == "1"
-        asked = await bench.answer(bench.start_run(run_id=start.run_id, version="2"))
-        assert isinstance(asked, Conflict)
 
 
 class TestRememberedVersions:
@@ -278,6 +277,20 @@ class TestMovingRuns:
         assert len(await bench.steps(asleep.run_id)) == 1
         assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "1"),)) == []
         assert await bench.claimed_ids(queues=("a",), types=(WorkflowType(TYPE, "2"),)) == waiting[:1]
+
+    async def test_what_made_a_run_and_comes_again_finds_it_moved(self, bench: Bench) -> None:
+        failed = await bench.started_claim()
+        await bench.done(failed, FailRun(error=Failure.of(ValueError, "no").encode()))
+        again = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=failed.run_id, keep_steps=True)
+        fork = replace(again, run_id=bench.new_id(), fork=Fork(version="1"))
+        requests: list[StartRun | RepeatRun] = [bench.start_run(external_id="order-7"), again, fork]
+        for request in requests:
+            assert isinstance(await bench.answer(request), Started)
+        assert (await self.move(bench))[0] == 3
+        for request in requests:
+            answer = await bench.answer(request)
+            assert isinstance(answer, Started), answer
+            assert (answer.run_id, (await bench.run(answer.run_id)).version) == (request.run_id, "2")
 
     async def test_runs_that_were_looked_at_are_moved_unless_somebody_has_claimed_them_since(
         self, bench: Bench

@@ -133,9 +133,9 @@ SELECT r.status, r.available_at, r.workflow_type,
            AND coalesce(r.external_id, r.former_id)
                IS NOT DISTINCT FROM CASE WHEN s.superseded_by = r.run_id THEN s.former_id END
            AND r.workflow_type = s.workflow_type
-           -- It may have begun anew since.
+           -- It may have begun anew since, and been moved to another version.
            AND (r.incarnation IS DISTINCT FROM CASE WHEN $4::integer > 0 THEN s.incarnation END
-                OR r.version = s.version AND coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data))
+                OR coalesce(r.input, rp.data) IS NOT DISTINCT FROM coalesce(s.input, sp.data))
            AND r.origin_run_id
                IS NOT DISTINCT FROM CASE WHEN $4::integer > 0 THEN coalesce(s.origin_run_id, s.run_id) END AS same
 FROM kagzi.workflow_runs AS r

@@ -19,11 +19,12 @@ UPDATE kagzi.workflow_runs AS r SET
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;
 
 -- name: find_fork
--- The run that has this id, and whether it is what is asked for: then this request came twice.
+-- The run that has this id, and whether it is what is asked for: then this request came twice. It
+-- may have been moved to another version since.
 SELECT r.status, r.available_at, r.workflow_type,
-       (r.repeats_run_id = $3::uuid AND ($4::text IS NULL OR r.version = $4::text OR r.incarnation IS NOT NULL)
-           AND ($5::bytea IS NULL OR coalesce(r.input, p.data) = $5::bytea OR r.incarnation IS NOT NULL)
-           AND (r.origin_run_id IS NOT NULL) = ($6::integer > 0)) IS TRUE AS same
+       (r.repeats_run_id = $3::uuid
+           AND ($4::bytea IS NULL OR coalesce(r.input, p.data) = $4::bytea OR r.incarnation IS NOT NULL)
+           AND (r.origin_run_id IS NOT NULL) = ($5::integer > 0)) IS TRUE AS same
 FROM kagzi.workflow_runs AS r
 LEFT JOIN kagzi.workflow_payloads AS p ON p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid;

@@ -74,9 +74,9 @@ SELECT r.status, r.available_at, r.workflow_type,
        r.run_id <> s.run_id AND r.task_queue = s.task_queue
            AND coalesce(r.external_id, r.former_id) IS CASE WHEN s.superseded_by = r.run_id THEN s.former_id END
            AND r.workflow_type = s.workflow_type
-           -- It may have begun anew since.
+           -- It may have begun anew since, and been moved to another version.
            AND (r.incarnation IS NOT CASE WHEN ?4 > 0 THEN s.incarnation END
-                OR r.version = s.version AND coalesce(r.input, rp.data) IS coalesce(s.input, sp.data))
+                OR coalesce(r.input, rp.data) IS coalesce(s.input, sp.data))
            AND r.origin_run_id IS CASE WHEN ?4 > 0 THEN coalesce(s.origin_run_id, s.run_id) END
 FROM workflow_runs AS r
 JOIN workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = ?3

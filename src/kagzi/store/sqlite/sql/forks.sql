@@ -11,11 +11,11 @@ UPDATE workflow_runs SET version = coalesce(?3, version), input = CASE WHEN ?4 T
 WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: find_fork
--- The run that has this id, and whether it is what is asked for: then this request came twice.
+-- The run that has this id, and whether it is what is asked for: then this request came twice. It
+-- may have been moved to another version since.
 SELECT r.status, r.available_at, r.workflow_type,
-       r.repeats_run_id IS ?3 AND (?4 IS NULL OR r.version = ?4 OR r.incarnation IS NOT NULL)
-           AND (?5 IS NULL OR coalesce(r.input, p.data) = ?5 OR r.incarnation IS NOT NULL)
-           AND (r.origin_run_id IS NOT NULL) = (?6 > 0)
+       r.repeats_run_id IS ?3 AND (?4 IS NULL OR coalesce(r.input, p.data) = ?4 OR r.incarnation IS NOT NULL)
+           AND (r.origin_run_id IS NOT NULL) = (?5 > 0)
 FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS p ON p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'
 WHERE r.namespace = ?1 AND r.run_id = ?2;

@@ -8,7 +8,7 @@ ON CONFLICT DO NOTHING;
 -- name: find_started_run
 -- The run that has this id, else the one that has this external id. One that has given its own up was started with it.
 SELECT r.namespace, r.run_id, coalesce(r.external_id, r.former_id), r.workflow_type, r.task_queue, r.version,
-    r.status, r.token, r.started_at, r.available_at, r.incarnation IS NOT NULL,
+    r.status, r.token, r.started_at, r.available_at,
     coalesce((SELECT v.value FROM run_values AS v
               WHERE r.incarnation IS NOT NULL AND v.namespace = r.namespace AND v.run_id = r.run_id
                 AND v.name = '@first_input'),

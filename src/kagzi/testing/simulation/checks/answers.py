@@ -48,11 +48,12 @@ class Answers:
                 self._check_heartbeat(heartbeat, beaten.answer)
 
     def _check_answers(self, writes: Sequence[Write], answers: Sequence[Answer]) -> None:
+        begun = {answer.run_id for answer in answers if isinstance(answer, Started)}
         terminated = {write.run_id for write in writes if isinstance(write, TerminateRun)}
         for write, answer in zip(writes, answers, strict=True):
             if isinstance(write, StartRun):
                 if isinstance(answer, Started):
-                    self._check_started(write, answer)
+                    self._check_started(write, answer, begun)
                 continue
             if not isinstance(write, Chunk):
                 self._world.operation(type(write).__name__)
@@ -107,12 +108,17 @@ class Answers:
         if isinstance(last, RunOperation) and run.status is not last.status:
             raise wrong(run.run_id, f"is {run.status} after {type(last).__name__} was acknowledged")
 
-    def _check_started(self, start: StartRun, answer: Started) -> None:
+    def _check_started(self, start: StartRun, answer: Started, begun: set[str]) -> None:
         self._world.operation("StartRun")
         run = self._runs.get(answer.run_id)
-        # A start that comes again finds its run, also if that has given its id up since.
-        its_own = run is not None and run.run_id == start.run_id and start.external_id == run.former_id
-        if run is None or run.namespace != start.namespace or (run.external_id != start.external_id and not its_own):
+        # A start that comes again finds its run, also if that has given its id up since; another one finds a run that
+        # gives it up in this very transaction, to a start behind it.
+        had_it = (
+            run is not None
+            and start.external_id == run.former_id
+            and (run.run_id == start.run_id or run.superseded_by in begun)
+        )
+        if run is None or run.namespace != start.namespace or (run.external_id != start.external_id and not had_it):
             raise wrong(answer.run_id, f"is the answer to {start}")
         if answer.born and (start.lease is None or start.lease.token not in run.tokens):
             raise wrong(answer.run_id, "is said to be born under a lease it never had")

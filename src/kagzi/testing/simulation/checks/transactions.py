@@ -102,7 +102,9 @@ class Transactions:
             old.crashes,
         ):
             raise wrong(new.run_id, f"got another holder or counter: {difference(old, new)}")
-        last = next((chunk.operations[-1] for chunk in chunks if isinstance(chunk.operations[-1], RunOperation)), None)
+        ends = [chunk.operations[-1] for chunk in chunks if isinstance(chunk.operations[-1], RunOperation)]
+        # One that was declined may come again, beside the one that its holder has sent since.
+        last = next((end for end in ends if end.status is new.status), ends[0] if ends else None)
         if new.status is not old.status and (last is None or last.status is not new.status):
             raise wrong(new.run_id, f"became {new.status} by {last}")
         if getattr(last, "family", None) is False and (new.parent_run_id is not None or new.has_children):
