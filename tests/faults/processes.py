@@ -112,13 +112,13 @@ class WorkerProcess:
 
 
 class ServerProcess:
-    """`kagzi server` on a database, on a port of its own choice."""
+    """`kagzi server` on a database, on a port of its own choice if none is given."""
 
-    def __init__(self, directory: Path, database: str, *, lease: float) -> None:
-        self.log_path = directory / "server.log"
+    def __init__(self, directory: Path, database: str, *, lease: float, port: int = 0, number: int = 0) -> None:
+        self.log_path = directory / f"server-{number}.log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kagzi", "server", "--port", "0", "--http-port", "0", "--url", database],
+                [sys.executable, "-m", "kagzi", "server", "--port", str(port), "--http-port", "0", "--url", database],
                 env={
                     **os.environ,
                     "PYTHONPATH": str(ROOT / "src"),

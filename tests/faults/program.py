@@ -210,6 +210,29 @@ class Program:
         async def second_try(tag: str) -> int:
             return await held_at_first(tag)
 
+        @app.workflow
+        async def kid(number: int) -> int:
+            await link(0, 0.01)
+            return number
+
+        @app.workflow
+        async def fan(count: int) -> list[int]:
+            """So many children at a time."""
+            return await asyncio.gather(*(kid.run(number) for number in range(count)))
+
+        @app.step(retry=QUICKLY)
+        async def bury(run_id: str) -> None:
+            note("buried", failed=run_id)
+
+        @app.workflow
+        async def mourn(failed: kagzi.FailedRun) -> None:
+            await bury(failed.run_id)
+
+        @app.workflow(on_failure=mourn)
+        async def doomed() -> None:
+            await kagzi.wait_signal("never")
+
+        self.fan, self.doomed = fan, doomed
         self.chain, self.mixed, self.holding, self.two_effects = chain, mixed, holding, two_effects
         self.blocking, self.deadly, self.dies_after_each = blocking, deadly, dies_after_each
         self.naps, self.too_slow, self.second_try, self.undoing = naps, too_slow, second_try, undoing
