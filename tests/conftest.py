@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import shutil
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from kagzi.store.postgres.arrays import expect_lists
 from kagzi.store.sqlite import SqliteStore
 from tests.postgres_databases import in_thread
 
-pytest_plugins = ["tests.measures", "tests.parts", "tests.postgres_server"]
+pytest_plugins = ["tests.measures", "tests.parts", "tests.postgres_server", "tests.warm"]
 
 # The same examples every time, and as much time for each as the machine needs: what passes today passes tomorrow.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -22,6 +23,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 expect_lists()  # so that every statement of ours is tried as in a server
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what has been imported out of every collection of garbage to come: it is there to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

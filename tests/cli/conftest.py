@@ -1,11 +1,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.warm import Warm
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.warm import Process, Warm, clean_environ
 
 SHOP = """
 import asyncio, os
@@ -65,22 +61,18 @@ class Shell:
         self.environ = clean_environ()
         self.environ["KAGZI_HTTP_PORT"] = "0"  # many servers at once
         self._warm = warm
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[subprocess.Popen[str] | Process] = []
 
     def __call__(self, *arguments: str, stdin: str = "", seconds: float = 90, **environ: str) -> Result:
         """Run a command to its end."""
-        with tempfile.TemporaryDirectory() as directory:
-            files = [Path(directory, name) for name in ("in", "out", "err")]
-            for path, text in zip(files, (stdin, "", ""), strict=True):
-                path.write_text(text)
-            code = self._warm.run(
-                list(arguments),
-                directory=self.directory,
-                environ=self.environ | environ,
-                files=files,
-                seconds=seconds,
-            )
-            return Result(code, files[1].read_text(), files[2].read_text())
+        done = self._warm.run(
+            ["-m", "kagzi", *arguments],
+            directory=self.directory,
+            environ=self.environ | environ,
+            input=stdin,
+            seconds=seconds,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
 
     def afresh(self, *arguments: str, stdin: str = "", seconds: float = 90, **environ: str) -> Result:
         """The same in a new interpreter."""
@@ -96,10 +88,15 @@ class Shell:
         )
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def spawn(self, *arguments: str, **environ: str) -> subprocess.Popen[str]:
-        return self.start([sys.executable, "-m", "kagzi", *arguments], **environ)
+    def spawn(self, *arguments: str, **environ: str) -> Process:
+        process = self._warm.start(
+            ["-m", "kagzi", *arguments], directory=self.directory, environ=self.environ | environ
+        )
+        self._processes.append(process)
+        return process
 
     def start(self, command: list[str], **environ: str) -> subprocess.Popen[str]:
+        """A program of another kind, in a new interpreter."""
         process = subprocess.Popen(
             command,
             cwd=self.directory,
@@ -117,20 +114,6 @@ class Shell:
             if process.poll() is None:
                 process.kill()
             process.communicate()
-
-
-def clean_environ() -> dict[str, str]:
-    environ = {key: value for key, value in os.environ.items() if not key.startswith(("KAGZI_", "COV_"))}
-    environ |= {"PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "NO_COLOR": "1"}
-    environ.pop("FORCE_COLOR", None)
-    return environ
-
-
-@pytest.fixture(scope="session")
-def warm() -> Iterator[Warm]:
-    made = Warm(clean_environ())
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -162,7 +145,7 @@ def served(shell: Shell) -> str:
     return f"grpc://127.0.0.1:{found[1]}"
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> str:
+def read_until(process: subprocess.Popen[str] | Process, words: str) -> str:
     """Standard error up to the line with these words."""
     assert process.stderr is not None
     seen = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections import Counter
 from typing import Any
 
@@ -16,6 +15,7 @@ from kagzi.rpc.client.failover import FailoverChannel
 from kagzi.testing.postgres import free_port
 from tests.cli.conftest import Shell, read_until
 from tests.cli.test_server import ended
+from tests.warm import Process
 
 
 class Failures:
@@ -150,13 +150,13 @@ async def test_a_server_that_is_not_there_is_passed_over(shell: Shell) -> None:
     assert ended(server)[0] == 0
 
 
-def server_at(shell: Shell, port: int, url: str) -> subprocess.Popen[str]:
+def server_at(shell: Shell, port: int, url: str) -> Process:
     server = shell.spawn("server", "--port", str(port), "--url", url)
     read_until(server, "is ready")
     return server
 
 
-def kill(server: subprocess.Popen[str]) -> None:
+def kill(server: Process) -> None:
     os.kill(server.pid, signal.SIGKILL)
     server.wait()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import trustme
 
-from tests.cli.conftest import ROOT, Shell, read_until
+from tests.cli.conftest import Shell, read_until
+from tests.warm import ROOT, Process
 
 KEY = re.compile(r"kgz_[0-9a-f]{16}_[0-9a-f]{64}")
 
@@ -29,14 +29,14 @@ def key_id(key: str) -> str:
     return key.split("_")[1]
 
 
-def serve(shell: Shell, *arguments: str, **environ: str) -> tuple[subprocess.Popen[str], str]:
+def serve(shell: Shell, *arguments: str, **environ: str) -> tuple[Process, str]:
     server = shell.spawn("server", "--port", "0", *arguments, **environ)
     ready = re.search(r"gRPC on [0-9.]+:(\d+)", read_until(server, "is ready"))
     assert ready is not None
     return server, ready[1]
 
 
-def end(process: subprocess.Popen[str]) -> str:
+def end(process: Process) -> str:
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors

@@ -23,15 +23,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kagzi.testing.postgres import PostgresServer
 from tests.cli.conftest import Shell, read_until
+from tests.warm import Process
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
 
-def port_of(server: subprocess.Popen[str]) -> int:
+def port_of(server: Process) -> int:
     return ports_of(server)[0]
 
 
-def ports_of(server: subprocess.Popen[str]) -> tuple[int, int]:
+def ports_of(server: Process) -> tuple[int, int]:
     """For gRPC and for HTTP."""
     found = re.search(r"gRPC on 127\.0\.0\.1:(\d+), HTTP on 127\.0\.0\.1:(\d+)", read_until(server, "is ready"))
     assert found is not None
@@ -53,7 +54,7 @@ def is_serving(port: int) -> bool:
     return bool(answer.status == SERVING)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str]:
+def ended(process: Process, seconds: float = 60) -> tuple[int, str]:
     _, err = process.communicate(timeout=seconds)
     return process.returncode, err
 

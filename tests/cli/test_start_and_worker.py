@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Shell, read_until, until
+from tests.warm import Process
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -22,7 +22,7 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
     return shop
 
 
-def stop(process: subprocess.Popen[str]) -> tuple[int, str]:
+def stop(process: Process) -> tuple[int, str]:
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     return process.returncode, err

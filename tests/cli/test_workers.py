@@ -6,11 +6,11 @@ import json
 import re
 import signal
 import sqlite3
-import subprocess
 
 import pytest
 
 from tests.cli.conftest import Shell, read_until, served, until
+from tests.warm import Process
 
 FAST = {"KAGZI_WORKER_HEARTBEAT_INTERVAL_SECS": "0.2"}
 NOBODY = "00000000-0000-4000-8000-000000000009"
@@ -27,14 +27,14 @@ def home(request: pytest.FixtureRequest, shop: Shell) -> Shell:
     return shop
 
 
-def worker_of(shell: Shell, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+def worker_of(shell: Shell, *arguments: str) -> tuple[Process, str]:
     process = shell.spawn("worker", "shop.py", *arguments)
     found = re.search(r"worker ([0-9a-f-]{36}) is up", read_until(process, "is up"))
     assert found is not None
     return process, found[1]
 
 
-def charging(shell: Shell) -> subprocess.Popen[str]:
+def charging(shell: Shell) -> Process:
     """A process that waits for a run whose first step has begun, and ends when there is a file `go-1`."""
     waiting = shell.spawn("start", "checkout", "-i", '["1", 5]', "--wait")
     read_until(waiting, "is stored")
@@ -48,7 +48,7 @@ def drains(shell: Shell) -> list[tuple[str, str]]:
     return [(entry["target"], entry["result"]) for entry in entries if "drain" in entry["action"].lower()]
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process: Process) -> tuple[int, str]:
     _, err = process.communicate(timeout=60)
     return process.returncode, err
 

@@ -21,10 +21,10 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.http.port import HttpPort
 from kagzi.http.tls import Tls
-from tests.cli.conftest import Shell, read_until, shell, warm
+from tests.cli.conftest import Shell, read_until, shell
 from tests.http.support import Client, serving, until_waited_for
 
-__all__ = ["shell", "warm"]  # fixtures of the commands' tests
+__all__ = ["shell"]  # a fixture of the commands' tests
 
 
 class Certificates:
