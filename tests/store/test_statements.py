@@ -61,3 +61,18 @@ def test_no_statement_has_a_fragment_left_in_it() -> None:
 def test_a_run_that_is_due_has_a_key_in_the_past() -> None:
     assert claim_key(5, 1, 4) == 5
     assert claim_key(4, 1, 4) == 4 - AGEING
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_what_tells_a_template_from_a_run_stands_once(store: str) -> None:
+    """The fragment `is_run`; schedules, and the horizon that sees when they are due, speak of templates themselves."""
+    folder = files(f"kagzi.store.{store}").joinpath("sql")
+    own = {"schedules.sql"}
+    said = [
+        f"{file.name}: {line}"
+        for file in folder.iterdir()
+        if file.name not in own
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "'SCHEDULED'" in line and "status = 'SCHEDULED'" not in line
+    ]
+    assert said == ["fragments.sql: {r}.status NOT IN ('SCHEDULED', 'PAUSED')"]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from kagzi.api.operations import CancelRun, CompleteRun, FailRun, RepeatRun, Started, TerminateRun
+from kagzi.api.operations import CancelRun, CompleteRun, FailRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
+from kagzi.api.workflows import RunFilter
 from kagzi.core.cron import Times, parse_times
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
@@ -98,15 +99,47 @@ class TestSchedules:
         assert isinstance(await bench.store.schedules.create(schedule(bench, schedule_id=run_id)), Conflict)
 
     async def test_a_template_is_no_run(self, bench: Bench) -> None:
-        found = await made(bench)
-        key = (NAMESPACE, found.schedule_id)
-        assert await bench.store.runs.get(*key) is None
-        assert await bench.store.runs.get_many([key]) == []
-        assert isinstance(await bench.answer(CancelRun(namespace=NAMESPACE, run_id=found.schedule_id)), NotFound)
-        assert isinstance(await bench.answer(TerminateRun(namespace=NAMESPACE, run_id=found.schedule_id)), NotFound)
-        repeat = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=found.schedule_id, keep_steps=False)
-        assert isinstance(await bench.answer(repeat), NotFound)
+        """Whoever asks for a run by its id, looks for runs or goes through them does not find one."""
+        found, paused = await made(bench), await made(bench, enabled=False)
+        store = bench.store
+        bench.clock.advance(1000 * DAY)
+        for run_id in (found.schedule_id, paused.schedule_id):
+            key = (NAMESPACE, run_id)
+            assert (await store.runs.get(*key), await store.runs.get_many([key])) == (None, [])
+            assert (await store.runs.facts_of([key]), await store.runs.steps(*key)) == ([], [])
+            assert await store.runs.finished_of([key]) == [key]  # as one that does not exist: nobody waits for it
+            assert (await store.runs.values(*key, (), ""), await store.signals.page(*key, 0, 10)) == ([], [])
+            assert (await store.work.wake(*key), await store.limits.wait_of(*key)) == (None, None)
+            assert await store.jobs.delete_run(*key) is False
+            for write in (
+                CancelRun(namespace=NAMESPACE, run_id=run_id),
+                TerminateRun(namespace=NAMESPACE, run_id=run_id),
+                RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=run_id, keep_steps=False),
+                RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=run_id, keep_steps=True, fork=Fork()),
+                SendSignal(namespace=NAMESPACE, run_id=run_id, name="go", value=b"1", key=bench.new_id()),
+            ):
+                assert isinstance(await bench.answer(write), NotFound), write
+        filters: list[dict[str, Any]] = [
+            {},
+            *({"status": status} for status in RunStatus),
+            {"status": RunStatus.PENDING, "or_status": RunStatus.SCHEDULED},
+            {"workflow_type": TYPE, "task_queue": QUEUE},
+            {"schedule_id": found.schedule_id},
+        ]
+        for filter in filters:
+            listed = await store.runs.search(RunFilter(namespace=NAMESPACE, **filter), None, 10)
+            assert listed.runs == [], filter
+        for live in (True, False):
+            assert await store.runs.count(NAMESPACE, live) == []
         assert await bench.claims() == ()
+        duties = store.duties
+        assert (await duties.recover_runs(10, 3, lambda _: 0)).runs == []
+        assert (await duties.time_out_runs(10)).runs == []
+        assert (await duties.prune_runs(10, None))[0] == 0
+        survey, load = await store.overview.survey(DAY), await store.overview.load(DAY)
+        assert (survey.pending + survey.sleeping + survey.running, survey.oldest_due_at) == (0, None)
+        assert (load.queues, load.running) == ((), {})
+        assert (await look(bench, found)).schedule_id == found.schedule_id
 
     async def test_schedules_are_listed_newest_first(self, bench: Bench) -> None:
         found = [await made(bench, task_queue=queue) for queue in ("a", "b", "a")]

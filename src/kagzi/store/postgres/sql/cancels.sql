@@ -42,20 +42,20 @@ RETURNING {{changed_run}}, r.cancel_requested;
 -- A run that a request has not changed: it has finished, or was told before.
 SELECT r.status, r.task_queue, r.available_at, r.cancel_requested
 FROM kagzi.workflow_runs AS r
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}};
 
 -- name: find_repeated_run
 -- The run that is to be repeated. Locked, so that retention does not take it away meanwhile.
 SELECT r.status, r.external_id, r.superseded_by
 FROM kagzi.workflow_runs AS r
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR KEY SHARE OF r;
 
 -- name: find_superseded_run
 -- The run that is to be repeated and gives its id up. Locked for that.
 SELECT r.status, r.external_id, r.superseded_by
 FROM kagzi.workflow_runs AS r
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR NO KEY UPDATE OF r;
 
 -- name: wake_run

@@ -3,7 +3,7 @@
 -- name: find_forked_run
 -- The run that is to be forked. Locked, so that a chunk in flight comes before or after, and retention later.
 SELECT r.status FROM kagzi.workflow_runs AS r
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR SHARE OF r;
 
 -- name: number_of_step

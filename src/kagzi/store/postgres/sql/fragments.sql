@@ -31,6 +31,12 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
         output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 
+-- fragment: is_run(r)
+-- Schedules keep their templates in the table of runs. Nobody may take one for a run: what reads, ends or repeats a run that
+-- it is given by its id, or lists runs, says so by this. Whoever looks for runs that are claimable, held, live under a
+-- lease, finished or have an id cannot meet one: a template is and has none of that.
+{r}.status NOT IN ('SCHEDULED', 'PAUSED')
+
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns and has these values; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, priority, input, created_at, available_at,

@@ -84,7 +84,7 @@ WHERE namespace = $1::text AND run_id = ANY ($2::uuid[]) AND kind = 'input';
 SELECT {{shown_run}}
 FROM kagzi.workflow_runs AS r
 {{payloads_of_run}}
-WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}};
 
 -- name: get_runs
 -- Several runs with their payloads.
@@ -92,7 +92,7 @@ SELECT {{shown_run}}
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
 {{payloads_of_run}}
-WHERE r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE {{is_run(r)}};
 
 -- name: get_run_by_external_id
 -- The run that has this id.
@@ -105,7 +105,7 @@ WHERE r.namespace = $1::text AND r.external_id = $2::text;
 -- Which of these runs have finished or do not exist.
 SELECT w.namespace, w.run_id
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
-LEFT JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id
+LEFT JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id AND {{is_run(r)}}
 WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
 
 -- name: horizon

@@ -3,7 +3,7 @@
 
 -- fragment: listed
 -- What a list lets through; a filter that is NULL lets everything.
-CASE WHEN $3::text IS NULL THEN w.status NOT IN ('SCHEDULED', 'PAUSED') ELSE w.status IN ($3::text, $9::text) END
+{{is_run(w)}} AND ($3::text IS NULL OR w.status IN ($3::text, $9::text))
       AND ($4::text IS NULL OR w.workflow_type = $4::text)
       AND ($5::text IS NULL OR w.task_queue = $5::text)
       AND ($6::bigint IS NULL OR w.created_at > $6::bigint)

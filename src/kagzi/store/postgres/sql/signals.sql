@@ -58,7 +58,7 @@ JOIN told AS t ON t.namespace = f.namespace AND t.run_id = f.run_id;
 SELECT a.place::integer AS place, r.status, r.task_queue, r.available_at, s.seq, s.name
 FROM unnest($1::text[], $2::uuid[], $3::text[]) WITH ORDINALITY AS a (namespace, run_id, key, place)
 LEFT JOIN kagzi.workflow_runs AS r
-    ON r.namespace = a.namespace AND r.run_id = a.run_id AND r.status NOT IN ('SCHEDULED', 'PAUSED')
+    ON r.namespace = a.namespace AND r.run_id = a.run_id AND {{is_run(r)}}
 LEFT JOIN kagzi.signals AS s ON s.namespace = a.namespace AND s.run_id = a.run_id AND s.key = a.key;
 
 -- name: take_signals

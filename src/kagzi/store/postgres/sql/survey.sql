@@ -82,4 +82,4 @@ LEFT JOIN (
 -- What to count runs under.
 SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
-JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id;
+JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id AND {{is_run(r)}};

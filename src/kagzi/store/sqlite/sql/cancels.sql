@@ -1,8 +1,8 @@
 -- name: find_run_to_cancel
 -- Where a run stands before a request.
 SELECT status, started_at IS NULL, cancel_requested, task_queue, priority, available_at, claim_key
-FROM workflow_runs
-WHERE namespace = ?1 AND run_id = ?2 AND status NOT IN ('SCHEDULED', 'PAUSED');
+FROM workflow_runs AS r
+WHERE namespace = ?1 AND run_id = ?2 AND {{is_run(r)}};
 
 -- name: request_cancel
 -- Tell a run to end. The inbox grows, so that a holder cannot park past it; what sleeps is made claimable.

@@ -4,6 +4,12 @@
 -- The order of claiming: due time less priority. `runs.claim_key` is the same in Python.
 CASE WHEN {at} > {now} THEN {at} ELSE min({at} - {priority} * {{AGEING}}, {now}) END
 
+-- fragment: is_run(r)
+-- Schedules keep their templates in the table of runs. Nobody may take one for a run: what reads, ends or repeats a run that
+-- it is given by its id, or lists runs, says so by this. Whoever looks for runs that are claimable, held, live under a
+-- lease, finished or have an id cannot meet one: a template is and has none of that.
+{r}.status NOT IN ('SCHEDULED', 'PAUSED')
+
 -- fragment: run_columns
 -- What every new run has. Every insert of a run names these columns; more may follow.
 namespace, run_id, external_id, task_queue, workflow_type, version, status, priority, created_at, available_at,

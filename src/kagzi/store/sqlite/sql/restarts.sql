@@ -10,7 +10,7 @@ WHERE namespace = ?1 AND run_id = ?2 AND external_id IS NOT NULL AND finished_at
 SELECT r.status, r.external_id, r.superseded_by, s.status, s.available_at
 FROM workflow_runs AS r
 LEFT JOIN workflow_runs AS s ON s.namespace = r.namespace AND s.run_id = r.superseded_by
-WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE r.namespace = ?1 AND r.run_id = ?2 AND {{is_run(r)}};
 
 -- name: take_id
 -- The new run has the id now, and names the run that had it.

@@ -3,7 +3,7 @@
 SELECT {{shown_run}}
 FROM workflow_runs AS r
 {{payloads_of_run}}
-WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE r.namespace = ?1 AND r.run_id = ?2 AND {{is_run(r)}};
 
 -- name: get_run_by_external_id
 -- The run that has this external id.
@@ -17,7 +17,7 @@ WHERE r.namespace = ?1 AND r.external_id = ?2;
 SELECT json_group_array(json(w.value))
 FROM json_each(?1) AS w
 LEFT JOIN workflow_runs AS r
-    ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]')
+    ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]') AND {{is_run(r)}}
 WHERE r.run_id IS NULL OR r.finished_at IS NOT NULL;
 
 -- name: horizon

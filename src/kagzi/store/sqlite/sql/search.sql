@@ -11,7 +11,7 @@ substr({{error_type({e})}}, length(rtrim({{error_type({e})}}, replace({{error_ty
 
 -- fragment: listed
 -- What a list lets through; a filter that is NULL lets everything.
-CASE WHEN ?3 IS NULL THEN r.status NOT IN ('SCHEDULED', 'PAUSED') ELSE r.status IN (?3, ?9) END
+{{is_run(r)}} AND (?3 IS NULL OR r.status IN (?3, ?9))
   AND (?4 IS NULL OR r.workflow_type = ?4) AND (?5 IS NULL OR r.task_queue = ?5)
   AND (?6 IS NULL OR r.created_at > ?6) AND (?7 IS NULL OR r.created_at < ?7)
   AND (?11 IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(?11) AS t WHERE NOT EXISTS (

@@ -5,7 +5,7 @@
 SELECT r.status, r.task_queue, r.available_at, r.inbox_seq, s.seq, s.name
 FROM workflow_runs AS r
 LEFT JOIN signals AS s ON s.namespace = r.namespace AND s.run_id = r.run_id AND s.key = ?3
-WHERE r.namespace = ?1 AND r.run_id = ?2 AND r.status NOT IN ('SCHEDULED', 'PAUSED');
+WHERE r.namespace = ?1 AND r.run_id = ?2 AND {{is_run(r)}};
 
 -- name: inbox_is_full
 -- Whether so many signals wait in the inbox of a run already.

@@ -43,4 +43,4 @@ WHERE status = 'RUNNING' GROUP BY namespace LIMIT ?1;
 SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
 FROM json_each(?1) AS w
 JOIN workflow_runs AS r
-    ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]');
+    ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]') AND {{is_run(r)}};
