@@ -56,6 +56,7 @@ class Due(Struct, frozen=True):
     limit_key: str  # empty: none
     claim_key: Instant
     first: bool = True  # nobody has ever claimed it
+    version: str = ""
 
 
 class Line(Struct, frozen=True):

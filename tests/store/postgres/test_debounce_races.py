@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kagzi.api.operations import Answer, Started, StartRun
+from kagzi.core.flow import Scope
+from kagzi.core.run import RunStatus
+from kagzi.core.worker import WorkflowType
+from kagzi.store.postgres import lines
+from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.debounce import start_debounced
+from kagzi.store.protocol.limits import LimitChange
+from kagzi.testing.conformance.bench import LEASE, NAMESPACE, TYPE
 from kagzi.testing.conformance.debounce import LARGE, WAIT, debounced, started
 from tests.store.postgres.test_cancel_races import Ring, Side, ring
 
@@ -55,3 +62,29 @@ async def test_a_claim_passes_over_a_run_that_is_being_put_off(ring: Ring) -> No
     await transaction.commit()
     # It is due all the same, and has the input that was committed.
     assert (await ring.bench.claim(first.run_id)).input == LARGE
+
+
+@pytest.mark.parametrize("change", [{"limit_key": "b"}, {"version": "2"}])
+async def test_a_start_between_choosing_and_claiming_changes_what_the_run_counts_for(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    """The claim has chosen the run by its key and its version; as another one it is chosen anew."""
+    bench = ring.bench
+    await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(key_concurrency=1))
+    only = (WorkflowType(TYPE, "1"),)
+    await bench.claim(await bench.start(limit_key="b"), types=only)  # the only slot of b is taken
+    first = await started(bench, b"1", most=WAIT, limit_name=TYPE, limit_key="a", version="1")
+    bench.clock.advance(WAIT)
+    later = debounced(bench, b"2", **({"most": WAIT, "limit_name": TYPE, "limit_key": "a", "version": "1"} | change))
+
+    async def meanwhile(*args: Any) -> None:
+        await starting(ring, later)(ring._second)
+        await read_turns(*args)
+
+    read_turns = lines._read_turns
+    monkeypatch.setattr(lines, "_read_turns", meanwhile)
+    polled = await claim_runs(ring._first, bench.poll(types=only), LEASE, bench.now())
+    monkeypatch.undo()
+    assert polled.claims == ()
+    assert (await bench.run(first.run_id)).status is RunStatus.PENDING
+    assert await bench.claimed_ids(types=only) == []

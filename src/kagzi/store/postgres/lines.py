@@ -90,6 +90,9 @@ async def claim_limited(
                 poll.token,
                 poll.number,
                 [run.run_id for run in taken],
+                [run.limit_name for run in taken],
+                [run.limit_key for run in taken],
+                [run.version for run in taken],
             )
         if room.moved:
             moved = sorted(room.moved)

@@ -75,6 +75,7 @@ class Ledger:
         self.ended: dict[Body, set[str]] = {}
         self.ended_at: dict[Body, Instant] = {}  # by the engine's clock, for the first time
         self._waits: dict[tuple[str, str, int], Instant] = {}
+        self._heeded: dict[tuple[str, str], Instant] = {}  # when a wait for a signal was first over
         self.bodies = 0
 
     def enter(self, process: Process, position: int) -> Visit:
@@ -136,12 +137,17 @@ class Ledger:
         for (run_id, kind, number), since in list(self._waits.items()):
             if run_id == source:
                 self._waits.setdefault((copy, kind, number), since)
+        for (run_id, name), at in list(self._heeded.items()):
+            if run_id == source:
+                self._heeded.setdefault((copy, name), at)
 
     def end_heeding(self, process: Process, run_id: str, name: str, due: Instant, heard: str | None) -> None:
-        """A workflow has waited for a signal, the only one of its name, and heard it or not."""
+        """A workflow has waited for a signal, the only one of its name, and heard it or not. `due` is stamped by a
+        worker whose clock may be ahead; what was sent after the wait was first seen to be over had not come before."""
         run = self._world.checker.runs[run_id]
+        over = min(due, self._heeded.setdefault((run_id, name), self._world.clock.now()))
         for row in run.signals.values():
-            if row.name == name and row.sent_at <= due and heard is None:
+            if row.name == name and row.sent_at <= over and heard is None:
                 raise self._world.violation(
                     f"run {run_id} did not wait for {row}, which had come before its wait was over at {due} "
                     f"[{process.name}]"

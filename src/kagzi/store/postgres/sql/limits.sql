@@ -97,7 +97,7 @@ SELECT coalesce($1::bigint, kagzi.clock()) AS now, d.*
 FROM unnest($3::text[]) AS q (task_queue)
 CROSS JOIN LATERAL (
     SELECT r.run_id, r.task_queue, r.workflow_type, coalesce(r.limit_name, r.workflow_type) AS limit_name,
-           coalesce(r.limit_key, '') AS limit_key, r.claim_key, r.executions = 0 AS first
+           coalesce(r.limit_key, '') AS limit_key, r.claim_key, r.executions = 0 AS first, r.version
     FROM kagzi.workflow_runs AS r
     WHERE r.namespace = $2::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
       AND r.claim_key <= (SELECT coalesce($1::bigint, kagzi.clock()))
@@ -111,15 +111,17 @@ ORDER BY d.claim_key, d.run_id;
 
 -- name: claim_limited
 -- Lease these runs, as claim_runs does. Those that somebody else has locked or taken stay out: only what waits has a claim
--- key.
+-- key. So do those that a debounced start has joined since they were chosen, if they count for another limit or are of
+-- another version now: they are chosen anew.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), due AS MATERIALIZED (
     SELECT r.namespace, r.run_id, r.claim_key
-    FROM kagzi.workflow_runs AS r
-    WHERE r.namespace = $3::text AND r.run_id = ANY ($7::uuid[])
-      AND r.claim_key <= (SELECT i.now FROM instant AS i)
-    FOR UPDATE SKIP LOCKED
+    FROM unnest($7::uuid[], $8::text[], $9::text[], $10::text[]) AS c (run_id, limit_name, limit_key, version)
+    JOIN kagzi.workflow_runs AS r ON r.namespace = $3::text AND r.run_id = c.run_id
+    WHERE r.claim_key <= (SELECT i.now FROM instant AS i) AND r.version = c.version
+      AND coalesce(r.limit_name, r.workflow_type) = c.limit_name AND coalesce(r.limit_key, '') = c.limit_key
+    FOR UPDATE OF r SKIP LOCKED
 )
 UPDATE kagzi.workflow_runs AS r SET
     status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
