@@ -21,7 +21,7 @@ from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.http import limits
 from kagzi.http.app import is_local, make_app
-from kagzi.http.call import Decode, Host, ServedEngine
+from kagzi.http.call import Host, PayloadCodec, ServedEngine
 from kagzi.http.problems import Refused, problem_response
 from kagzi.http.relayed import NoKeys, RelayedEngine
 from kagzi.http.routes import ROUTES
@@ -49,7 +49,7 @@ class Mounted:
         ids: IdSource,
         insecure: bool,
         read_only: bool | None,
-        decode: Decode | None = None,
+        codec: PayloadCodec | None = None,
     ) -> None:
         self._engine = engine
         self._settings = settings
@@ -57,7 +57,7 @@ class Mounted:
         self._ids = ids
         self._insecure = insecure
         self._read_only = read_only
-        self._decode = decode
+        self._codec = codec
         self._of: Engine | None = None  # the engine that what follows was made for
         self._gate: Gate
         self._host: Host
@@ -110,7 +110,7 @@ class Mounted:
             from kagzi.dashboard import make_pages  # templates are read when it is imported
 
             read_only = settings.ui_read_only == "on" if self._read_only is None else self._read_only
-            pages = make_pages(read_only=read_only, session_seconds=settings.ui_session_secs, decode=self._decode)
+            pages = make_pages(read_only=read_only, session_seconds=settings.ui_session_secs, codec=self._codec)
         served: ServedEngine
         audit: Audit | None = None
         if isinstance(engine, LocalEngine):

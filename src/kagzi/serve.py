@@ -27,6 +27,7 @@ from kagzi.errors import InvalidRequest, Unavailable
 from kagzi.ids import RandomIds
 from kagzi.process import OpenFiles, fewer_collections, new_event_loop
 from kagzi.rpc.missing import grpc_is_missing
+from kagzi.sdk.payload import Codec
 from kagzi.settings import Settings, is_loopback, mask_url
 from kagzi.version import __version__
 
@@ -232,8 +233,8 @@ def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
     ]
 
 
-def make_http_port(server: Server, settings: Settings, decode: Callable[[bytes], bytes] | None = None) -> Port:
-    """The HTTP port with its dashboard; with `decode` that shows payloads as the codec of an app reads them."""
+def make_http_port(server: Server, settings: Settings, codec: Codec | None = None) -> Port:
+    """The HTTP port with its dashboard; with the `codec` of an app that shows payloads as it reads them."""
     # Imported here, because whoever uses Kagzi without a server has no use for a web server either.
     from kagzi.http.port import HttpPort
     from kagzi.http.tls import Tls
@@ -243,7 +244,7 @@ def make_http_port(server: Server, settings: Settings, decode: Callable[[bytes],
         from kagzi.dashboard import make_pages
 
         pages = make_pages(
-            read_only=settings.ui_read_only == "on", session_seconds=settings.ui_session_secs, decode=decode
+            read_only=settings.ui_read_only == "on", session_seconds=settings.ui_session_secs, codec=codec
         )
     tls = None
     if settings.tls_cert is not None and settings.tls_key is not None:

@@ -12,7 +12,7 @@ import httpx
 from kagzi.core.key import Role
 from kagzi.dashboard import make_pages
 from kagzi.engine.local import LocalEngine
-from kagzi.http.call import Decode
+from kagzi.http.call import PayloadCodec
 from kagzi.http.port import HttpPort
 from tests.http.support import serving
 
@@ -135,9 +135,9 @@ class Browser:
 
 @asynccontextmanager
 async def dashboard(
-    engine: LocalEngine, *, read_only: bool = False, decode: Decode | None = None, **options: Any
+    engine: LocalEngine, *, read_only: bool = False, codec: PayloadCodec | None = None, **options: Any
 ) -> AsyncIterator[HttpPort]:
-    pages = make_pages(read_only=read_only, session_seconds=3600.0, decode=decode)
+    pages = make_pages(read_only=read_only, session_seconds=3600.0, codec=codec)
     async with serving(engine, pages=pages, **options) as port:
         yield port
 

@@ -303,17 +303,17 @@ async def test_what_a_codec_has_written_is_shown_as_such_or_read_with_it(tmp_pat
         run = await ship.start("lamp")
         await until(engine, run.id, RunStatus.FAILED)
         assert app.codec is not None
-        own = app.codec.decode
-        for decode in (None, own, _other_key):
-            async with dashboard(engine, decode=decode) as port, Browser(port.url) as browser:
+        own = app.codec
+        for codec in (None, own, OtherKey()):
+            async with dashboard(engine, codec=codec) as port, Browser(port.url) as browser:
                 shown = await browser.open(f"/runs/{run.id}")
                 step = await browser.open(f"/runs/{run.id}/step?step=pack")
                 text = f"{shown.text} {step.text} {(await browser.open('/')).text}"
-                reads = decode is own
+                reads = codec is own
                 for said in ("packed lamp", "lamp fell down", "upper shelf"):
                     assert (said in text) is reads
                 assert ("encoded by a codec of the app" in shown.text) is not reads
-                assert ("as the codec of the app reads them" in shown.text) is (decode is not None)
+                assert ("as the codec of the app reads them" in shown.text) is (codec is not None)
 
 
 class Backwards:
@@ -324,8 +324,9 @@ class Backwards:
         return data[:0:-1]
 
 
-def _other_key(data: bytes) -> bytes:
-    raise ValueError(f"cannot read {len(data)} bytes")
+class OtherKey(Backwards):
+    def decode(self, data: bytes) -> bytes:
+        raise ValueError(f"cannot read {len(data)} bytes")
 
 
 async def test_a_run_that_waits_for_a_moment_is_woken(quick: Browser, memory: LocalEngine) -> None:

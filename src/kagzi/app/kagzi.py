@@ -260,7 +260,7 @@ class Kagzi(Client):
         Who may come is decided by API keys (docs/security.md). While there are none, only this machine is answered;
         `insecure` lets everybody in whom your own code lets through. `read_only`: no form changes anything; else what
         KAGZI_UI_READ_ONLY says. `decode`: payloads and errors are shown as the codec of this app reads them, to
-        everybody who may see the page; else as they are stored.
+        everybody who may see the page, and what forms write is encoded by it; else both are as they are stored.
         """
         from kagzi.mount import Mounted  # programs without it need no web server
 
@@ -271,7 +271,7 @@ class Kagzi(Client):
             ids=self._ids,
             insecure=insecure,
             read_only=read_only,
-            decode=self.codec.decode if decode and self.codec is not None else None,
+            codec=self.codec if decode else None,
         )
         self._on_close.append(mounted.close)
         return mounted

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ from kagzi.cli.options import lasting, logging_options, run, settings_of, start_
 from kagzi.clock import SystemClock
 from kagzi.errors import KagziError
 from kagzi.ids import RandomIds
+from kagzi.sdk.payload import Codec
 from kagzi.serve import Port, Server, make_http_port
 from kagzi.settings import Settings
 
@@ -76,8 +77,7 @@ def dev(
     serving = settings_of(db_url=place, http_port=http_port, log_format=log_format, log_level=log_level).settings
     worker = _worker_command(target, place, found.namespace, queues)
     # The developer has the keys anyway: the dashboard shows what they show.
-    decode = None if found.codec is None else found.codec.decode
-    run(_develop(serving, worker, _watched(target), found.namespace if target == DEMO else None, decode))
+    run(_develop(serving, worker, _watched(target), found.namespace if target == DEMO else None, found.codec))
 
 
 def _worker_command(target: str, url: str, namespace: str, queues: tuple[str, ...]) -> list[str]:
@@ -99,12 +99,12 @@ async def _develop(
     worker: list[str],
     watched: Path | None,
     demo_in: str | None,
-    decode: Callable[[bytes], bytes] | None,
+    codec: Codec | None,
 ) -> None:
     ports: list[Port] = []
 
     def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
-        ports.append(make_http_port(server, settings, decode))
+        ports.append(make_http_port(server, settings, codec))
         return [(f"HTTP on {settings.http_host}", ports[0])]
 
     server = Server(settings, make_ports=make_ports, grace=1.0)

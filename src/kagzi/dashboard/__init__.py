@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from kagzi.dashboard.routes import PAGES
 from kagzi.dashboard.shell import trouble
-from kagzi.http.call import Decode
+from kagzi.http.call import PayloadCodec
 from kagzi.http.pages import Pages
 
 __all__ = ["PAGES", "make_pages"]
 
 
-def make_pages(*, read_only: bool, session_seconds: float, decode: Decode | None = None) -> Pages:
-    """`decode`: payloads are shown as the codec of their app reads them, to everybody who may see the page."""
-    return Pages(routes=PAGES, trouble=trouble, read_only=read_only, session_seconds=session_seconds, decode=decode)
+def make_pages(*, read_only: bool, session_seconds: float, codec: PayloadCodec | None = None) -> Pages:
+    """`codec`: payloads are shown as this one of their app reads them, to everybody who may see the page; what forms
+    write is encoded by it."""
+    return Pages(routes=PAGES, trouble=trouble, read_only=read_only, session_seconds=session_seconds, codec=codec)

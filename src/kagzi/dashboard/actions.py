@@ -10,29 +10,44 @@ from msgspec import Meta, Struct
 
 from kagzi.api.operations import CancelAnswer, CancelRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.core.duration import parse_duration
-from kagzi.core.limits import PAYLOAD_BYTES, REASON_CHARACTERS, STEP_ID_BYTES
+from kagzi.core.limits import REASON_CHARACTERS, STEP_ID_BYTES
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.signal import MADE_KEY
 from kagzi.dashboard.asking import AskQuery, EmptyForm, Field, Question, Subject
+from kagzi.dashboard.decoding import is_readable, read_run, written_payload
+from kagzi.dashboard.inputs import (
+    InputForm,
+    WrongInput,
+    fields_of,
+    parameters_of,
+    read_input,
+    values_of,
+    written_values,
+)
 from kagzi.dashboard.shell import path_to
 from kagzi.dashboard.text import whole_payload
-from kagzi.http.call import Call, Redirect
+from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import run_id_of
+from kagzi.ports.parameters import Parameters
 
 _LENGTH_CHARACTERS: Final = 100
 
 
-class Action(Question, frozen=True, kw_only=True):
+class RunQuestion(Question, frozen=True, kw_only=True):
     """A question about a run."""
-
-    do: Callable[[Call[Any, Any], Run], Awaitable[Redirect]]
 
     async def subject(self, call: Call[Any, Any]) -> Subject:
         run = await _run(call)
         about = f"{run.workflow_type} {run.external_id or run.run_id}"
         return Subject(about=about, path=f"/runs/{run.run_id}", tab="/runs")
+
+
+class Action(RunQuestion, frozen=True, kw_only=True):
+    """Something that is done to a run as it is agreed to."""
+
+    do: Callable[[Call[Any, Any], Run], Awaitable[Redirect]]
 
     async def act(self, call: Call[Any, Any]) -> Redirect:
         return await self.do(call, await _run(call))
@@ -98,42 +113,73 @@ class ForkQuery(AskQuery, frozen=True, kw_only=True, forbid_unknown_fields=True)
     step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
 
 
-class ForkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ForkForm(InputForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fields that are left empty: from the first step, with the same input, in the same version."""
 
     from_step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
-    input: Annotated[str, Meta(max_length=PAYLOAD_BYTES)] | None = None
     version: Name | None = None
     fresh: Name | None = None
 
 
-class Forking(Action, frozen=True, kw_only=True):
+class Forking(RunQuestion, frozen=True, kw_only=True):
     async def fields_for(self, call: Call[Any, Any]) -> tuple[Field, ...]:
-        run = await _run(call)
+        run = read_run(call, await _run(call))
+        parameters = await parameters_of(call, run.workflow_type, run.version)
+        values = None if parameters is None else values_of(parameters, run.input)
+        if parameters is None or values is None:
+            fields = _json_field(run, whole_payload(run.input), "")
+        else:
+            fields = fields_of(parameters, values)
+        return self._around(call.query.step or "", fields, run.version, call.host.ids.run_id())
+
+    def _around(self, step: str, fields: tuple[Field, ...], version: str, fresh: str) -> tuple[Field, ...]:
         return (
             Field(
                 name="from_step",
                 label="From step",
-                value=call.query.step or "",
+                value=step,
                 hint="its id or name: what was recorded before its end is kept; without one nothing is kept",
             ),
-            Field(
-                name="input",
-                label="Input",
-                value=whole_payload(run.input),
-                hint="JSON; changed input is read by steps that run anew",
-                long=True,
-            ),
-            Field(name="version", label="Version", value=run.version, hint="of the workflow's code"),
+            *fields,
+            Field(name="version", label="Version", value=version, hint="of the workflow's code"),
             # A form that is sent twice starts one run.
-            Field(name="fresh", label="", value=call.host.ids.run_id(), hidden=True),
+            Field(name="fresh", label="", value=fresh, hidden=True),
         )
 
+    async def act(self, call: Call[Any, ForkForm]) -> Html | Redirect:
+        body, run = call.body, read_run(call, await _run(call))
+        parameters = await parameters_of(call, run.workflow_type, run.version) if body.fields else None
+        try:
+            written = read_input(parameters, body)
+        except WrongInput as error:
+            if parameters is None:
+                fields = _json_field(run, body.input or "", error.wrong.get("input", ""))
+            else:
+                fields = fields_of(parameters, written_values(body), error.wrong)
+            fields = self._around(
+                body.from_step or "", fields, body.version or run.version, body.fresh or call.host.ids.run_id()
+            )
+            return await self.show(call, fields, status=400, trouble=error.wrong.get("", ""))
+        if written is not None and not _same_input(parameters, written, run.input):
+            return await _fork(call, run, written_payload(call, written))
+        return await _fork(call, run, None)
 
-async def _fork(call: Call[Any, ForkForm], run: Run) -> Redirect:
+
+def _json_field(run: Run, value: str, error: str) -> tuple[Field, ...]:
+    hint = "JSON; changed input is read by steps that run anew"
+    if not is_readable(run.input):
+        hint = "encoded by a codec of the app, which this page cannot read; left empty it stays as it is, else JSON"
+    return (Field(name="input", label="Input", value=value, hint=hint, error=error, long=True),)
+
+
+def _same_input(parameters: Parameters | None, written: bytes, before: bytes) -> bool:
+    if parameters is not None and (spread := parameters.spread(before)) is not None:
+        before = parameters.assemble(spread)
+    return whole_payload(written) == whole_payload(before)
+
+
+async def _fork(call: Call[Any, ForkForm], run: Run, changed: bytes | None) -> Redirect:
     body = call.body
-    written = None if body.input is None else read_json_field(body.input, "input")
-    same = written is not None and whole_payload(written) == whole_payload(run.input)
     request = RepeatRun(
         namespace=call.namespace,
         run_id=body.fresh or call.host.ids.run_id(),
@@ -142,7 +188,7 @@ async def _fork(call: Call[Any, ForkForm], run: Run) -> Redirect:
         keep_id=False,
         fork=Fork(
             from_step=body.from_step,
-            input=None if same else written,
+            input=changed,
             version=None if body.version == run.version else body.version,
         ),
     )
@@ -157,7 +203,7 @@ class SignalForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 async def _signal(call: Call[Any, SignalForm], run: Run) -> Redirect:
-    value = read_json_field(call.body.value, "value")
+    value = written_payload(call, read_json_field(call.body.value, "value"))
     key = MADE_KEY + call.host.ids.token()
     await call.engine.workflows.signal(
         SendSignal(namespace=call.namespace, run_id=run.run_id, name=call.body.name, value=value, key=key)
@@ -227,7 +273,6 @@ FORK: Final = Forking(
     "step it begins from the first one. It may have other input or another version. This run stays as it is, with "
     "its id.",
     form=ForkForm,
-    do=_fork,
 )
 SIGNAL: Final = Action(
     verb="signal",

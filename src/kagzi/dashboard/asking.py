@@ -19,6 +19,13 @@ class EmptyForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
+class Option(Struct, frozen=True):
+    """What can be chosen, and how it is called."""
+
+    value: str
+    label: str
+
+
 class Field(Struct, frozen=True, kw_only=True):
     """A field of a form."""
 
@@ -34,6 +41,10 @@ class Field(Struct, frozen=True, kw_only=True):
     hidden: bool = False
     box: bool = False  # to be ticked; its value is `true` or nothing
     choices: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()  # the same with names of their own
+    step: str = "any"  # of a number, with the `least` and the `most` of it
+    least: str = ""
+    most: str = ""
     known: tuple[str, ...] = ()  # values that are offered, among others
 
 
@@ -59,6 +70,12 @@ class Question(Struct, frozen=True, kw_only=True):
     grave: bool = False
 
     async def ask(self, call: Call[AskQuery, None]) -> Html:
+        return await self.show(call, await self.fields_for(call))
+
+    async def show(
+        self, call: Call[Any, Any], fields: tuple[Field, ...], *, status: int = 200, trouble: str = ""
+    ) -> Html:
+        """The page that asks, with the fields as they are filled in, and with what was wrong with them."""
         subject = await self.subject(call)
         return await page(
             call,
@@ -66,7 +83,9 @@ class Question(Struct, frozen=True, kw_only=True):
             title=f"{self.button}: {subject.about}",
             tab=subject.tab,
             action=self,
-            fields=await self.fields_for(call),
+            status=status,
+            trouble=trouble,
+            fields=fields,
             about=subject.about,
             back=subject.path,
             target=subject.target or f"{subject.path}/{self.verb}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from kagzi.core.failure import Failure
@@ -16,50 +17,66 @@ from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.values import read_plain
-from kagzi.http.call import Call, Decode
+from kagzi.http.call import Call, PayloadCodec
+
+
+def written_payload(call: Call[Any, Any], data: bytes) -> bytes:
+    """JSON that somebody has written, as the codec of the app stores it: one that encrypts reads nothing else."""
+    return data if call.codec is None else call.codec.encode(data)
+
+
+def is_readable(data: bytes) -> bool:
+    """Whether this is JSON, and not what a codec has made of it."""
+    try:
+        msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    except RecursionError:
+        return True
+    return True
 
 
 def read_run(call: Call[Any, Any], run: Run) -> Run:
-    if (opened := call.decode) is None:
+    if (codec := call.codec) is None:
         return run
     return replace(
         run,
-        input=_read(opened, run.input),
-        output=None if run.output is None else _read(opened, run.output),
-        error=_read_error(opened, run.error),
+        input=_read(codec, run.input),
+        output=None if run.output is None else _read(codec, run.output),
+        error=_read_error(codec, run.error),
     )
 
 
 def read_step(call: Call[Any, Any], step: Step) -> Step:
-    if (opened := call.decode) is None:
+    if (codec := call.codec) is None:
         return step
     return replace(
         step,
-        input=None if step.input is None else _read(opened, step.input),
-        output=None if step.output is None else _read(opened, step.output),
-        error=_read_error(opened, step.error),
+        input=None if step.input is None else _read(codec, step.input),
+        output=None if step.output is None else _read(codec, step.output),
+        error=_read_error(codec, step.error),
     )
 
 
 def read_signal(call: Call[Any, Any], signal: Signal) -> Signal:
-    return signal if call.decode is None else replace(signal, value=_read(call.decode, signal.value))
+    return signal if call.codec is None else replace(signal, value=_read(call.codec, signal.value))
 
 
 def read_value(call: Call[Any, Any], value: RunValue) -> RunValue:
-    return value if call.decode is None else replace(value, value=_read(call.decode, value.value))
+    return value if call.codec is None else replace(value, value=_read(call.codec, value.value))
 
 
-def _read(opened: Decode, data: bytes) -> bytes:
+def _read(codec: PayloadCodec, data: bytes) -> bytes:
     try:
-        return opened(data)
+        return codec.decode(data)
     except Exception:  # another key, or something that no codec of ours has written: it is shown as it is stored
         return data
 
 
-def _read_error(opened: Decode, error: bytes | None) -> bytes | None:
+def _read_error(codec: PayloadCodec, error: bytes | None) -> bytes | None:
     if not error:
         return error
     try:
-        return Failure.decode(error).unseal(lambda data: read_plain(opened(data))).encode()
+        return Failure.decode(error).unseal(lambda data: read_plain(codec.decode(data))).encode()
     except Exception:  # as above
         return error

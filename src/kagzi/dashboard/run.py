@@ -72,7 +72,7 @@ async def show_run(call: Call[RunQuery, None]) -> Html:
         values=[value for value in said if not value.name.startswith(OURS)],
         progress=progress_document(said),
         signals=[read_signal(call, signal) for signal in await workflows.signals(call.namespace, run.run_id)],
-        decoded=call.decode is not None,
+        decoded=call.codec is not None,
     )
 
 

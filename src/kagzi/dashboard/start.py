@@ -2,62 +2,157 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from kagzi.api.operations import StartRun
-from kagzi.core.limits import DEFAULT_QUEUE, PAYLOAD_BYTES
-from kagzi.dashboard.actions import read_json_field
+from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.core.run import Run
+from kagzi.core.versions import WorkflowVersion
+from kagzi.dashboard.asking import Field
+from kagzi.dashboard.decoding import is_readable, read_run, written_payload
+from kagzi.dashboard.inputs import (
+    JSON_HINT,
+    InputForm,
+    WrongInput,
+    fields_of,
+    interface_of,
+    parameters_of,
+    read_input,
+    values_of,
+    written_values,
+)
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.dashboard.text import whole_payload
+from kagzi.errors import Conflict, InvalidRequest
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
 from kagzi.http.runs import run_id_of
+from kagzi.ports.parameters import read_parameters
 
 _KNOWN: Final = 100  # workflows that are offered by name
 
 
 class StartQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Name | None = None
+    version: Name | None = None
     like: Name | None = None  # a run whose input is filled in
+    raw: bool = False  # the input as JSON, although there is a form for it
 
 
-async def ask_start(call: Call[StartQuery, None]) -> Html:
-    values = {"workflow": call.query.workflow or "", "queue": DEFAULT_QUEUE, "version": "", "input": "[]"}
-    if call.query.like is not None:
-        run = await call.engine.workflows.get(call.namespace, await run_id_of(call, call.query.like))
-        values = {
-            "workflow": run.workflow_type,
-            "queue": run.task_queue,
-            "version": run.version,
-            "input": whole_payload(run.input),
-        }
-    counts = await call.engine.admin.count_runs(call.namespace)
-    known = sorted({each.workflow_type for each in counts})[:_KNOWN]
-    return await page(call, "start.html", title="Start a run", tab="/runs", values=values, known=known)
-
-
-class StartForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StartForm(InputForm, frozen=True, kw_only=True, forbid_unknown_fields=True):
     workflow: Name
-    input: Annotated[str, Meta(max_length=PAYLOAD_BYTES)] = "[]"
     queue: Name = DEFAULT_QUEUE
     version: Name | None = None
     id: Name | None = None
 
 
-async def start(call: Call[PlainQuery, StartForm]) -> Redirect:
-    body = call.body
-    started = await call.engine.workflows.start(
-        StartRun(
-            namespace=call.namespace,
-            run_id=call.host.ids.run_id(),
-            workflow_type=body.workflow,
-            task_queue=body.queue,
-            version=body.version,
-            input=read_json_field(body.input, "input"),
-            external_id=body.id,
+class Choice(Struct, frozen=True):
+    """A workflow that can be started by a form."""
+
+    name: str
+    summary: str
+
+
+async def ask_start(call: Call[StartQuery, None]) -> Html:
+    query = call.query
+    if query.like is None:
+        return await _form(call, workflow=query.workflow, version=query.version, raw=query.raw)
+    run = read_run(call, await call.engine.workflows.get(call.namespace, await run_id_of(call, query.like)))
+    return await _form(call, workflow=run.workflow_type, version=run.version, raw=query.raw, like=run)
+
+
+async def _form(
+    call: Call[Any, Any],
+    *,
+    workflow: str | None,
+    version: str | None,
+    raw: bool,
+    like: Run | None = None,
+    sent: StartForm | None = None,
+    error: Exception | None = None,
+) -> Html:
+    wrong: Mapping[str, str] = {}
+    if error is not None:
+        wrong = error.wrong if isinstance(error, WrongInput) else {"": str(error)}
+    known = (await call.engine.versions.list(call.namespace)).items
+    interface = None if workflow is None else await interface_of(call, workflow, version)
+    parameters = None if interface is None else read_parameters(interface.input_schema)
+    values = written_values(sent) if sent is not None else None
+    note = ""
+    if like is not None and values is None:
+        if not is_readable(like.input):
+            note = "Its input was encoded by a codec of the app, which this page cannot read; write it anew."
+        elif parameters is not None and not raw and (values := values_of(parameters, like.input)) is None:
+            raw, note = True, "The input of that run does not fit into fields, so here it is as JSON."
+    if parameters is None or raw:
+        value = (values or {}).get("input", "[]" if like is None else whole_payload(like.input))
+        fields: tuple[Field, ...] = (
+            Field(name="input", label="Input", value=value, hint=JSON_HINT, error=wrong.get("input", ""), long=True),
         )
+    else:
+        fields = fields_of(parameters, values or {}, wrong)
+    offered = [each for each in known if each.workflow_type == workflow]
+    return await page(
+        call,
+        "start.html",
+        title="Start a run" if workflow is None else f"Start {workflow}",
+        tab="/runs",
+        status=200 if error is None else 409 if isinstance(error, Conflict) else 400,
+        workflow=workflow,
+        version=version,
+        summary="" if interface is None else interface.summary,
+        versions=[each for each in offered if each.version is not None],
+        fields=fields,
+        has_form=parameters is not None,
+        raw=raw,
+        like=None if like is None else like.run_id,
+        note=note,
+        trouble=wrong.get("", ""),
+        id=None if sent is None else sent.id,
+        queue=sent.queue if sent is not None else like.task_queue if like is not None else _queue_of(offered, version),
+        queues=sorted({queue for each in offered for queue in each.queues}),
+        choices=_choices(known),
     )
+
+
+def _queue_of(offered: list[WorkflowVersion], version: str | None) -> str:
+    """Where workers have offered it: a run that waits elsewhere would wait for ever."""
+    for each in offered:
+        if each.queues and (each.version == version if version is not None else each.default):
+            return DEFAULT_QUEUE if DEFAULT_QUEUE in each.queues else each.queues[0]
+    return DEFAULT_QUEUE
+
+
+def _choices(known: tuple[WorkflowVersion, ...]) -> list[Choice]:
+    """The default of each stands for it, else its newest."""
+    found: dict[str, str] = {}
+    for each in known:
+        if not each.workflow_type.startswith("@") and (each.workflow_type not in found or each.default):
+            found[each.workflow_type] = each.summary
+    return [Choice(name, summary) for name, summary in found.items()][:_KNOWN]
+
+
+async def start(call: Call[PlainQuery, StartForm]) -> Html | Redirect:
+    body = call.body
+    try:
+        parameters = await parameters_of(call, body.workflow, body.version) if body.fields else None
+        started = await call.engine.workflows.start(
+            StartRun(
+                namespace=call.namespace,
+                run_id=call.host.ids.run_id(),
+                workflow_type=body.workflow,
+                task_queue=body.queue,
+                version=body.version,
+                input=written_payload(call, read_input(parameters, body) or b"[]"),
+                external_id=body.id,
+            )
+        )
+    except (InvalidRequest, Conflict) as error:
+        return await _form(
+            call, workflow=body.workflow, version=body.version, raw=not body.fields, sent=body, error=error
+        )
     return Redirect(path_to(call, f"/runs/{started.run_id}", done="found" if started.already_exists else "start"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Annotated, Generic, Protocol, TypeAlias, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -47,7 +47,12 @@ class ServedEngine(Services, Measured, Protocol):
     def page_tokens(self) -> PageTokens: ...
 
 
-Decode: TypeAlias = Callable[[bytes], bytes]  # what the codec of an app makes of a payload
+class PayloadCodec(Protocol):
+    """The layer of an app around its payloads."""
+
+    def encode(self, data: bytes) -> bytes: ...
+
+    def decode(self, data: bytes) -> bytes: ...
 
 
 class Host:
@@ -79,14 +84,14 @@ class Call(Generic[Q, B]):
     it is part of. `caller` is None where no key is asked for.
 
     Pages are told more: the path below which they are mounted (`base`), their `session`, whether they are `read_only`,
-    whether the request came `encrypted`, and how to `decode` payloads, where the codec of their app is at hand."""
+    whether the request came `encrypted`, and the `codec` of payloads, where that of their app is at hand."""
 
     __slots__ = (
         "base",
         "body",
         "caller",
+        "codec",
         "confined",
-        "decode",
         "encrypted",
         "headers",
         "host",
@@ -123,7 +128,7 @@ class Call(Generic[Q, B]):
         self.encrypted = encrypted
         self.session: str | None = None
         self.read_only = False
-        self.decode: Decode | None = None
+        self.codec: PayloadCodec | None = None
         self.namespace = namespace
         self.path = path
         self.query = query

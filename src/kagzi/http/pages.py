@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from kagzi.access import Caller, shown_key
 from kagzi.errors import Unauthenticated
-from kagzi.http.call import Asset, Call, Decode, Html, Redirect, Result
+from kagzi.http.call import Asset, Call, Html, PayloadCodec, Redirect, Result
 from kagzi.http.endpoint import Endpoint
 from kagzi.http.limits import FORM_BYTES
 from kagzi.http.problems import Refused, describe
@@ -53,13 +53,13 @@ class Trouble(Struct, frozen=True, kw_only=True):
 
 
 class Pages(Struct, frozen=True, kw_only=True):
-    """Every page, and how one looks that cannot be shown. `read_only`: no form changes anything. `decode`: payloads are
-    shown as the codec of their app reads them."""
+    """Every page, and how one looks that cannot be shown. `read_only`: no form changes anything. `codec`: payloads are
+    shown as that of their app reads them, and what forms write is encoded by it."""
 
     routes: tuple[Route, ...]
     trouble: Callable[[Trouble], bytes]
     read_only: bool = False
-    decode: Decode | None = None
+    codec: PayloadCodec | None = None
     session_seconds: float
 
 
@@ -90,7 +90,7 @@ class PageEndpoint(Endpoint):
         call = super()._call(request, caller, **fields)
         call.session = session_of(request)
         call.read_only = self._pages.read_only
-        call.decode = self._pages.decode
+        call.codec = self._pages.codec
         return call
 
     def _written(self, result: Result, call: Call[Any, Any]) -> ASGIApp:

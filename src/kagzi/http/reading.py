@@ -99,7 +99,7 @@ async def read_body(request: Request, kind: type[T], limit: int) -> T:
 
 async def read_form(request: Request, kind: type[T], limit: int, token: str) -> tuple[T, str]:
     """Returns what a form of a page says, and the token it carries under this name. Fields without a value count as
-    absent; lists are fields given several times."""
+    absent; lists are fields given several times, a mapping `arg` is fields named `arg.KEY`."""
     kind_given, _, _ = request.headers.get("content-type", "").partition(";")
     if kind_given.strip().lower() != "application/x-www-form-urlencoded":
         raise Refused(415, "UNSUPPORTED_MEDIA_TYPE", "this address takes forms of its own pages only")
@@ -116,7 +116,7 @@ async def read_form(request: Request, kind: type[T], limit: int, token: str) -> 
         raise InvalidRequest("the form is not readable: text must be UTF-8, percent-encoded") from None
     found = ""
     given: dict[str, Any] = {}
-    several = _several(kind)
+    several, mappings = _several(kind), _mappings(kind)
     for name, value in pairs:
         check_field(value, name)
         if name == token:
@@ -125,7 +125,14 @@ async def read_form(request: Request, kind: type[T], limit: int, token: str) -> 
             given.setdefault(name, []).append(value)
         elif name in given:
             raise BadField(name, f"{name[:100]} is given twice")
-        elif value:
+        elif not value:
+            continue
+        elif (split := name.partition("."))[0] in mappings and split[1]:
+            entries = given.setdefault(split[0], {})
+            if split[2] in entries:
+                raise BadField(name, f"{name[:100]} is given twice")
+            entries[split[2]] = value
+        else:
             given[name] = value
     return _convert(lambda: msgspec.convert(given, kind, strict=False), kind), found
 
@@ -215,6 +222,12 @@ def _not_json(data: bytes, error: Exception) -> str:
 def _several(kind: type[Struct]) -> frozenset[str]:
     """The fields that may be given more than once."""
     return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is tuple)
+
+
+@cache
+def _mappings(kind: type[Struct]) -> frozenset[str]:
+    """The fields whose parts have names of their own."""
+    return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is dict)
 
 
 def _choices(kind: type[Struct], field: str) -> list[str]:

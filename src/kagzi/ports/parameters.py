@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -81,7 +81,10 @@ class Parameter(Struct, frozen=True, kw_only=True):
                 return written
             case Kind.INTEGER | Kind.NUMBER:
                 return self._read_number(written.strip())
-        return read_json(written, self.name)
+            case Kind.JSON:
+                return read_json(written, self.name)
+            case _:
+                assert_never(self.kind)
 
     def write(self, value: str) -> str | None:
         """What a form shows for this JSON; None if its field cannot hold it."""
@@ -95,7 +98,10 @@ class Parameter(Struct, frozen=True, kw_only=True):
                 return next((each for each in self.choices if msgspec.json.decode(each) == read), None)
             case Kind.INTEGER | Kind.NUMBER:
                 return value if isinstance(read, (int, float)) and not isinstance(read, bool) else None
-        return msgspec.json.format(value, indent=2)
+            case Kind.JSON:
+                return msgspec.json.format(value, indent=2)
+            case _:
+                assert_never(self.kind)
 
     def _read_number(self, written: str) -> str:
         try:
@@ -278,7 +284,8 @@ def _kind(schema: dict[str, Any], choices: tuple[str, ...]) -> tuple[Kind, str]:
         case "object":
             title = schema.get("title")
             return Kind.JSON, f"JSON object {title}" if isinstance(title, str) and title else "JSON object"
-    return Kind.JSON, "JSON"
+        case _:
+            return Kind.JSON, "JSON"
 
 
 def _json(value: Any) -> str:
