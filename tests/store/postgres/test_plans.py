@@ -85,10 +85,11 @@ async def test_a_claim_is_flat_with_100_000_finished_and_10_000_sleeping_runs(pl
 
     kept = await explain_again(planner, CLAIM)
     fresh = await explain(planner, "claim_runs", CLAIM)
+    past_limits = await explain(planner, "claim_runs_past_limits", CLAIM)
     await planner.execute("ANALYZE kagzi.workflow_runs")
     informed = await explain(planner, "claim_runs", CLAIM)
 
-    for plan in (kept, fresh, informed):
+    for plan in (kept, fresh, past_limits, informed):
         assert "Index Scan using workflow_runs_claim" in plan
         assert "Index Scan using workflow_runs_leased" in plan
         assert "Seq Scan" not in plan

@@ -15,9 +15,12 @@ from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from kagzi.store.postgres.connection import Connection
 
 _CLAIM_RUNS = STATEMENTS["claim_runs"]
+_CLAIM_RUNS_PAST_LIMITS = STATEMENTS["claim_runs_past_limits"]
 _READ_INPUTS = STATEMENTS["read_inputs"]
 
 
@@ -33,21 +36,12 @@ _claim_of = reader(
 )
 
 
-async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Instant | None) -> Polled:
-    rows = await connection.fetch(
-        _CLAIM_RUNS,
-        now,
-        lease,
-        poll.namespace,
-        poll.worker_id,
-        poll.token,
-        poll.number,
-        sorted(set(poll.queues)),
-        poll.limit,
-        [type.name for type in poll.types if type.version is None],
-        # The length makes the pair unambiguous, whatever characters names and versions hold.
-        [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
-    )
+async def claim_runs(
+    connection: Connection, poll: Poll, lease: Span, now: Instant | None, limited: set[str] | None = None
+) -> Polled:
+    """Leases due runs. `limited` are the namespaces that had limits when they were last polled: where that has changed
+    since, the statement says so, and the other one is asked. What it saves is a round trip, or much of a statement."""
+    rows = await _ask(connection, poll, lease, now, set() if limited is None else limited)
     time: Instant = rows[0]["now"]
     candidates: int = rows[0]["candidates"]
     if rows[0]["run_id"] is None:
@@ -84,3 +78,30 @@ async def claim_runs(connection: Connection, poll: Poll, lease: Span, now: Insta
         for row, run_id in zip(rows, run_ids, strict=True)
     ]
     return Polled(now=time, claims=tuple(claims), more=more, held=held)
+
+
+async def _ask(
+    connection: Connection, poll: Poll, lease: Span, now: Instant | None, limited: set[str]
+) -> list[asyncpg.Record]:
+    arguments = (
+        now,
+        lease,
+        poll.namespace,
+        poll.worker_id,
+        poll.token,
+        poll.number,
+        sorted(set(poll.queues)),
+        poll.limit,
+        [type.name for type in poll.types if type.version is None],
+        # The length makes the pair unambiguous, whatever characters names and versions hold.
+        [f"{len(type.name)}:{type.name}{type.version}" for type in poll.types if type.version is not None],
+    )
+    if poll.namespace not in limited:
+        rows = await connection.fetch(_CLAIM_RUNS, *arguments)
+        if not rows[0]["limits"]:
+            return rows
+        limited.add(poll.namespace)
+    rows = await connection.fetch(_CLAIM_RUNS_PAST_LIMITS, *arguments)
+    if not rows[0]["limits"]:
+        limited.discard(poll.namespace)
+    return rows

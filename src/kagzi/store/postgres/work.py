@@ -39,6 +39,7 @@ class Work(Noun):
         super().__init__(pool, now, indexes)
         self.lanes = len(lanes)
         self._lanes = lanes
+        self._limited: set[str] = set()  # namespaces; see `claim_runs`
 
     def lane_of(self, write: Write) -> int:
         if type(write) is StartRun:
@@ -101,7 +102,7 @@ class Work(Noun):
 
     @asks
     async def claim(self, connection: Connection, poll: Poll, lease: Span) -> Polled:
-        return await claim_runs(connection, poll, lease, self.now())
+        return await claim_runs(connection, poll, lease, self.now(), self._limited)
 
     async def wake(self, namespace: str, run_id: str) -> WakeAnswer | None:
         if not is_id(run_id):

@@ -77,6 +77,37 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
            coalesce({r}.depth, 0) AS depth, {r}.handles_run_id, coalesce({r}.incarnation, 0) AS incarnation,
            coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {{carried_to_worker({r})}}
 
+-- fragment: claimed_before
+-- What this very poll has claimed before: its first answer was lost, so for the worker the lease begins now.
+UPDATE kagzi.workflow_runs AS r SET lease_expires_at = i.now + r.lease_length
+    FROM instant AS i
+    WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
+      AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
+    RETURNING r.*
+
+-- fragment: is_for_poll(r, task_queue)
+-- Which runs of a queue a poll can claim, those that have waited longest first.
+WHERE {r}.namespace = $3::text AND {r}.task_queue = {task_queue} AND {r}.status IN ('PENDING', 'SLEEPING')
+          AND {r}.claim_key <= (SELECT i.now FROM instant AS i)
+          AND substr({r}.token::text, 9) IS DISTINCT FROM substr($5::uuid::text, 9)
+          AND ({r}.workflow_type = ANY ($9::text[])
+               OR length({r}.workflow_type) || ':' || {r}.workflow_type || {r}.version = ANY ($10::text[]))
+        ORDER BY {r}.namespace, {r}.task_queue, {r}.claim_key
+
+-- fragment: lease_of_poll(r, now)
+-- What a claim makes of a run.
+status = 'RUNNING', token = (lpad(to_hex({r}.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
+        worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
+        lease_length = coalesce({r}.lease_length, $2::bigint),
+        lease_expires_at = {now} + coalesce({r}.lease_length, $2::bigint),
+        started_at = coalesce({r}.started_at, {now}), executions = {r}.executions + 1,
+        cancel_deadline = {{grace_when_claimed({r}, {now})}}
+
+-- fragment: claimed_now
+-- What a claim returns of runs `r` that it has taken by their places `d`.
+d.claim_key AS place, {{claim_columns(r)}},
+              r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh, false AS limited
+
 -- fragment: shown_run
 -- A run `r` as it is shown, with its payloads `i` and `o`.
 r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, r.status, r.priority, r.attempts,

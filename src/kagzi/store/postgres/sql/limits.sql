@@ -124,12 +124,7 @@ WITH instant AS MATERIALIZED (
     FOR UPDATE OF r SKIP LOCKED
 )
 UPDATE kagzi.workflow_runs AS r SET
-    status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
-    worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
-    lease_length = coalesce(r.lease_length, $2::bigint),
-    lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
-    started_at = coalesce(r.started_at, i.now), executions = r.executions + 1,
-    cancel_deadline = {{grace_when_claimed(r, i.now)}}
+    {{lease_of_poll(r, i.now)}}
 FROM due AS d CROSS JOIN instant AS i
 WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 RETURNING d.claim_key AS place, {{claim_columns(r)}},

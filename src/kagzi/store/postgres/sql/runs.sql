@@ -4,15 +4,49 @@
 -- limit is applied inside a CTE, which runs once; under IN (SELECT … LIMIT) it may run again for every row and claim
 -- more than the limit. The token begins with how often the run was claimed: a poll that arrives twice must not revive
 -- what was written under its first lease. `lease_length` is fixed with the first claim, so that heartbeats know what
--- to renew a lease to. What is `limited` is not claimed here but by claim_limited, under the lock of its limits. A `fresh` run has no history: nobody has driven it, it repeats no other, nothing was sent to it.
+-- to renew a lease to. A `fresh` run has no history: nobody has driven it, it repeats no other, nothing was sent to it.
+-- If the namespace has a limit or a pause, nothing is claimed and `limits` is true: claim_runs_past_limits is asked then.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now,
+           EXISTS (SELECT FROM kagzi.limits AS l WHERE l.namespace = $3::text) AS limits
+), again AS (
+    {{claimed_before}}
+), due AS MATERIALIZED (
+    SELECT d.namespace, d.run_id, d.claim_key
+    FROM unnest($7::text[]) AS q (task_queue)
+    CROSS JOIN LATERAL (
+        SELECT r.namespace, r.run_id, r.claim_key
+        FROM kagzi.workflow_runs AS r
+        {{is_for_poll(r, q.task_queue)}}
+        LIMIT (SELECT CASE WHEN i.limits OR EXISTS (SELECT FROM again) THEN 0 ELSE $8::integer END FROM instant AS i)
+        FOR UPDATE SKIP LOCKED
+    ) AS d
+    ORDER BY d.claim_key
+    LIMIT $8::integer
+), claimed AS (
+    UPDATE kagzi.workflow_runs AS r SET
+        {{lease_of_poll(r, i.now)}}
+    FROM due AS d CROSS JOIN instant AS i
+    WHERE r.namespace = d.namespace AND r.run_id = d.run_id
+    RETURNING {{claimed_now}}
+)
+SELECT c.*, i.now, 0 AS candidates, i.limits
+FROM instant AS i
+LEFT JOIN (
+    SELECT * FROM claimed
+    UNION ALL
+    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false, false
+    FROM again AS a
+) AS c ON true
+ORDER BY c.place, c.run_id;
+
+-- name: claim_runs_past_limits
+-- The same in a namespace with limits or pauses. What is `limited` is not claimed here but by claim_limited, under the lock of
+-- its limits.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS (
-    UPDATE kagzi.workflow_runs AS r SET lease_expires_at = i.now + r.lease_length
-    FROM instant AS i
-    WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
-      AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
-    RETURNING r.*
+    {{claimed_before}}
 ), limits AS MATERIALIZED (
     SELECT l.scope, l.name, l.paused_at, coalesce(l.concurrency, l.declared) AS most
     FROM kagzi.limits AS l WHERE l.namespace = $3::text
@@ -38,12 +72,7 @@ WITH instant AS MATERIALIZED (
                    OR coalesce(r.limit_name = ANY (ARRAY (SELECT l.name FROM limits AS l WHERE l.scope = 'workflow')), false)
                    AS limited
         FROM kagzi.workflow_runs AS r
-        WHERE r.namespace = $3::text AND r.task_queue = q.task_queue AND r.status IN ('PENDING', 'SLEEPING')
-          AND r.claim_key <= (SELECT i.now FROM instant AS i)
-          AND substr(r.token::text, 9) IS DISTINCT FROM substr($5::uuid::text, 9)
-          AND (r.workflow_type = ANY ($9::text[])
-               OR length(r.workflow_type) || ':' || r.workflow_type || r.version = ANY ($10::text[]))
-        ORDER BY r.namespace, r.task_queue, r.claim_key
+        {{is_for_poll(r, q.task_queue)}}
         LIMIT (SELECT CASE WHEN EXISTS (SELECT FROM again) THEN 0 ELSE $8::integer END)
         FOR UPDATE SKIP LOCKED
     ) AS d
@@ -51,18 +80,13 @@ WITH instant AS MATERIALIZED (
     LIMIT $8::integer
 ), claimed AS (
     UPDATE kagzi.workflow_runs AS r SET
-        status = 'RUNNING', token = (lpad(to_hex(r.executions + 1), 8, '0') || substr($5::uuid::text, 9))::uuid,
-        worker_id = $4::uuid, poll = $6::integer, claim_key = NULL, held_key = NULL,
-        lease_length = coalesce(r.lease_length, $2::bigint),
-        lease_expires_at = i.now + coalesce(r.lease_length, $2::bigint),
-        started_at = coalesce(r.started_at, i.now), executions = r.executions + 1,
-        cancel_deadline = {{grace_when_claimed(r, i.now)}}
+        {{lease_of_poll(r, i.now)}}
     FROM due AS d CROSS JOIN instant AS i
     WHERE r.namespace = d.namespace AND r.run_id = d.run_id AND NOT d.limited
-    RETURNING d.claim_key AS place, {{claim_columns(r)}},
-              r.executions = 1 AND r.origin_run_id IS NULL AND r.inbox_seq = 0 AS fresh, false AS limited
+    RETURNING {{claimed_now}}
 )
-SELECT c.*, i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS candidates
+SELECT c.*, i.now, (SELECT count(*)::integer FROM due AS d WHERE d.limited) AS candidates,
+       EXISTS (SELECT FROM limits) AS limits
 FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
