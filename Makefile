@@ -73,7 +73,8 @@ CAMPAIGNS := tests/core/test_cron.py tests/http/test_bad_requests.py tests/http/
 
 campaigns: $(DEV) ## Run the searches of the suite in full length
 	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n $(JOBS) --dist worksteal $(CAMPAIGNS) $(ARGS)
-	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n 0 tests/faults/test_floods.py tests/faults/test_families.py $(ARGS)
+	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n 0 tests/faults/test_floods.py tests/faults/test_families.py \
+		tests/faults/test_transactional_steps.py $(ARGS)
 
 simulate: $(DEV) ## Run a long simulation campaign: make simulate SEEDS=100000
 	$(PY) -m kagzi.testing.simulation --seeds $(SEEDS) $(ARGS)

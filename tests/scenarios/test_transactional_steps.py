@@ -389,7 +389,8 @@ async def test_a_body_can_neither_end_its_transaction_nor_leave_something_to_the
     async def enter() -> Any:
         connection = kagzi.connection()
         row = await connection.fetchrow(found)
-        await connection.execute(traces[0])
+        for trace in traces:
+            await connection.execute(trace)
         await books.enter("async")
         return list(row)
 
@@ -400,7 +401,11 @@ async def test_a_body_can_neither_end_its_transaction_nor_leave_something_to_the
     clean = ["read committed", True, True]
     try:
         async with app, app.worker():
-            for how in ("return", "with", "return", "async", "async"):
+            for how in ("async", "async"):
+                assert await (await one.start(how)).result(timeout=60) == clean
+            # A lock that the body forgot goes by itself, also if no other step needs the connection.
+            await until(lambda: not books.change("SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1"))
+            for how in ("return", "with", "return"):
                 assert await (await one.start(how)).result(timeout=60) == clean
             for how in ("commit", "rollback", "close"):
                 with pytest.raises(WorkflowFailed, match="ended the transaction of its connection itself"):

@@ -96,6 +96,8 @@ class Connector:
     failover each of them would have to find out for itself, which takes seconds if the old server does not even refuse.
     """
 
+    _connection_class: type[asyncpg.Connection[asyncpg.Record]] = asyncpg.Connection
+
     def __init__(
         self,
         url: str,
@@ -197,6 +199,7 @@ class Connector:
                 timeout=self._connect_seconds,
                 statement_cache_size=self._statement_cache_size,
                 max_cached_statement_lifetime=0,
+                connection_class=self._connection_class,
                 server_settings={**_NAME, **self._settings, **settings},
                 target_session_attrs=SessionAttribute.read_write,
             )

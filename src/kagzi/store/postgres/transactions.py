@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import asyncpg
+from msgspec import Struct
 
 from kagzi.api.operations import Chunk, ChunkAnswer, Started, StartRun
 from kagzi.api.transactions import BeginTransaction, is_async_engine
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_OPEN: Final = 10  # transactions of steps at once in a process; more wait for their turn
+_RESET_SECONDS: Final = 5
+# As DISCARD ALL, but for prepared statements, of which the driver keeps a list.
+_FORGET: Final = (
+    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all(); "
+    "DISCARD TEMP; DISCARD SEQUENCES"
+)
 _BEGIN: Final = STATEMENTS["begin_step"]
 _END: Final = STATEMENTS["end_step"]
 _CHECK_CONSTRAINTS: Final = STATEMENTS["check_constraints"]
@@ -73,7 +80,7 @@ class Transactions:
         self._now = now
         self._connector = _BodyConnector(url, settings={})
         self._slots = asyncio.Semaphore(MOST_OPEN)
-        self._idle: list[tuple[int, Connection]] = []
+        self._idle: list[_Idle] = []
         self._idle_psycopg: list[Any] = []
         self._known: Any = None  # the engine of SQLAlchemy that leads to our database
 
@@ -99,8 +106,9 @@ class Transactions:
 
     async def close(self) -> None:
         idle, self._idle = self._idle, []
-        for _, connection in idle:
-            await hang_up(connection)
+        for each in idle:
+            await asyncio.wait((each.reset,))
+            await hang_up(each.connection)
         for connection in self._idle_psycopg:
             _psycopg_for("").Connection.close(connection)
         self._idle_psycopg.clear()
@@ -212,10 +220,30 @@ class PostgresTransaction:
         return thread.result()
 
 
+class _BodyConnection(asyncpg.Connection):
+    """A connection of asyncpg that forgets all of its session when it is reset: what asyncpg itself would do leaves
+    temporary tables, roles and the last values of sequences to the next body."""
+
+    def get_reset_query(self) -> str:
+        return _FORGET
+
+
+class _Idle(Struct, frozen=True, eq=False):
+    era: int
+    connection: Connection
+    reset: asyncio.Future[None]  # under way since the last body has ended; whoever takes the connection waits for it
+
+
+def _seen(reset: asyncio.Future[None]) -> None:
+    """A failed reset is for whoever takes the connection, if anybody does."""
+    if not reset.cancelled():
+        reset.exception()
+
+
 class _Asyncpg:
     blocking = False
 
-    def __init__(self, connector: Connector, idle: list[tuple[int, Connection]]) -> None:
+    def __init__(self, connector: Connector, idle: list[_Idle]) -> None:
         self._connector = connector
         self._idle = idle
         self._era = 0
@@ -224,16 +252,17 @@ class _Asyncpg:
 
     async def open(self) -> Borrowed:
         while self._idle:
-            self._era, connection = self._idle.pop()
+            idle = self._idle.pop()
+            self._era, connection = idle.era, idle.connection
             if connection.is_closed() or self._era != self._connector.era:
                 connection.terminate()
                 continue
             try:
-                await connection.reset(timeout=5)  # whatever the last body has set
+                await idle.reset
                 return await self._begin(connection)
-            except Exception as error:
+            except BaseException as error:
                 connection.terminate()
-                if not is_outage(error):
+                if not isinstance(error, Exception) or not is_outage(error):
                     raise
                 self._connector.doubt(self._era)  # the server was restarted while nobody looked
         self._era = self._connector.era
@@ -270,8 +299,12 @@ class _Asyncpg:
                 raise
 
     def _give_back(self) -> None:
+        # Whatever the body has set, taken or made goes now, while nobody waits: a lock that it forgot would be held
+        # until another step needs the connection.
         connection, self.body = self.body, None
-        self._idle.append((self._era, connection))
+        reset = asyncio.ensure_future(connection.reset(timeout=_RESET_SECONDS))
+        reset.add_done_callback(_seen)
+        self._idle.append(_Idle(self._era, connection, reset))
 
     def interrupt(self) -> None:
         """Its task is cancelled, and asyncpg tells the server."""
@@ -428,9 +461,13 @@ def _has_ended(step: str) -> InvalidRequest:
 class _BodyConnector(Connector):
     """Makes connections as their driver does, without the settings of the store's own."""
 
+    _connection_class = _BodyConnection
+
     async def _open_pooled(self, server: str, settings: Mapping[str, str]) -> Connection:
         del settings
-        connection: Connection = await asyncpg.connect(server, timeout=self._connect_seconds, statement_cache_size=0)
+        connection: Connection = await asyncpg.connect(
+            server, timeout=self._connect_seconds, statement_cache_size=0, connection_class=_BodyConnection
+        )
         return connection
 
     def connect_blocking(self, driver: Any) -> Any:
