@@ -8,7 +8,7 @@ before it (the same run under another token, or after its transition) waits for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from kagzi.api.operations import (
     Chunk,
     ChunkAnswer,
     CompleteRun,
+    CompleteStep,
     ContinueRun,
     EndCancelledRun,
     FailRun,
@@ -39,7 +40,7 @@ from kagzi.store.postgres.children import Spawn, lock_families, spawn_children, 
 from kagzi.store.postgres.continues import continue_runs
 from kagzi.store.postgres.ends import ended
 from kagzi.store.postgres.signals import take_signals
-from kagzi.store.postgres.single import INLINE_BYTES, UNLESS_CANCELLED, apply_single, seen_by
+from kagzi.store.postgres.single import INLINE_BYTES, ROWS, UNLESS_CANCELLED, apply_single, seen_by
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.values import set_values
 from kagzi.store.protocol.changes import Applied, Told
@@ -77,7 +78,7 @@ async def apply_chunks(connection: Connection, chunks: Sequence[Chunk], now: Ins
 class Leased:
     """What a batch holds for one run under one token."""
 
-    __slots__ = ("chunks", "move", "namespace", "outcomes", "run_id", "spawns", "steps", "token", "values")
+    __slots__ = ("chunks", "move", "namespace", "outcomes", "plain", "run_id", "spawns", "steps", "token", "values")
 
     def __init__(self, index: int, chunk: Chunk) -> None:
         self.namespace = chunk.namespace
@@ -89,19 +90,30 @@ class Leased:
         self.spawns: list[SpawnChild] = []
         self.outcomes: dict[str, TakeOutcome] = {}  # by the id of their steps
         self.move: Transition | None = None
+        self.plain = True  # nothing is written but the rows of the run and of its steps
 
     def add(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
-            if type(operation) is SpawnChild:
-                self.spawns.append(operation)
-            elif type(operation) is TakeOutcome:
-                self.outcomes[operation.step_id] = operation
-            elif isinstance(operation, StepOperation):
+            if type(operation) is CompleteStep:
                 self.steps.append(operation)
-            elif isinstance(operation, SetValue):
-                self.values.append(operation)
-            else:
+            elif type(operation) is CompleteRun:
                 self.move = operation
+                self.plain = self.plain and operation.family is False and len(operation.output) <= INLINE_BYTES
+            else:
+                self._add_rarer(operation)
+
+    def _add_rarer(self, operation: Operation) -> None:
+        self.plain = self.plain and _is_plain(operation)
+        if isinstance(operation, SpawnChild):
+            self.spawns.append(operation)
+        elif isinstance(operation, TakeOutcome):
+            self.outcomes[operation.step_id] = operation
+        elif isinstance(operation, StepOperation):
+            self.steps.append(operation)
+        elif isinstance(operation, SetValue):
+            self.values.append(operation)
+        else:
+            self.move = operation
 
 
 class Round:
@@ -131,10 +143,10 @@ class Round:
         leases = ([run.namespace for run in runs], [run.run_id for run in runs], [run.token for run in runs])
         steps = _step_columns(runs)
         moves = [(place, run, run.move) for place, run in enumerate(runs, 1) if run.move is not None]
-        after = _Afterwards(runs, moves)
-        if not after.needed:
+        if all(run.plain for run in runs):
             await self._record(connection, runs, leases, steps, moves, now)
             return []
+        after = _Afterwards(runs, moves)
         async with connection.transaction():
             told: list[Told] = []
             if any(may_have_family(move) for _, _, move in moves):
@@ -162,9 +174,12 @@ class Round:
         if not moves:
             rows = await connection.fetch(_RECORD_STEPS, *leases, *steps)
         else:
-            seen = unless_all([_seen(run) for run in runs], UNLESS_CANCELLED)
+            # Most complete; what says the same for all need not be sent.
+            seen = [UNLESS_CANCELLED if run.move is None else seen_by(run.move) for run in runs]
             columns = _move_columns(moves, for_all=len(moves) == len(runs))
-            rows = await connection.fetch(_RECORD_STEPS_AND_MOVE_RUNS, *leases, seen, *steps, now, *columns)
+            rows = await connection.fetch(
+                _RECORD_STEPS_AND_MOVE_RUNS, *leases, unless_all(seen, UNLESS_CANCELLED), *steps, now, *columns
+            )
         self._learn(rows[0])
         return frozenset(rows[0]["moved"] or ())
 
@@ -201,11 +216,6 @@ class Round:
             self._over = dict(zip(row["over"], row["over_as"], strict=True))
 
 
-def _seen(run: Leased) -> int:
-    # Most complete; what says the same for all need not be sent.
-    return UNLESS_CANCELLED if run.move is None else seen_by(run.move)
-
-
 Move = tuple[int, Leased, Transition]
 
 
@@ -223,8 +233,6 @@ class _Afterwards:
         self._returned = [move for move in moves if type(move[2]) is HandBackRun]
         self._continued = [(place, run, move) for place, run, move in moves if type(move) is ContinueRun]
         self._ended = [move for move in moves if has_consequences(move[2])]
-        rare = (self._taken, self._values, self._outcomes, self._outputs, self._retries, self._returned, self._ended)
-        self.needed = any(rare) or bool(self._continued) or any(run.spawns for run in runs)
 
     async def send(
         self, connection: Connection, held: frozenset[int], moved: frozenset[int], now: Instant | None
@@ -328,32 +336,37 @@ def _step_columns(runs: list[Leased]) -> tuple[object, ...]:
 
 
 def _move_columns(moves: list[Move], *, for_all: bool) -> tuple[object, ...]:
-    available: list[Instant | None] = []
-    keep: list[int | None] = []
-    outputs: list[bytes | None] = []
-    errors: list[bytes | None] = []
-    waiting: list[str | None] = []
-    for _, _, move in moves:
-        kind = type(move)
-        available.append(move.available_at if kind in _RETURNING else None)  # type: ignore[union-attr]
-        keep.append(move.keep_seq if isinstance(move, RetryRun) else None)
-        outputs.append(_inline(move.output) if isinstance(move, CompleteRun) else None)
-        errors.append(move.error if isinstance(move, FailRun | RetryRun | EndCancelledRun) else None)
-        waiting.append(waiting_for(move) if type(move) is ParkRun else None)
+    there = {type(move) for _, _, move in moves}
+
+    def said(by: frozenset[type], field: str) -> list[Any] | None:
+        """A column that few kinds of transitions fill is not sent when there is none of them."""
+        if by.isdisjoint(there):
+            return None
+        return [getattr(move, field) if type(move) in by else None for _, _, move in moves]
+
     return (
         None if for_all else [place for place, _, _ in moves],
         None if for_all else [run.namespace for _, run, _ in moves],
         None if for_all else [run.run_id for _, run, _ in moves],
         [move.status for _, _, move in moves],
-        optional(available),
-        optional(keep),
-        optional(outputs),
-        optional(errors),
-        optional(waiting),
+        said(_RETURNING, "available_at"),
+        said(_RETRYING, "keep_seq"),
+        optional([_inline(move.output) if type(move) is CompleteRun else None for _, _, move in moves]),
+        said(_FAILING, "error"),
+        optional([waiting_for(move) if type(move) is ParkRun else None for _, _, move in moves]),
     )
 
 
-_RETURNING = frozenset({ParkRun, HandBackRun, RetryRun})
+_RETURNING: Final[frozenset[type]] = frozenset({ParkRun, HandBackRun, RetryRun})
+_RETRYING: Final[frozenset[type]] = frozenset({RetryRun})
+_FAILING: Final[frozenset[type]] = frozenset({FailRun, RetryRun, EndCancelledRun})
+
+
+def _is_plain(operation: Operation) -> bool:
+    """Whether nothing follows from an operation but the rows of its run and its steps."""
+    if isinstance(operation, EndCancelledRun):
+        return not has_consequences(operation)
+    return type(operation) in ROWS or type(operation) is ParkRun
 
 
 def _inline(payload: bytes) -> bytes | None:

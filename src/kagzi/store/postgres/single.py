@@ -45,7 +45,7 @@ _RECORD_STEP_AND_FAIL_RUN = STATEMENTS["record_step_and_fail_run"]
 _END_RUN_OF_FAMILY = STATEMENTS["end_run_of_family"]
 _SPAWN_CHILD = STATEMENTS["spawn_child"]
 _NO_STEP = (None,) * 13
-_ROWS: Final = frozenset({StartStep, CompleteStep, FailStep, CancelStep})  # steps that nothing else follows from
+ROWS: Final = frozenset({StartStep, CompleteStep, FailStep, CancelStep})  # steps that nothing else follows from
 
 
 async def apply_single(connection: Connection, chunk: Chunk, now: Instant | None) -> Applied | None:
@@ -120,7 +120,7 @@ async def _spawn(connection: Connection, chunk: Chunk, spawn: SpawnChild, now: I
         return None
     if first is not None and (
         not isinstance(first, StepOperation)
-        or (type(first) not in _ROWS and type(first) is not TakeOutcome)
+        or (type(first) not in ROWS and type(first) is not TakeOutcome)
         or (first.step_id, first.attempt) == (spawn.step_id, spawn.attempt)
     ):
         return None
@@ -175,7 +175,7 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Tr
         return None
     first, last = operations[0], operations[-1]
     if isinstance(last, StepOperation):
-        return (last, None) if len(operations) == 1 and type(last) in _ROWS else None
+        return (last, None) if len(operations) == 1 and type(last) in ROWS else None
     if not isinstance(last, ParkRun | CompleteRun | FailRun | EndCancelledRun):
         return None
     family = may_have_family(last)
@@ -183,7 +183,7 @@ def _simple(operations: tuple[Operation, ...]) -> tuple[StepOperation | None, Tr
         return None
     if len(operations) == 1:
         return None, last
-    if not isinstance(first, StepOperation) or (type(first) not in _ROWS and not _taken(first, last, family)):
+    if not isinstance(first, StepOperation) or (type(first) not in ROWS and not _taken(first, last, family)):
         return None
     return first, last
 
