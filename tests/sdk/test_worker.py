@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -16,6 +18,7 @@ from kagzi.core.instant import SECOND, Span
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
+from kagzi.sdk.ambient import current
 from kagzi.sdk.replay.execution import Execution
 from kagzi.store.protocol.changes import Applied
 from kagzi.store.sqlite.work import Work
@@ -259,3 +262,32 @@ async def test_results_of_exactly_the_limit_are_stored_and_one_byte_more_is_refu
             await by_step.run(limit + 1)
         with pytest.raises(WorkflowFailed, match="the result of by_run is 1,001 bytes; at most 1,000 are stored"):
             await by_run.run(limit + 1)
+
+
+async def test_a_run_that_is_over_leaves_nothing_to_the_garbage_collector() -> None:
+    app = Kagzi("memory://")
+    seen: list[weakref.ref[Any]] = []
+
+    @app.step
+    async def add(x: int) -> int:
+        return x + 1
+
+    @app.workflow
+    async def flow(x: int) -> int:
+        execution = current()
+        assert execution is not None
+        seen.extend(map(weakref.ref, (execution, cast("Any", execution)._effects)))
+        del execution
+        return await add(x)
+
+    async with app, app.worker():
+        gc.collect()
+        gc.disable()
+        try:
+            assert await flow.run(1) == 2
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert seen
+            assert [each for each in seen if each() is not None] == []
+        finally:
+            gc.enable()

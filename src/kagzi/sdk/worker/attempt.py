@@ -86,6 +86,7 @@ class Attempt:
     _lingering: Lingering | None = None  # made when it waits for children
     _reconciled = False
     _looked_at: Instant = 0  # when the inbox was last looked into because timers were due
+    _news: News | None = None  # made when something may have arrived for the run
     _values: Values | None = None  # made when the run says something about itself
     errors: SealedErrors | None = None  # of an app with a codec
     _transactions: Transactions | None = None  # made for the first step that has one
@@ -106,7 +107,6 @@ class Attempt:
         self._surely_ahead = bounds.low if claim.history else bounds.high
         self._outbox: list[Operation] = []
         self.submit = self._outbox.append
-        self._news = News(worker, claim, self._arrived, self.abandon)
         self._bodies: dict[StepCall, None] = {}  # in order of start: a set's order differs from process to process
 
     # Effects, called by the execution, beside `submit`.
@@ -252,9 +252,13 @@ class Attempt:
     ) -> None:
         self.execution = execution
         claim = self.claim
-        woken = read_woken(claim.woken, incarnation=claim.incarnation, attempts=claim.attempts)
+        woken = None
+        if claim.woken is not None:
+            woken = read_woken(claim.woken, incarnation=claim.incarnation, attempts=claim.attempts)
         execution.begin(workflow, encode_result, cancel=self.cancelling, woken=woken)
-        if self._reads_news(execution) or self._looks_first(execution):
+        if (execution.may_await_news or self._news is not None) and (
+            self._reads_news(execution) or self._looks_first(execution)
+        ):
             pass  # what has arrived goes before timers that are due
         elif execution.idle and (due := execution.next_due()) is not None and due <= self.passed():
             # It has slept, and was claimed because that is over. Were it to wait for that once more, it would lend its
@@ -316,18 +320,23 @@ class Attempt:
 
     def hear_news(self, inbox_seq: int) -> None:
         """Something has arrived for the run: its inbox goes that far, or 0 if that is not known."""
-        if self.gone or self._last is not None or not self._news.hear(inbox_seq):
+        if self.gone or self._last is not None or not self._known_news().hear(inbox_seq):
             return  # if this attempt is at its end already, parking is declined
         if self._worker.slots.is_lent(self):
             self._take_slot_back()
         elif self.execution is not None:
             self._after()
 
+    def _known_news(self) -> News:
+        if self._news is None:
+            self._news = News(self._worker, self.claim, self._arrived, self.abandon)
+        return self._news
+
     def _reads_news(self, execution: Execution) -> bool:
         """Begins to read what has arrived, if the workflow waits for it; whether that is under way."""
-        if not execution.may_await_news and not self._news.unknown:
+        if not execution.may_await_news and (self._news is None or not self._news.unknown):
             return False
-        return execution.outcome is None and self._news.read(
+        return execution.outcome is None and self._known_news().read(
             execution.inbox.unserved_names(), children=execution.awaits_children
         )
 
@@ -344,7 +353,7 @@ class Attempt:
         if not names and not children:
             return False
         self._looked_at = passed
-        return self._news.read(names, afresh=True, children=children)
+        return self._known_news().read(names, afresh=True, children=children)
 
     def _arrived(self, inbox: Inbox) -> None:
         if self.execution is None or self._last is not None:
@@ -403,7 +412,7 @@ class Attempt:
             return
         if self._worker.draining:
             self.drain()
-        elif (execution.may_await_news or self._news.unknown) and self._reads_news(execution):
+        elif (execution.may_await_news or self._news is not None) and self._reads_news(execution):
             pass  # it goes on when that has come; asked here too, because this is where every event passes
         elif execution.idle:
             self._wait(execution)
@@ -460,14 +469,15 @@ class Attempt:
         waiting_for = execution.waiting_for() if execution.may_await_news else ()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
-        self._end(ParkRun(available_at=due, inbox_seq=self._news.seq, waiting_for=waiting_for))
+        inbox_seq = self.claim.inbox_seq if self._news is None else self._news.seq
+        self._end(ParkRun(available_at=due, inbox_seq=inbox_seq, waiting_for=waiting_for))
 
     def _waits_for_children(self, execution: Execution, due: Instant | None) -> bool:
         """Waits for children in memory for a while, with the slot lent; whether it does."""
         if not self._reconciled and self.claim.executions > 1 and not self.has_progressed():
             # It was parked, and nothing that it waits for has come: look whether somebody forgot to tell it.
             self._reconciled = True
-            if self._news.read((), children=True, reconcile=True):
+            if self._known_news().read((), children=True, reconcile=True):
                 return True
         if self._lingering is None:
             self._lingering = Lingering(self.claim, self._worker.declared_limits)
@@ -632,6 +642,7 @@ class Attempt:
 
     def _leave(self) -> None:
         self.gone = True
+        self._news = None  # it refers to this attempt: without it nothing is left to the garbage collector
         if self._values is not None:
             self._values.forget()
             self._values = None
