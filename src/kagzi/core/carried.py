@@ -57,15 +57,14 @@ def kept_columns(given: Sequence[object]) -> list[list[Any]]:
     return [list(map(get, given) if keep is None else map(keep, map(get, given))) for get, keep in _COLUMNS]
 
 
-def born_with(given: object) -> dict[str, Any]:
-    """Returns the fields of a Claim that are carried, from the start of a run that is not read back."""
-    return {name: get(given) for name, get in _BORN_WITH}
-
-
 _COLUMNS: Final = [(attrgetter(column.name), column.keep) for column in CARRIED]
-_BORN_WITH: Final = [(column.name, attrgetter(column.name)) for column in TO_WORKER]
 
 _VALUES: Final = [f"given.{each.name}" if each.keep is None else f"{each.name}(given.{each.name})" for each in CARRIED]
+
+# Returns the fields of a Claim that are carried, from the start of a run that is not read back.
+born_with: Final[Callable[[object], dict[str, Any]]] = compiled(
+    "given", f"{{{', '.join(f'{each.name!r}: given.{each.name}' for each in TO_WORKER)}}}", {}
+)
 
 # Returns what is kept of one StartRun or ChildStart, in the order of the table.
 kept_of: Final[Callable[[object], tuple[Any, ...]]] = compiled(

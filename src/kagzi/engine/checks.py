@@ -4,6 +4,7 @@ written."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
 
 from kagzi.api.operations import (
@@ -127,6 +128,17 @@ def check_policy(policy: bytes) -> None:
     Retry.decode(policy)
 
 
+# What a start may be given beside what each of them has.
+_OPTIONS: Final = attrgetter(
+    *[
+        field
+        for field in StartRun.__struct_fields__
+        if field not in ("namespace", "run_id", "workflow_type", "task_queue", "version", "input")
+    ]
+)
+_NO_OPTIONS: Final = _OPTIONS(StartRun(namespace="", run_id="", workflow_type="", task_queue=""))
+
+
 class StartCheck:
     """Checks starts. What starts have in common is checked once: a busy client repeats the same few names."""
 
@@ -138,7 +150,7 @@ class StartCheck:
         self._policies: set[bytes] = set()
 
     def __call__(self, start: StartRun) -> int:
-        """The size of its payload."""
+        """The size of its payloads."""
         names = (start.namespace, start.workflow_type, start.task_queue, start.version)
         try:
             known = names in self._names
@@ -155,6 +167,14 @@ class StartCheck:
             self._names.add(names)
         if check_new_run_id(start.run_id, "run id") != start.run_id:
             raise InvalidRequest("run id must be written in lower case")
+        told = 0 if _OPTIONS(start) == _NO_OPTIONS else self._check_options(start)
+        payload: object = start.input
+        if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
+            return len(payload) + told
+        return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes) + told
+
+    def _check_options(self, start: StartRun) -> int:
+        """Checks what most starts leave out. Returns the size of what the run is told with its start."""
         if start.external_id is not None:
             check_name(start.external_id, "id")
         elif start.on_conflict is not OnConflict.RETURN:
@@ -194,10 +214,7 @@ class StartCheck:
                 self._policies.clear()
             if len(start.retry_policy) <= _SHORT_POLICY:
                 self._policies.add(start.retry_policy)
-        payload: object = start.input
-        if isinstance(payload, bytes) and len(payload) <= self._payload_bytes:
-            return len(payload) + told
-        return check_bytes(payload, f"input of {start.workflow_type}", self._payload_bytes) + told
+        return told
 
     def _check_told(self, start: StartRun) -> int:
         """The size of what the run is told with its start."""

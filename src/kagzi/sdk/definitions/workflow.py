@@ -148,17 +148,17 @@ class Workflow(Generic[P, R]):
         if execution is not None:
             self._refuse_connection("run")
             return cast("Call[R]", run_child(self, execution, args, kwargs))
-        match called_from():
-            case "async def workflow":
-                return await_function(self.fn, self._with_context(args), kwargs)
-            case "def workflow":
-                return cast("Call[R]", result_of(self.name, self.fn, self._with_context(args), kwargs))
-            case _:
-                return self._start_and_wait(args, kwargs)
+        kind = called_from()
+        if kind == "async def workflow":
+            return await_function(self.fn, self._with_context(args), kwargs)
+        if kind == "def workflow":
+            return cast("Call[R]", result_of(self.name, self.fn, self._with_context(args), kwargs))
+        return self._start_and_wait(args, kwargs)
 
     async def _start_and_wait(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        self._refuse_child_options()
-        self._refuse_connection("run")
+        if self._options is not NO_OPTIONS:
+            self._refuse_child_options()
+            self._refuse_connection("run")
         handle = await self._app.start_run(self, self._options, args, kwargs, awaited=True)
         return await handle.result()
 

@@ -194,23 +194,30 @@ class Execution:
 
     def _set_off(self) -> None:
         """Run the workflow function until it waits for the first time."""
-        loop, zero, main = self.loop, self.loop.now, self._main
-        assert main is not None
-        recorded = self._recorded
-        is_first = not recorded.events
-        began = None if is_first else recorded.take_begin()
-        if is_first:
-            loop.late = max(0, self._effects.now() - zero)
-        elif began is not None:
-            loop.late = (began.finished_at or zero) - zero
-        self._drain()
-        late, loop.late = loop.late, 0
-        if began is not None:
-            self._journal.next_event(zero + late)
-        elif is_first and loop.timers and loop.next_due() is not None and not main.done():
+        loop = self.loop
+        zero = loop.now
+        if self._recorded.events:
+            self._set_off_again(zero)
+            return
+        now = self._effects.now()
+        late = loop.late = now - zero if now > zero else 0
+        loop.drain()
+        loop.late = 0
+        if loop.timers and loop.next_due() is not None and self._main is not None and not self._main.done():
             # Only now, when bodies have been asked for: none of them has to wait until this is durable.
             self._journal.next_event(zero + late)
             self._journal.submit_unhurried(self._journal.marked(BEGIN, StepKind.SIGNAL, zero))
+
+    def _set_off_again(self, zero: Instant) -> None:
+        """The same on replay, as late as the first time."""
+        began = self._recorded.take_begin()
+        if began is None:
+            self._drain()
+            return
+        late = self.loop.late = (began.finished_at or zero) - zero
+        self._drain()
+        self.loop.late = 0
+        self._journal.next_event(zero + late)
 
     def cancel(self) -> None:
         """Somebody has asked for the run to end: the workflow function gets a CancelledError where it waits."""

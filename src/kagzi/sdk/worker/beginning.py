@@ -78,14 +78,15 @@ def begin_run(
         except CannotDecode as error:
             attempt.fail(Failure.from_exception(error))
             return
+    visited = claim.executions - claim.executions_before > 1
     execution = Execution(
         attempt,
         run_id=claim.run_id,
         workflow=claim.workflow_type,
         started_at=claim.started_at,
         # After a crash the code before the first event is said again: perhaps nobody got as far.
-        resumed=claim.executions - claim.executions_before > 1 and not claim.crashes,
-        visited=claim.executions - claim.executions_before > 1,
+        resumed=visited and not claim.crashes,
+        visited=visited,
         history=history,
         default_retry=_retry_of(claim, definition) or DEFAULT_STEP_RETRY,
         payload_limit=payload_limit,
@@ -100,9 +101,10 @@ def begin_run(
         incarnation=claim.incarnation,
         redact=definition.redact,
     )
-    execution.loop.blocking_calls = "error" if strict and blocking_calls == "warn" else blocking_calls
-    if execution.loop.blocking_calls == "warn":  # where it is an error, an audit hook sees it
-        execution.loop.watched_open = watched_open
+    loop = execution.loop
+    loop.blocking_calls = blocking_calls
+    if blocking_calls == "warn":  # where it is an error, an audit hook sees it
+        loop.watched_open = watched_open
     # A handler that has begun anew was given its input by itself, and not by the engine.
     failed_input = None if claim.incarnation else claim.failed_input
     try:

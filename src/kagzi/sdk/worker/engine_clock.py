@@ -42,9 +42,11 @@ class EngineClock:
         known = self._known
         if known is not None:
             at, before = known
-            drift = max(0, received - at) // _DRIFT
-            if before.low - drift <= high and low <= before.high + drift:
-                low, high = max(low, before.low - drift), min(high, before.high + drift)
+            drift = (received - at) // _DRIFT if received > at else 0
+            least, most = before.low - drift, before.high + drift
+            if least <= high and low <= most:
+                low = least if least > low else low
+                high = most if most < high else high
             # Else the database's clock was set, and only the new answer is true.
         bounds = Bounds(low, high)
         self._known = (received, bounds)

@@ -50,8 +50,9 @@ class Slots:
     @property
     def room(self) -> int:
         # `free` and `ending` together, which is asked at the end of every run.
-        ending = len(self._ending)
-        return self.concurrency - self._taken - max(0, ending - self.concurrency) - self.reserved - self.claiming
+        concurrency, ending = self.concurrency, len(self._ending)
+        room = concurrency - self._taken - self.reserved - self.claiming
+        return room if ending <= concurrency else room - ending + concurrency
 
     @property
     def taken(self) -> int:

@@ -27,6 +27,7 @@ from kagzi.core.retry import Retry
 from kagzi.errors import KagziError, SchemaMismatch, VersionMismatch
 from kagzi.ids import IdSource
 from kagzi.sdk.replay.blocking_calls import watch_blocking_calls
+from kagzi.sdk.replay.loop import BlockingCalls
 from kagzi.sdk.replay.side_threads import watch_threads
 from kagzi.sdk.standalone import STANDALONE
 from kagzi.sdk.worker import forks
@@ -125,6 +126,8 @@ class Worker:
         self._headstart = Headstart()
         self._suspects = Suspects(lambda attempt: self._begin_all([attempt]), clock.monotonic)
         self._leaving: asyncio.Task[None] | None = None
+        warned = "error" if settings.strict and settings.blocking_calls == "warn" else settings.blocking_calls
+        self._blocking_calls: BlockingCalls = warned
         self._polls = 0
         self._polling: asyncio.Task[None] | None = None
         self._detach: Callable[[], None] | None = None
@@ -137,8 +140,8 @@ class Worker:
     async def start(self) -> None:
         self.loop = asyncio.get_running_loop()
         watch_threads()
-        if self.settings.blocking_calls != "off":
-            watch_blocking_calls(all_of_them=self.settings.strict or self.settings.blocking_calls == "error")
+        if self._blocking_calls != "off":
+            watch_blocking_calls(all_of_them=self._blocking_calls == "error")
         forks.watch()
         if (tracer := tracing.tracer()) is not None:
             self._attempt = partial(TracedAttempt, tracer=tracer)
@@ -417,7 +420,7 @@ class Worker:
                 self._registry,
                 payload_limit=self._registering.payload_limit,
                 strict=self.settings.strict,
-                blocking_calls=self.settings.blocking_calls,
+                blocking_calls=self._blocking_calls,
             )
         except Exception as error:
             attempt.broke(error)
