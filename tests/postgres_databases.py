@@ -46,10 +46,11 @@ _KEPT = ("migrations", "secrets")
 class Emptied:
     """A migrated database, and how to empty it again."""
 
-    def __init__(self, url: str, shape: str, statements: str) -> None:
+    def __init__(self, url: str, shape: str, statements: str, connection: asyncpg.Connection) -> None:
         self.url = url
         self._shape = shape
         self._statements = statements
+        self._connection = connection  # kept: a new one takes PostgreSQL longer than all that is asked on it
 
     async def empty(self, connection: asyncpg.Connection) -> bool:
         """Returns whether it is as it was in the beginning."""
@@ -59,12 +60,20 @@ class Emptied:
         return True
 
     async def recycle(self) -> bool:
-        connection = await asyncpg.connect(self.url, timeout=30)
         try:
-            await connection.execute(_OTHERS)  # processes that a test has killed may still hold locks
-            return await self.empty(connection)
-        finally:
-            await connection.close()
+            return await self._alone()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            # Tests end connections, too, and not only their own.
+            self._connection.terminate()
+            self._connection = await asyncpg.connect(self.url, timeout=30)
+            return await self._alone()
+
+    async def close(self) -> None:
+        self._connection.terminate()
+
+    async def _alone(self) -> bool:
+        await self._connection.execute(_OTHERS)  # processes that a test has killed may still hold locks
+        return await self.empty(self._connection)
 
 
 class Databases:
@@ -73,23 +82,33 @@ class Databases:
     def __init__(self, url: str) -> None:
         self._url = url
         self._free: list[Emptied] = []
+        self._loop = asyncio.new_event_loop()  # of the connections that are kept
 
     def take(self) -> Emptied:
-        return self._free.pop() if self._free else in_thread(self._make)
+        return self._free.pop() if self._free else self._run(self._make)
 
     def give_back(self, database: Emptied) -> None:
         try:
-            whole = in_thread(database.recycle)
+            whole = self._run(database.recycle)
         except (asyncpg.PostgresError, OSError, TimeoutError):
             whole = False
         if whole:
             self._free.append(database)
         else:
-            drop_database(database.url, self._url)
+            self._drop(database)
 
     def close(self) -> None:
         while self._free:
-            drop_database(self._free.pop().url, self._url)
+            self._drop(self._free.pop())
+        self._loop.close()
+
+    def _drop(self, database: Emptied) -> None:
+        self._run(database.close)
+        drop_database(database.url, self._url)
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            return executor.submit(lambda: self._loop.run_until_complete(work())).result()
 
     async def _make(self) -> Emptied:
         url = await _create(self._url)
@@ -97,22 +116,19 @@ class Databases:
         await store.open()
         await store.close()
         connection = await asyncpg.connect(url)
-        try:
-            tables = await connection.fetch(
-                "SELECT tablename AS name FROM pg_tables WHERE schemaname = 'kagzi' AND tablename <> ALL ($1)", _KEPT
-            )
-            # DELETE, not TRUNCATE: for a few rows it is the faster of the two. Without triggers: those of the product
-            # note ends, and refuse changes.
-            statements = ["SET session_replication_role = replica"]
-            statements += [f'DELETE FROM kagzi."{table["name"]}"' for table in tables]
-            namespaces = await connection.fetchval("SELECT jsonb_agg(to_jsonb(n))::text FROM kagzi.namespaces AS n")
-            statements += [
-                "INSERT INTO kagzi.namespaces SELECT * FROM jsonb_populate_recordset(NULL::kagzi.namespaces,"
-                f" $rows${namespaces}$rows$)"
-            ]
-            return Emptied(url, await connection.fetchval(_SHAPE), "; ".join(statements))
-        finally:
-            await connection.close()
+        tables = await connection.fetch(
+            "SELECT tablename AS name FROM pg_tables WHERE schemaname = 'kagzi' AND tablename <> ALL ($1)", _KEPT
+        )
+        # DELETE, not TRUNCATE: for a few rows it is the faster of the two. Without triggers: those of the product
+        # note ends, and refuse changes.
+        statements = ["SET session_replication_role = replica"]
+        statements += [f'DELETE FROM kagzi."{table["name"]}"' for table in tables]
+        namespaces = await connection.fetchval("SELECT jsonb_agg(to_jsonb(n))::text FROM kagzi.namespaces AS n")
+        statements += [
+            "INSERT INTO kagzi.namespaces SELECT * FROM jsonb_populate_recordset(NULL::kagzi.namespaces,"
+            f" $rows${namespaces}$rows$)"
+        ]
+        return Emptied(url, await connection.fetchval(_SHAPE), "; ".join(statements), connection)
 
 
 def create_database(server_url: str) -> str:

@@ -30,7 +30,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # What commands and programs load when they run, and not grpc: its settings come first.
-LOADED = ("asyncpg", "kagzi.store.postgres.store", "kagzi.store.sqlite.store", "tests.faults.program")
+LOADED = ("asyncpg", "kagzi.store.postgres.store", "kagzi.store.sqlite.store")
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 
 

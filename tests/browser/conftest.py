@@ -6,10 +6,10 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from kagzi import Kagzi
@@ -68,19 +68,24 @@ class Site:
             self.complaints.append(message.text)
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """One for the tests of a module: each visitor has a profile of its own, and a browser takes seconds to start."""
     path = find_chromium()
     if path is None:
         if os.environ.get("CI"):
             pytest.fail("there is no Chromium, and CI has to try the dashboard in one (make browser)")
         pytest.skip("there is no Chromium; make browser installs it, KAGZI_CHROMIUM names one")
-    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
-    async with async_playwright() as playwright, engine_on(url) as engine, dashboard(engine) as port:
+    async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=_FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def site(sqlite_file: str, browser: Browser) -> AsyncIterator[Site]:
+    url = f"sqlite:///{sqlite_file}"
+    async with engine_on(url) as engine, dashboard(engine) as port:
         made = Site(url, engine, port, browser)
-        try:
-            yield made
-        finally:
-            await browser.close()
+        yield made
     assert made.complaints == []

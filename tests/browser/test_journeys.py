@@ -15,6 +15,7 @@ from tests.browser.conftest import Site
 from tests.browser.office import start
 
 _STREAM = re.compile(r"/live(\?|$)")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def until(site: Site, run_id: str, status: RunStatus) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tests.faults.processes import LEASE, Site
+from tests.warm import Warm
 
 MakeSite: TypeAlias = Callable[..., Site]
 
@@ -19,12 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def make_site(tmp_path: Path) -> Iterator[MakeSite]:
+def make_site(tmp_path: Path, warm: Warm) -> Iterator[MakeSite]:
     """Sites whose worker processes end with the test; their logs are shown if it fails."""
     sites: list[Site] = []
 
     def make(url: str, **settings: Any) -> Site:
-        site = Site(tmp_path, url, **settings)
+        site = Site(tmp_path, url, warm, **settings)
         sites.append(site)
         return site
 

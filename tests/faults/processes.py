@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.faults.program import Program
+from tests.warm import PIPE, Warm
 
 T = TypeVar("T")
 
@@ -40,18 +41,18 @@ def memory_of(pid: int) -> int:
 
 
 class WorkerProcess:
-    def __init__(self, directory: Path, number: int, options: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, number: int, options: dict[str, Any], warm: Warm) -> None:
         self._url: str = options["url"]
         self.log_path = directory / f"worker-{number}.log"
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.program", json.dumps(options)],
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-                stdin=subprocess.PIPE,  # it ends when we do, however that is
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+            self.process = warm.start(
+                ["-m", "tests.faults.program", json.dumps(options)],
+                directory=ROOT,
+                environ={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+                stdin=PIPE,  # it ends when we do, however that is
+                stdout=log.fileno(),
+                stderr=log.fileno(),
+                session=True,
             )
         self.pid = self.process.pid
 
@@ -158,8 +159,9 @@ class ServerProcess:
 class Site:
     """One database, one ledger, a client (`site.program.app`) and any number of worker processes."""
 
-    def __init__(self, directory: Path, url: str, **settings: Any) -> None:
+    def __init__(self, directory: Path, url: str, warm: Warm, **settings: Any) -> None:
         self.directory = directory
+        self._warm = warm
         self.url = url
         self.settings = settings
         self.program = Program(url, directory / "ledger", **settings)
@@ -177,6 +179,7 @@ class Site:
                 "worker": options,
                 "deaf": deaf,
             },
+            self._warm,
         )
         self.workers.append(worker)
         return worker

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import Warm
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
@@ -25,18 +27,10 @@ def programs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "code"), programs(), ids=lambda value: value if len(value) < 60 else "code")
-def test_programs_in_documents_run(name: str, code: str, tmp_path: Path) -> None:
+def test_programs_in_documents_run(name: str, code: str, tmp_path: Path, warm: Warm) -> None:
     (tmp_path / "program.py").write_text(code)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "program.py"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("KAGZI_")}
+    done = warm.run(["program.py"], directory=tmp_path, environ=environ, seconds=60)
     assert done.returncode == 0, f"{name}: {done.stderr}"
     assert done.stdout, f"{name} says nothing"
 

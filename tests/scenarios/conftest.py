@@ -1,7 +1,8 @@
 """Where scenarios take place.
 
-- `home`: the URL of a home of the test's own, for programs that open themselves. The test runs at each of the four:
-  {SQLite, PostgreSQL} x {in process, gRPC}.
+- `home`: the URL of a home of the test's own, for programs that open themselves. The test runs at three: on SQLite, on
+  PostgreSQL, and behind a server on one of the two. Half of the tests have the one, half the other: what a store does
+  is seen in process, and what the wire does on either.
 - `stage`: where a program is opened and gets a worker, for scenarios that may also run on virtual time. The test runs
   there and at each home; what waits for long, or says how late something may be, asks the stage.
 """
@@ -11,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
+from zlib import crc32
 
 import pytest
 
@@ -22,12 +23,8 @@ from kagzi.core.instant import SECOND
 from kagzi.rpc.server.server import RpcServer
 from kagzi.testing import run_virtually
 
-HOMES = [
-    "sqlite",
-    pytest.param("postgres", marks=pytest.mark.postgres),
-    "sqlite-grpc",
-    pytest.param("postgres-grpc", marks=pytest.mark.postgres),
-]
+ON_POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+SERVED = ("sqlite-grpc", pytest.param("postgres-grpc", marks=pytest.mark.postgres))
 # Behind a server a worker hears with its heartbeat that a run is cancelled: ten seconds would be long for a test.
 HEARTBEAT = SECOND // 5
 
@@ -47,12 +44,12 @@ async def served(url: str, **settings: int) -> AsyncIterator[str]:
 class Place:
     """A database, and whether programs come to it through a server."""
 
-    def __init__(self, name: str, request: pytest.FixtureRequest, directory: Path) -> None:
+    def __init__(self, name: str, request: pytest.FixtureRequest) -> None:
         database, _, wire = name.partition("-")
         self._behind_server = bool(wire)
         self._url: str
         if database == "sqlite":
-            self._url = f"sqlite:///{directory / 'kagzi.db'}"
+            self._url = f"sqlite:///{request.getfixturevalue('sqlite_file')}"
         else:
             self._url = request.getfixturevalue("postgres_database")
 
@@ -65,9 +62,18 @@ class Place:
             yield self._url
 
 
-@pytest.fixture(params=HOMES)
-async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
-    async with Place(request.param, request, tmp_path).url() as url:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Gives a test its homes, unless it names them itself."""
+    named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
+    served = SERVED[crc32(metafunc.definition.nodeid.encode()) % 2]
+    for fixture, others in (("home", []), ("stage", ["virtual"])):
+        if fixture in metafunc.fixturenames and fixture not in named:
+            metafunc.parametrize(fixture, [*others, "sqlite", ON_POSTGRES, served], indirect=True)
+
+
+@pytest.fixture
+async def home(request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    async with Place(request.param, request).url() as url:
         yield url
 
 
@@ -110,11 +116,11 @@ class AtHome:
         """Not here."""
 
 
-@pytest.fixture(params=["virtual", *HOMES])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+@pytest.fixture
+def stage(request: pytest.FixtureRequest) -> Stage:
     if request.param == "virtual":
         return OnVirtualTime()
-    return AtHome(Place(request.param, request, tmp_path))
+    return AtHome(Place(request.param, request))
 
 
 async def until(look: Callable[[], object]) -> None:
