@@ -40,7 +40,7 @@ from kagzi.store.postgres.store import PostgresStore
 from kagzi.store.protocol.changes import Applied
 from kagzi.testing.conformance import Bench
 from kagzi.testing.conformance.bench import LEASE, NAMESPACE
-from tests.store.postgres.test_locks import until_somebody_waits
+from tests.store.postgres.test_locks import somebody_waits, until_somebody_waits
 from tests.store.shared import OneConnection
 
 if TYPE_CHECKING:
@@ -73,6 +73,17 @@ class Ring:
         late = asyncio.ensure_future(self._alone(second))
         await until_somebody_waits(self._watcher)
         assert not late.done()
+        await transaction.commit()
+        return one, await late
+
+    async def meet(self, first: Side, second: Side) -> tuple[Any, Any]:
+        """The same, of sides of which the second may also pass by what the first holds."""
+        transaction = self._first.transaction()
+        await transaction.start()
+        one = await first(self._first)
+        late = asyncio.ensure_future(self._alone(second))
+        while not late.done() and not await somebody_waits(self._watcher):
+            await asyncio.sleep(0.002)
         await transaction.commit()
         return one, await late
 

@@ -20,15 +20,19 @@ from kagzi.testing.conformance.bench import LEASE, NAMESPACE
 pytestmark = pytest.mark.postgres
 
 
-async def until_somebody_waits(connection: asyncpg.Connection) -> None:
-    """Until a statement of a store waits for a lock of another transaction: in this database, as pg_locks shows those
+async def somebody_waits(connection: asyncpg.Connection) -> bool:
+    """Whether a statement of a store waits for a lock of another transaction: in this database, as pg_locks shows those
     of the whole server, and tests that run beside this one have theirs there."""
     waiting = (
         "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid)"
         " WHERE NOT granted AND datname = current_database() AND application_name = 'kagzi')"
     )
+    return bool(await connection.fetchval(waiting))
+
+
+async def until_somebody_waits(connection: asyncpg.Connection) -> None:
     async with asyncio.timeout(60):
-        while not await connection.fetchval(waiting):
+        while not await somebody_waits(connection):
             await asyncio.sleep(0.01)
 
 
