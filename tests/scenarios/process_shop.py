@@ -151,6 +151,22 @@ def hold_all_threads_up(file: str) -> None:
 
 
 @app.step(executor="process")
+def start_another(url: str) -> str:
+    app.url = url  # as the program's own would be, once it is imported
+    with app:
+        return plain.start_sync().id
+
+
+@app.workflow
+async def plain() -> None: ...
+
+
+@app.workflow
+async def starter(url: str) -> str:
+    return await start_another(url)
+
+
+@app.step(executor="process")
 def take_anything(what: object) -> None: ...
 
 

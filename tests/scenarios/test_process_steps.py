@@ -53,6 +53,22 @@ async def test_bodies_run_elsewhere_and_otherwise_like_others(
     await until(lambda: not any(_lives(pid) for pid in pids))  # they end with their worker
 
 
+async def test_a_run_that_a_body_starts_names_its_step(home: str, app: Kagzi, tmp_path: Path) -> None:
+    app.url = home
+    async with app, app.worker(step_processes=1):
+        run = await shop.starter.start(home)
+        started = await app.handle(await run.result(timeout=120)).get()
+        assert (started.parent_run_id, started.parent_step_id) == (run.id, "start_another")
+        assert (started.parent_attempt, started.on_parent_end) == (1, "none")
+        # Where the run does not live nobody knows of it.
+        elsewhere = f"sqlite:///{tmp_path / 'elsewhere.db'}"
+        run = await shop.starter.start(elsewhere)
+        other = await run.result(timeout=120)
+    app.url = elsewhere
+    async with app:
+        assert (await app.handle(other).get()).parent_run_id is None
+
+
 async def test_bodies_are_ended(app: Kagzi, tmp_path: Path) -> None:
     async with app, app.worker(step_processes=3):
         late = await shop.one.start("compute", str(tmp_path / "late"))

@@ -155,7 +155,7 @@ class Client(Connected):
         self, workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> StartRun:
         start = start_of(workflow, options, args, kwargs, namespace=self.namespace, ids=self._ids, codec=self._codec)
-        if (by := starting_step(self._engine, start.namespace)) is not None:
+        if (by := starting_step(self._engine, start.namespace, self.home)) is not None:
             start = replace(start, started_by=by)
         return start
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
 from kagzi import tracing
@@ -53,6 +54,7 @@ class Connected(Registrar):
         self._owns_engine = True
         self._tracer: Tracer | None = None
         self._engine_here = self.portal = Portal(self)
+        self._home: str | None = None  # while it is open
         self._on_close: list[Callable[[], Awaitable[None]]] = []  # before the engine is
 
     @property
@@ -123,6 +125,7 @@ class Connected(Registrar):
             engine = connect_to(self._place, self.url, self._read_settings())
             await engine.open()
         self._engine = engine
+        self._home = None
         self._opening = opening
         self._tracer = tracing.tracer()
 
@@ -157,6 +160,15 @@ class Connected(Registrar):
         """Where runs live, for people."""
         url = default_url(self.settings, make=False) if self.url is None else self.url
         return f"namespace {namespace} of {mask_url(url)}"
+
+    @property
+    def home(self) -> str:
+        """Names where runs live, the same in every process; empty if no other process can know."""
+        if self._home is None:
+            url = default_url(self.settings, make=False) if self.url is None else self.url
+            shared = self._owns_engine and not url.startswith("memory:")
+            self._home = blake2b(url.encode(), digest_size=16).hexdigest() if shared else ""
+        return self._home
 
     @abstractmethod
     def stop_workers(self, *, wait: bool = False) -> None:

@@ -339,6 +339,7 @@ class Kagzi(Client):
             heart=HeartbeatThread,
             around_def=self._around_def,
             transactions=transactions,
+            home=self.home,
         )
 
     def around_def_steps(self, around: Callable[[], contextlib.AbstractContextManager[object]]) -> None:

@@ -211,7 +211,7 @@ class Attempt:
         """What each `def` body runs inside of."""
         return self._worker.bodies.around or nullcontext
 
-    def lives_in(self, engine: object) -> bool:
+    def lives_in(self, engine: object, home: str) -> bool:  # noqa: ARG002
         """Whether this is the engine that the run was claimed from."""
         return self._worker.works_for(engine)
 

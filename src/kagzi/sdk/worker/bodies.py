@@ -54,13 +54,14 @@ class StepInfo(Struct, frozen=True):
 current_step: ContextVar[StepInfo] = ContextVar("kagzi_step")
 
 
-def starting_step(engine: object, namespace: str) -> StartedBy | None:
-    """Returns the attempt of a step whose body this is, if its run lives where something is about to be started."""
+def starting_step(engine: object, namespace: str, home: str) -> StartedBy | None:
+    """Returns the attempt of a step whose body this is, if its run lives where something is about to be started. `home`
+    names the place for bodies in processes of their own, whose engine is another object."""
     info = current_step.get(None)
     if info is None or info.held_by is None or info.namespace != namespace:
         return None
     attempt = info.held_by()
-    if attempt is None or attempt.gone or not attempt.lives_in(engine):
+    if attempt is None or attempt.gone or not attempt.lives_in(engine, home):
         return None
     return StartedBy(info.run_id, info.step_id, info.attempt)
 

@@ -57,6 +57,8 @@ class Channel:
         self._guard = threading.Lock()
         self.runs: SimpleQueue[Run] = SimpleQueue()
         self.cancelled = threading.Event()  # of the body that runs
+        self.home = ""  # where its run lives
+        self.gone = False
 
     @property
     def is_open(self) -> bool:
@@ -74,6 +76,10 @@ class Channel:
         with self._guard:
             if self._channel is not None:
                 self._channel.sendall(data)
+
+    def lives_in(self, engine: object, home: str) -> bool:  # noqa: ARG002
+        """Whether runs that are started there are where the run of this body is."""
+        return self.is_open and bool(home) and home == self.home
 
     def hear_progress(self, said: Progress) -> None:
         self.send(Said(said.fraction, said.message))
@@ -132,6 +138,7 @@ def _printable(text: str) -> str:
 def run(channel: Channel, wanted: Run) -> FromProcess:
     """What became of a step."""
     channel.cancelled = threading.Event()
+    channel.home = wanted.home
     info = StepInfo(
         wanted.run_id,
         wanted.step_id,

@@ -30,6 +30,7 @@ class Run(Struct, tag="r", array_like=True):
     workflow: str
     namespace: str
     number: int  # that of the call, which its answer has, too
+    home: str  # where the run lives
 
 
 class Cancel(Struct, tag="c", array_like=True):

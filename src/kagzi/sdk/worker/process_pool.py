@@ -76,7 +76,8 @@ def in_process(fn: Callable[..., Any], reference: Reference) -> Callable[..., An
 class ProcessPool:
     """The processes of one worker."""
 
-    def __init__(self, most: int | None) -> None:
+    def __init__(self, most: int | None, home: str = "") -> None:
+        self._home = home
         self._slots = asyncio.Semaphore(most or usable_cores())
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
@@ -105,6 +106,7 @@ class ProcessPool:
             info.workflow,
             info.namespace,
             next(self._numbers),
+            self._home,
         )
         with attempt.waiting(call) as begins:  # for a process, which is not on its clock
             async with self._slots:

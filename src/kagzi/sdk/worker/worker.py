@@ -79,6 +79,7 @@ class Worker:
         heart: Callable[[Engine, Worker], Heart] = HeartbeatThread,
         around_def: Callable[[], contextlib.AbstractContextManager[object]] | None = None,
         transactions: Transactions | None = None,
+        home: str = "",
     ) -> None:
         self.worker_id = ids.token()
         self.transactions = transactions  # for steps, if the engine has the database itself
@@ -98,6 +99,7 @@ class Worker:
         self.draining = False
         self.shortcut = ""  # what to press to have `hurry` called, for people
         self.slots = Slots(settings.concurrency, self._slot_freed)
+        self._home = home
         self._process_pool: ProcessPool | None = None  # made for the first step that needs one
         self.bodies = Bodies(monotonic=clock.monotonic, threads=settings.threads, around=around_def)
         self.loop: asyncio.AbstractEventLoop
@@ -171,7 +173,7 @@ class Worker:
     def process_pool(self) -> ProcessPool | None:
         """Where steps with executor="process" run; None on virtual time."""
         if self._process_pool is None and self.settings.threads:
-            self._process_pool = ProcessPool(self.settings.step_processes)
+            self._process_pool = ProcessPool(self.settings.step_processes, self._home)
         return self._process_pool
 
     async def stop(self, grace: Span | None = None) -> None:
