@@ -499,7 +499,7 @@ async def test_two_servers_do_not_share_a_port() -> None:
 
 
 async def test_chunks_too_large_for_a_message_go_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kagzi.rpc.client.remote._PART_BYTES", 2000)
+    monkeypatch.setattr("kagzi.rpc.client.workers._PART_BYTES", 2000)
     async with serving("memory://", 30 * SECOND) as server, RemoteEngine(server.target) as engine:
         run_id = IDS.run_id()
         await engine.workflows.start(start_of(run_id))

@@ -20,7 +20,7 @@ from kagzi.clock import SystemClock
 from kagzi.core.job import MOST_RATE, Job, JobAction, JobStatus
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
-from kagzi.ports.documents import job_document
+from kagzi.ports.documents.jobs import job_document
 from kagzi.settings import Loaded
 from kagzi.store.searching import is_search
 

@@ -14,7 +14,7 @@ from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, pages, place_of, run, where
 from kagzi.core.job import Job
 from kagzi.core.page import Page
-from kagzi.ports.documents import job_document
+from kagzi.ports.documents.jobs import job_document
 from kagzi.settings import Loaded
 
 

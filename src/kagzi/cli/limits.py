@@ -11,7 +11,7 @@ from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
 from kagzi.core.rate import RateLimit, read_rate
 from kagzi.errors import InvalidRequest
-from kagzi.ports.documents import limit_document
+from kagzi.ports.documents.limits import limit_document
 from kagzi.settings import Loaded
 
 

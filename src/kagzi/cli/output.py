@@ -19,7 +19,7 @@ from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.logs import wants_colour
-from kagzi.ports import documents
+from kagzi.ports.documents import common, runs
 
 _BAR: Final = 20  # characters of a bar
 _COLOURS = {
@@ -123,14 +123,14 @@ def clean(text: str) -> str:
     return printable(text).replace("\n", " ").replace("\t", " ")
 
 
-moment = documents.moment
-
-
 def when(instant: Instant) -> str:
     """How long ago, or how soon, where people look; else the exact instant."""
     if sys.stdout.isatty():
         return relative(instant, SystemClock().now())
     return moment(instant) or "-"
+
+
+moment = common.moment
 
 
 def date_and_time(instant: Instant) -> str:
@@ -156,11 +156,11 @@ def bar(fraction: float, message: str) -> str:
 
 
 def payload(data: bytes | None) -> object:
-    return msgspec.json.decode(documents.payload(data))
+    return msgspec.json.decode(common.payload(data))
 
 
 def run_summary(run: Run) -> dict[str, object]:
-    return plain(documents.run_summary(run))
+    return plain(runs.run_summary(run))
 
 
 def run_details(
@@ -171,10 +171,10 @@ def run_details(
     values: Sequence[RunValue] = (),
     children: Sequence[Run] = (),
 ) -> dict[str, object]:
-    progress = documents.progress_document(values)
-    return plain(documents.run_document(run, why)) | {
+    progress = runs.progress_document(values)
+    return plain(runs.run_document(run, why)) | {
         "steps": [step_details(step) for step in steps],
-        "signals": [plain(documents.signal_document(signal)) for signal in signals],
+        "signals": [plain(runs.signal_document(signal)) for signal in signals],
         "values": {each.name: payload(each.value) for each in values if not each.name.startswith(OURS)},
         "progress": None if progress is None else plain(progress),
         "children": [run_summary(child) for child in children],
@@ -182,7 +182,7 @@ def run_details(
 
 
 def step_details(step: Step) -> dict[str, object]:
-    return plain(documents.step_document(step))
+    return plain(runs.step_document(step))
 
 
 def plain(document: msgspec.Struct) -> dict[str, object]:

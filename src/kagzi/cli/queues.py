@@ -15,7 +15,7 @@ from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.limits import PAGE_SIZE
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
-from kagzi.ports.documents import limit_document
+from kagzi.ports.documents.limits import limit_document
 from kagzi.settings import Loaded
 
 

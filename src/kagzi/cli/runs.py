@@ -32,7 +32,7 @@ from kagzi.core.run_value import OURS, RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import Step
 from kagzi.core.tags import tag_text
-from kagzi.ports.documents import progress_document
+from kagzi.ports.documents.runs import progress_document
 from kagzi.sdk.payload import Codec
 from kagzi.settings import Loaded
 

@@ -21,7 +21,7 @@ from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.run import PRIORITY_LIMIT
 from kagzi.core.schedule import DEFAULT_CATCHUP, MOST_CATCHUP, Overlap, Schedule
 from kagzi.ids import RandomIds
-from kagzi.ports.documents import schedule_document
+from kagzi.ports.documents.schedules import schedule_document
 from kagzi.settings import Loaded
 
 F = TypeVar("F", bound=Callable[..., Any])

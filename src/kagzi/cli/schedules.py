@@ -17,7 +17,7 @@ from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.page import Page
 from kagzi.core.run import Run
 from kagzi.core.schedule import DEFAULT_PREVIEWED, MOST_PREVIEWED, Schedule, Skip
-from kagzi.ports.documents import firing_documents, schedule_document, skip_document
+from kagzi.ports.documents.schedules import firing_documents, schedule_document, skip_document
 from kagzi.settings import Loaded
 
 

@@ -13,7 +13,7 @@ from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, settin
 from kagzi.core.printable import printable
 from kagzi.core.versions import Versions, WorkflowVersion
 from kagzi.errors import InvalidRequest
-from kagzi.ports.documents import version_document
+from kagzi.ports.documents.versions import version_document
 from kagzi.sdk.moving import move_checked_runs, move_runs
 from kagzi.sdk.records import MoveRecord
 from kagzi.settings import Loaded

@@ -20,7 +20,7 @@ from kagzi.core.instant import Span
 from kagzi.core.page import Page
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
-from kagzi.ports.documents import worker_document
+from kagzi.ports.documents.workers import worker_document
 from kagzi.settings import Loaded
 
 _LOOK_SECONDS: Final = 0.5

@@ -11,7 +11,7 @@ import click
 from kagzi.cli import output
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.versions import Versions, WorkflowInterface, WorkflowVersion
-from kagzi.ports.documents import interface_document, version_document
+from kagzi.ports.documents.versions import interface_document, version_document
 from kagzi.ports.parameters import Kind, Parameter, Parameters, read_parameters, spoken
 from kagzi.settings import Loaded
 

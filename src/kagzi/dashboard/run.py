@@ -20,7 +20,7 @@ from kagzi.dashboard.timeline import SCALE, ChildRow, Row, child_rows, entries_o
 from kagzi.errors import NotFound
 from kagzi.http.call import Call, Html
 from kagzi.http.runs import run_id_of
-from kagzi.ports.documents import progress_document
+from kagzi.ports.documents.runs import progress_document
 
 STEPS_SHOWN: Final = 500
 _CHILDREN: Final = 100

@@ -22,8 +22,8 @@ from kagzi.dashboard.text import whole_payload
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
+from kagzi.http.lengths import length_of, timeout_of
 from kagzi.http.problems import BadField, naming
-from kagzi.http.runs import length_of, timeout_of
 from kagzi.http.schedules import check_times
 
 _Length = Annotated[str, Meta(max_length=100)]

@@ -23,7 +23,7 @@ from kagzi.http.fields import Name
 from kagzi.http.limits import HEARTBEAT_SECONDS, RECONNECT_MILLISECONDS
 from kagzi.http.problems import BadField, naming
 from kagzi.http.runs import run_id_of
-from kagzi.ports.documents import Moment, moment
+from kagzi.ports.documents.common import Moment, moment
 
 _LONGEST_ID = 200
 

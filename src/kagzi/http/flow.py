@@ -11,9 +11,9 @@ from kagzi.core.limits import REASON_CHARACTERS
 from kagzi.core.rate import MOST_COUNT, RateLimit, check_rate
 from kagzi.http.call import Call, Namespaced, NoQuery
 from kagzi.http.fields import TEXT, Length, Name
+from kagzi.http.lengths import length_of
 from kagzi.http.problems import BadField, naming
-from kagzi.http.runs import length_of
-from kagzi.ports.documents import LimitDocument, limit_document
+from kagzi.ports.documents.limits import LimitDocument, limit_document
 
 _Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS, extra_json_schema=TEXT, description="Why, for people.")]
 

@@ -15,9 +15,12 @@ from kagzi.core.tags import check_tags
 from kagzi.errors import InvalidRequest, NotFound
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Name, Tags, When, whole
+from kagzi.http.lengths import moment_of
 from kagzi.http.problems import naming
-from kagzi.http.runs import PageSize, Token, moment_of, run_id_of, schedule_id_of
-from kagzi.ports.documents import Count, JobDocument, RunSummary, job_document, run_summary
+from kagzi.http.runs import PageSize, Token, run_id_of, schedule_id_of
+from kagzi.ports.documents.common import Count
+from kagzi.ports.documents.jobs import JobDocument, job_document
+from kagzi.ports.documents.runs import RunSummary, run_summary
 
 
 class RunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ from kagzi.http.call import Call, NoQuery, Reply
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.runs import PageSize, Token
-from kagzi.ports.documents import NamespaceDocument, namespace_document
+from kagzi.ports.documents.system import NamespaceDocument, namespace_document
 
 _Text = Annotated[str, Meta(max_length=255, extra_json_schema=TEXT)]
 _Description = Annotated[str, Meta(max_length=DESCRIPTION_CHARACTERS, extra_json_schema=TEXT)]

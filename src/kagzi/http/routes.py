@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from kagzi.http import (
+    endings,
     events,
     flow,
     jobs,
@@ -20,22 +21,20 @@ from kagzi.http import (
     runs,
     schedules,
     signals,
+    starts,
     system,
     values,
     versions,
     workers,
 )
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
-from kagzi.ports.documents import (
-    HealthDocument,
-    InterfaceDocument,
-    JobDocument,
-    LimitDocument,
-    NamespaceDocument,
-    RunDocument,
-    ScheduleDocument,
-    WorkerDocument,
-)
+from kagzi.ports.documents.jobs import JobDocument
+from kagzi.ports.documents.limits import LimitDocument
+from kagzi.ports.documents.runs import RunDocument
+from kagzi.ports.documents.schedules import ScheduleDocument
+from kagzi.ports.documents.system import HealthDocument, NamespaceDocument
+from kagzi.ports.documents.versions import InterfaceDocument
+from kagzi.ports.documents.workers import WorkerDocument
 
 API: Final = "/api/v1"
 
@@ -106,9 +105,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     _get(f"{API}/runs", runs.list_runs, runs.RunPage, "List runs, newest first", about="runs", query=runs.RunsQuery),
     _post(
         f"{API}/runs",
-        runs.start_run,
-        runs.StartBody,
-        runs.StartedRun,
+        starts.start_run,
+        starts.StartBody,
+        starts.StartedRun,
         "Start a run",
         about="runs",
         status=201,
@@ -141,14 +140,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Get what a run says about itself, and how far it has come",
         about="runs",
     ),
-    _post(f"{_RUN}/cancel", runs.cancel, runs.CancelBody, runs.Ending, "Ask a run to end", about="runs"),
-    _post(f"{_RUN}/terminate", runs.terminate, runs.TerminateBody, runs.Ending, "End a run at once", about="runs"),
-    _post(f"{_RUN}/wake", runs.wake, runs.WakeBody, runs.Woken, "End the sleep of a run", about="runs"),
+    _post(f"{_RUN}/cancel", endings.cancel, endings.CancelBody, endings.Ending, "Ask a run to end", about="runs"),
+    _post(
+        f"{_RUN}/terminate", endings.terminate, endings.TerminateBody, endings.Ending, "End a run at once", about="runs"
+    ),
+    _post(f"{_RUN}/wake", endings.wake, endings.WakeBody, endings.Woken, "End the sleep of a run", about="runs"),
     _post(
         f"{_RUN}/retry",
-        runs.retry,
-        runs.RepeatBody,
-        runs.StartedRun,
+        endings.retry,
+        endings.RepeatBody,
+        starts.StartedRun,
         "Start a finished run again, keeping the steps that completed",
         about="runs",
         status=201,
@@ -156,9 +157,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _post(
         f"{_RUN}/rerun",
-        runs.rerun,
-        runs.RepeatBody,
-        runs.StartedRun,
+        endings.rerun,
+        endings.RepeatBody,
+        starts.StartedRun,
         "Start a finished run again from scratch",
         about="runs",
         status=201,
@@ -166,9 +167,9 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     _post(
         f"{_RUN}/fork",
-        runs.fork,
-        runs.ForkBody,
-        runs.StartedRun,
+        endings.fork,
+        endings.ForkBody,
+        starts.StartedRun,
         "Start a new run that goes on from a chosen step of this one",
         about="runs",
         status=201,

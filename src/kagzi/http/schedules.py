@@ -17,24 +17,17 @@ from kagzi.core.schedule import DEFAULT_CATCHUP, DEFAULT_PREVIEWED, MOST_CATCHUP
 from kagzi.core.tags import check_tags
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply
 from kagzi.http.fields import NEW_RUN_ID, TEXT, Length, Name, Tags, Timeout, When, whole
+from kagzi.http.lengths import length_of, moment_of, timeout_of
 from kagzi.http.problems import check_handler_queue, naming
 from kagzi.http.reading import read_json
-from kagzi.http.runs import (
-    PageSize,
-    RetryBody,
-    RunPage,
-    Token,
-    length_of,
-    moment_of,
-    policy_of,
-    timeout_of,
-)
-from kagzi.ports.documents import (
+from kagzi.http.runs import PageSize, RunPage, Token
+from kagzi.http.starts import RetryBody, policy_of
+from kagzi.ports.documents.runs import run_summary
+from kagzi.ports.documents.schedules import (
     FiringDocument,
     ScheduleDocument,
     SkipDocument,
     firing_documents,
-    run_summary,
     schedule_document,
     skip_document,
 )

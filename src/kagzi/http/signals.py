@@ -13,14 +13,14 @@ from kagzi.core.signal import MADE_KEY
 from kagzi.http.call import Call, Namespaced, Reply
 from kagzi.http.fields import Name
 from kagzi.http.runs import run_id_of
-from kagzi.ports.documents import SignalDocument, signal_document
+from kagzi.ports.documents.runs import SignalDocument, signal_document
 
-_NULL: Final = b"null"
+NULL: Final = b"null"
 
 
 class SignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="What the workflow waits for.")]
-    value: Annotated[Raw, Meta(description="What it gets.")] = msgspec.field(default_factory=lambda: Raw(_NULL))
+    value: Annotated[Raw, Meta(description="What it gets.")] = msgspec.field(default_factory=lambda: Raw(NULL))
     key: Annotated[
         Name | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
     ] = None

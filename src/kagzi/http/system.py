@@ -12,13 +12,8 @@ from kagzi.core.worker import WorkerStatus
 from kagzi.http.call import Call, Namespaced, NoQuery, Reply, Text
 from kagzi.http.limits import NAMES
 from kagzi.metrics.exposition import render
-from kagzi.ports.documents import (
-    ComponentDocument,
-    Count,
-    HealthDocument,
-    Moment,
-    health_document,
-)
+from kagzi.ports.documents.common import Count, Moment
+from kagzi.ports.documents.system import ComponentDocument, HealthDocument, health_document
 from kagzi.version import __version__
 
 

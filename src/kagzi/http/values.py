@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.runs import run_id_of
-from kagzi.ports.documents import ProgressDocument, ValueDocument, progress_document, value_documents
+from kagzi.ports.documents.runs import ProgressDocument, ValueDocument, progress_document, value_documents
 
 
 class RunValues(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import naming
-from kagzi.ports.documents import InterfaceDocument, VersionDocument, interface_document, version_document
+from kagzi.ports.documents.versions import InterfaceDocument, VersionDocument, interface_document, version_document
 
 
 class VersionsQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,7 +19,8 @@ from kagzi.http.fields import Name
 from kagzi.http.limits import NAMES
 from kagzi.http.problems import naming
 from kagzi.http.runs import PageSize, Token
-from kagzi.ports.documents import Count, Moment, WorkerDocument, moment, worker_document
+from kagzi.ports.documents.common import Count, Moment, moment
+from kagzi.ports.documents.workers import WorkerDocument, worker_document
 
 _PAGES_OF_WORKERS: Final = 20
 

@@ -28,7 +28,7 @@ from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
 
 M = TypeVar("M", bound=Message)
 
-_ADMIN: Final = "AdminService"
+ADMIN: Final = "AdminService"
 _NAMESPACES: Final = "NamespaceService"
 
 
@@ -97,7 +97,7 @@ class RemoteAdmin:
         return await self._call("GetStats", request, admin_pb2.GetStatsResponse)
 
     async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = READ_SECONDS) -> M:
-        return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
+        return await self._line.call(ADMIN, rpc, request, answer, seconds=seconds)
 
 
 class RemoteVersions:
@@ -111,7 +111,7 @@ class RemoteVersions:
             lambda asked: admin_pb2.ListVersionsRequest(namespace=namespace, workflow_type=asked), workflow_type
         )
         answer = await self._line.call(
-            _ADMIN, "ListVersions", request, admin_pb2.ListVersionsResponse, seconds=READ_SECONDS
+            ADMIN, "ListVersions", request, admin_pb2.ListVersionsResponse, seconds=READ_SECONDS
         )
         return Versions(tuple([version_from_wire(each) for each in answer.versions]), more=answer.more)
 
@@ -123,7 +123,7 @@ class RemoteVersions:
             (workflow_type, version),
         )
         answer = await self._line.call(
-            _ADMIN,
+            ADMIN,
             "GetWorkflowInterface",
             request,
             admin_pb2.GetWorkflowInterfaceResponse,
@@ -141,7 +141,7 @@ class RemoteVersions:
             version,
         )
         await self._line.call(
-            _ADMIN, "SetDefaultVersion", request, admin_pb2.SetDefaultVersionResponse, seconds=WRITE_SECONDS
+            ADMIN, "SetDefaultVersion", request, admin_pb2.SetDefaultVersionResponse, seconds=WRITE_SECONDS
         )
 
     async def move(
@@ -168,7 +168,7 @@ class RemoteVersions:
             (from_version, to_version),
         )
         answer = await self._line.call(
-            _ADMIN, "MoveWorkflows", request, admin_pb2.MoveWorkflowsResponse, seconds=WRITE_SECONDS
+            ADMIN, "MoveWorkflows", request, admin_pb2.MoveWorkflowsResponse, seconds=WRITE_SECONDS
         )
         return MovedRuns(moved=answer.moved, after=answer.after or None)
 
@@ -186,7 +186,7 @@ class RemoteVersions:
             runs,
         )
         answer = await self._line.call(
-            _ADMIN,
+            ADMIN,
             "MoveCheckedWorkflows",
             request,
             admin_pb2.MoveCheckedWorkflowsResponse,
@@ -258,7 +258,7 @@ class RemoteLimits:
         return limit_from_wire((await self._call("ClearLimit", request, admin_pb2.ClearLimitResponse)).limit)
 
     async def _call(self, rpc: str, request: Message, answer: type[M], seconds: float = WRITE_SECONDS) -> M:
-        return await self._line.call(_ADMIN, rpc, request, answer, seconds=seconds)
+        return await self._line.call(ADMIN, rpc, request, answer, seconds=seconds)
 
 
 class RemoteNamespaces:

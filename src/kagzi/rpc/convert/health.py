@@ -7,7 +7,7 @@ from typing import Final
 from kagzi._proto.v1 import admin_pb2 as pb
 from kagzi.core.health import ComponentHealth, Health, HealthStatus
 from kagzi.core.instant import Instant
-from kagzi.ports.documents import health_document
+from kagzi.ports.documents.system import health_document
 from kagzi.rpc.convert.common import timestamp
 
 _STATUSES: Final[dict[HealthStatus, pb.HealthStatus]] = {
