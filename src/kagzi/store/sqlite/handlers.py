@@ -74,6 +74,6 @@ def _failed(connection: sqlite3.Connection, row: tuple[object, ...]) -> FailedRo
 def _registered_queue(connection: sqlite3.Connection, namespace: str) -> str:
     """Where the handler of all failures waits, in the version that is started."""
     rows = execute(connection, "read_types", (namespace, msgspec.json.encode([FAILURE_HANDLER]).decode())).fetchall()
-    queues = {version: msgspec.json.decode(text, type=list[str])[0] for _, version, text, _ in rows}
+    queues = {version: msgspec.json.decode(text, type=list[str])[0] for _, version, text, *_ in rows}
     version = resolve_version(connection, namespace, FAILURE_HANDLER)
     return queues.get(version) or next(iter(queues.values()))
