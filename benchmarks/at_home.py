@@ -1,8 +1,8 @@
 """`python -m benchmarks.at_home`: what does it cost to be at home in Python? Each line has its bar.
 
-On PostgreSQL: a start that waits for its result, blocking and awaited; a start in the caller's own transaction, from its
-commit until an idle worker of another process has begun it; the commits of a step with a transaction beside those of a
-plain one. In memory: a thousand runs of ten steps in the test kit, in seconds of the processor.
+On PostgreSQL: a start that waits for its result, blocking and awaited; a start in the caller's own transaction, from
+its commit until an idle worker of another process has begun it; the commits of a step with a transaction beside those
+of a plain one. In memory: a thousand runs of ten steps in the test kit, in seconds of the processor.
 """
 
 from __future__ import annotations
@@ -102,7 +102,6 @@ def compare_blocking(url: str, repeat: int) -> bool:
 
 async def begun_after_commit(url: str, repeat: int) -> float:
     """Milliseconds, the median, until a worker in another process has begun a step of the run."""
-    worker = subprocess.Popen([sys.executable, "-m", "benchmarks.at_home", "--worker", url])
     connection = await asyncpg.connect(url)
     try:
         app, one, _ = shop(url)
@@ -118,12 +117,15 @@ async def begun_after_commit(url: str, repeat: int) -> float:
         return median(taken) * 1000
     finally:
         await connection.close()
-        worker.terminate()
-        worker.wait()
 
 
 def measure_transactional_start(url: str, repeat: int) -> bool:
-    took = asyncio.run(begun_after_commit(url, repeat))
+    worker = subprocess.Popen([sys.executable, "-m", "benchmarks.at_home", "--worker", url])
+    try:
+        took = asyncio.run(begun_after_commit(url, repeat))
+    finally:
+        worker.terminate()
+        worker.wait()
     bar = f"at most {MOST_MS_TO_BEGIN:.0f} ms"
     return told("start in a transaction to begun, p50", f"{took:.1f} ms", took <= MOST_MS_TO_BEGIN, bar)
 

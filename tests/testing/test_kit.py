@@ -6,6 +6,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +120,17 @@ def test_mocks_end_with_their_block_and_have_been_called_by_then(kagzi_env: Envi
     assert pack.call("book") == "box with book"
 
 
+@pytest.mark.parametrize("step", [send, pack], ids=["async def", "def"])
+def test_a_mock_with_too_few_entries_says_so_at_once(kagzi_env: Environment, step: Any) -> None:
+    kagzi_env.mock(step, side_effect=[])
+    run: Any = kagzi_env.start(trial, "ada") if step is send else kagzi_env.start(approved, "book")
+    if step is pack:
+        run.signal("approved", True)
+    with pytest.raises(WorkflowFailed, match="was called 1 times, and side_effect has 0 entries"):
+        run.result()
+    assert len(run.steps) - (step is pack) == 1  # not tried again
+
+
 def test_a_run_that_waits_for_ever_is_a_deadlock(kagzi_env: Environment) -> None:
     run = kagzi_env.start(approved, "book")
     with pytest.raises(Deadlock, match="approved"):
@@ -131,6 +143,9 @@ def test_mistakes_say_what_to_do_and_change_nothing() -> None:
             env.runs()
         with pytest.raises(InvalidRequest, match="body of a step"):
             env.mock(trial, return_value=1)  # type: ignore[arg-type]
+        for copy in (send.options(key="ada"), send.options(name="other")):
+            with pytest.raises(InvalidRequest, match="give the step itself"):
+                env.mock(copy, return_value="sent")
         for given in ({}, {"return_value": 1, "side_effect": ValueError}):
             with pytest.raises(InvalidRequest, match="one of the two"):
                 env.mock(send, **given)

@@ -150,6 +150,12 @@ class Environment:
 
     def look(self, awaitable: Awaitable[T]) -> T:
         """The same for what shows how far runs have come: first they go as far as they can without time passing."""
+        try:
+            self._check_outside("look")
+        except InvalidRequest:
+            if isinstance(awaitable, Coroutine):
+                awaitable.close()
+            raise
         return self.run(self._after_all(awaitable))
 
     async def _after_all(self, awaitable: Awaitable[T]) -> T:

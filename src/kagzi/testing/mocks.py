@@ -7,10 +7,14 @@ from collections.abc import Callable
 from typing import Any, Final
 from unittest.mock import Mock
 
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, NonRetryable
 from kagzi.sdk.definitions import Step
 
 _NOT_GIVEN: Final[Any] = object()
+
+
+class MockExhausted(NonRetryable):
+    """A mock was called more often than its `side_effect` has entries."""
 
 
 class StepMock:
@@ -25,6 +29,11 @@ class StepMock:
     ) -> None:
         if not isinstance(step, Step):
             raise InvalidRequest(f"mock() replaces the body of a step, as made by @app.step, not {step!r:.100}")
+        if step._app is not None and step._app.find_step(step.name) is not step:
+            raise InvalidRequest(
+                f"mock() replaces the body of a step wherever it is called, and {step!r} with .options(...) is a copy "
+                "for one call; give the step itself"
+            )
         if (return_value is _NOT_GIVEN) == (side_effect is _NOT_GIVEN):
             raise InvalidRequest("mock() takes `return_value=` or `side_effect=`, and one of the two is needed")
         given = {"return_value": return_value} if side_effect is _NOT_GIVEN else {"side_effect": side_effect}
@@ -70,10 +79,20 @@ def mock_step(
 def _like(body: Callable[..., Any], mock: Mock) -> Callable[..., Any]:
     """Calls the mock as this body is called: a worker awaits the one and runs the other on a thread."""
     if not inspect.iscoroutinefunction(body):
-        return lambda *args, **kwargs: mock(*args, **kwargs)
+        return lambda *args, **kwargs: _call(mock, args, kwargs)
 
     async def mocked(*args: Any, **kwargs: Any) -> Any:
-        result = mock(*args, **kwargs)
+        result = _call(mock, args, kwargs)
         return await result if inspect.isawaitable(result) else result
 
     return mocked
+
+
+def _call(mock: Mock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return mock(*args, **kwargs)
+    except StopIteration:  # which no coroutine and no thread can pass on
+        raise MockExhausted(
+            f"the mock of step {mock._mock_name} was called {mock.call_count} times, and side_effect has "
+            f"{mock.call_count - 1} entries; each attempt of a step is a call"
+        ) from None
