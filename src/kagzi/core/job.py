@@ -43,8 +43,15 @@ PREVIEWED: Final = 20  # runs that a preview shows
 JOB_RETENTION_DAYS: Final = 30
 # How fast jobs go unless somebody says otherwise. What is started anew takes workers, too.
 _PACES: Final = {JobAction.RETRY: 500, JobAction.RERUN: 500}
-# Runs in one transaction: those that are ended are locked until it is over.
-_BATCHES: Final = {JobAction.CANCEL: 25, JobAction.TERMINATE: 25, JobAction.DELETE: 100}
+# Runs in one transaction. Those that are ended are locked until it is over, and the other duties of a process wait for
+# it: it should take much less than 100 ms.
+_BATCHES: Final = {
+    JobAction.RETRY: 10,
+    JobAction.RERUN: 10,
+    JobAction.CANCEL: 25,
+    JobAction.TERMINATE: 25,
+    JobAction.DELETE: 100,
+}
 
 
 class Job(Struct, frozen=True, kw_only=True):

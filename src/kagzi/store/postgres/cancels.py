@@ -153,10 +153,12 @@ async def repeat(connection: Connection, request: RepeatRun, now: Instant | None
     else:
         if request.keep_id and await free_id(connection, (namespace, source), run_id):
             await note_origin(connection, (namespace, source), run_id)
-        await connection.execute(_COPY_INPUT, namespace, source, run_id)
-        await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
+        if found["large"]:
+            await connection.execute(_COPY_INPUT, namespace, source, run_id)
+        if found["noted"]:
+            await connection.execute(_COPY_FAILED_INPUT, namespace, source, run_id)
         if keep > 0:
             await connection.execute(_COPY_STEPS, namespace, source, run_id, keep)
-        if request.keep_steps:
+        if request.keep_steps and found["told"]:
             await connection.execute(_COPY_SIGNALS, namespace, source, run_id, keep)
     return Started(run_id=run_id, status=RunStatus(row["status"]), available_at=row["available_at"] or 0)

@@ -44,16 +44,21 @@ SELECT r.status, r.task_queue, r.available_at, r.cancel_requested
 FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}};
 
+-- fragment: kept_apart
+-- Whether anything of a run `r` is in other tables than its steps. A finished run does not change, so what says no here is
+-- spared a statement.
+r.input IS NULL AS large, r.handles_run_id IS NOT NULL OR r.incarnation IS NOT NULL AS noted, r.inbox_seq > 0 AS told
+
 -- name: find_repeated_run
 -- The run that is to be repeated. Locked, so that retention does not take it away meanwhile.
-SELECT r.status, r.external_id, r.superseded_by
+SELECT r.status, r.external_id, r.superseded_by, {{kept_apart}}
 FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR KEY SHARE OF r;
 
 -- name: find_superseded_run
 -- The run that is to be repeated and gives its id up. Locked for that.
-SELECT r.status, r.external_id, r.superseded_by
+SELECT r.status, r.external_id, r.superseded_by, {{kept_apart}}
 FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR NO KEY UPDATE OF r;

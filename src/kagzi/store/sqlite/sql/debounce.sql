@@ -30,6 +30,8 @@ ON CONFLICT DO NOTHING;
 -- name: find_debounced
 -- Why neither was possible: this start has come before, or the run with its key waits in another queue.
 SELECT run_id, task_queue, workflow_type, status, available_at FROM workflow_runs
-WHERE namespace = ?1
-  AND (run_id = ?2 OR (workflow_type = ?3 AND debounce_key = ?4 AND started_at IS NULL AND finished_at IS NULL))
-ORDER BY run_id = ?2 DESC;
+WHERE namespace = ?1 AND run_id = ?2
+UNION ALL
+SELECT run_id, task_queue, workflow_type, status, available_at FROM workflow_runs
+WHERE namespace = ?1 AND workflow_type = ?3 AND debounce_key = ?4 AND started_at IS NULL AND finished_at IS NULL
+  AND run_id <> ?2;
