@@ -58,5 +58,5 @@ async def test_the_coordinator_ends_a_step_whose_worker_is_suspended(site: Site)
         found, steps = await run.get(), sorted(await run.steps(), key=lambda step: step.attempt)
         assert (found.status, found.executions, found.crashes, found.attempts) == (RunStatus.COMPLETED, 2, 0, 0)
         assert [(step.status, step.attempt) for step in steps] == [(StepStatus.FAILED, 1), (StepStatus.COMPLETED, 2)]
-        assert "timeout" in str(steps[0].failure)
+        assert "timeout" in str(steps[0].error)
     assert not site.ledger.lines("exit")

@@ -45,7 +45,7 @@ async def test_bodies_run_elsewhere_and_otherwise_like_others(
     assert 1 <= len(pids) <= 2
     assert os.getpid() not in pids
     assert "rendering render#5" in caplog.messages  # in the worker's log
-    deaths = [step.failure.message for step in steps if step.name == "die" and step.failure is not None]
+    deaths = [step.error.message for step in steps if step.name == "die" and step.error is not None]
     assert [words.partition("; ")[0] for words in deaths] == [
         "the process of step die was killed by SIGKILL before it returned",
         "the process of step die ended with exit code 3 before the step returned",

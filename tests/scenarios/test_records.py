@@ -56,7 +56,7 @@ def test_a_record_of_a_run(stage: Stage) -> None:
     assert (early.finished_at, early.duration, early.output) == (None, None, None)
     assert early.created_at.tzinfo is UTC
     assert (late.id, late.workflow, late.queue) == ("a", "order", "default")
-    assert (late.status, late.failure) == (RunStatus.COMPLETED, None)
+    assert (late.status, late.error) == (RunStatus.COMPLETED, None)
     assert late.duration is not None
     assert PAUSE + RETRY <= late.duration < PAUSE + RETRY + timedelta(seconds=stage.lateness)
     assert (late.input, late.output) == (["pen"], "PEN")
@@ -83,15 +83,15 @@ def test_records_of_steps(stage: Stage) -> None:
     assert pause.duration is not None
     assert PAUSE <= pause.duration < PAUSE + timedelta(seconds=stage.lateness)
     assert (first.name, first.attempt, first.status, first.output) == ("flaky", 1, StepStatus.FAILED, None)
-    assert first.failure is not None
-    assert first.failure.message == "no pen today"
+    assert first.error is not None
+    assert first.error.message == "no pen today"
     assert first.finished_at is not None
     assert first.retry_at == first.finished_at + RETRY
     assert (again.attempt, again.status, again.input, again.output) == (2, StepStatus.COMPLETED, ["pen"], "PEN")
     assert again.started_at >= first.retry_at
     assert (broken.step_id, broken.retry_at) == ("broken", None)
-    assert run.failure is not None
-    assert run.failure.type == "builtins.ValueError"
+    assert run.error is not None
+    assert run.error.type == "builtins.ValueError"
     assert run.input == {"sku": "pen", "fail": True}
 
 

@@ -117,7 +117,7 @@ def a_plain_traceback_ends_in_the_users_own_line(raised: WorkflowFailed) -> None
 
 
 def attempts_are_in_the_order_they_happened(steps: tuple[StepRecord, ...]) -> None:
-    told = [(step.name, step.attempt, step.status, step.failure and step.failure.message) for step in steps]
+    told = [(step.name, step.attempt, step.status, step.error and step.error.message) for step in steps]
     assert told == [
         ("reserve", 1, COMPLETED, None),
         ("charge", 1, FAILED, "no cover"),

@@ -88,10 +88,10 @@ def test_errors_come_back_as_they_were() -> None:
         assert isinstance(raised.value.__cause__, Declined)
         assert raised.value.__cause__.card == SECRET
         record = await run.get()
-        assert record.failure is not None
-        assert SECRET in record.failure.message
-        assert "charge" in record.failure.traceback
-        assert [SECRET in str(step.failure) for step in await run.steps()] == [True, True]
+        assert record.error is not None
+        assert SECRET in record.error.message
+        assert "charge" in record.error.traceback
+        assert [SECRET in str(step.error) for step in await run.steps()] == [True, True]
         while not told:
             await asyncio.sleep(0.1)
 
@@ -109,7 +109,7 @@ async def test_the_database_sees_no_error_and_a_wrong_key_is_told(tmp_path: Path
         run = await fails.start(SECRET)
         waiting = await retries.start(SECRET)
         async with asyncio.timeout(60):
-            while (failure := (await waiting.get()).failure) is None:
+            while (failure := (await waiting.get()).error) is None:
                 await asyncio.sleep(0.01)
         assert failure.message == f"card {SECRET} was declined"
         with pytest.raises(WorkflowFailed):
@@ -131,7 +131,7 @@ async def test_the_database_sees_no_error_and_a_wrong_key_is_told(tmp_path: Path
             with pytest.raises(WorkflowFailed, match="cannot be read here") as raised:
                 await handle.result(timeout=60)
             assert isinstance(raised.value.__cause__, CannotDecode)
-            assert [record.failure.message for record in (await wrong.runs()).items if record.failure] == [SEALED] * 2
+            assert [record.error.message for record in (await wrong.runs()).items if record.error] == [SEALED] * 2
 
 
 async def test_errors_pass_a_server_that_cannot_read_them(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_errors_pass_a_server_that_cannot_read_them(tmp_path: Path) -> Non
                 while not told:
                     await asyncio.sleep(0.05)
         async with Kagzi(url) as other:
-            failures = [step.failure for step in await other.handle(run.id).steps() if step.failure is not None]
+            failures = [step.error for step in await other.handle(run.id).steps() if step.error is not None]
             assert [(failure.message, failure.is_a(Declined)) for failure in failures] == [(SEALED, True)] * 2
     assert told == [f"card {SECRET} was declined"]
 

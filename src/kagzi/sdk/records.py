@@ -72,7 +72,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     finished_at: datetime | None
     deadline_at: datetime | None
     worker_id: str | None
-    failure: Failure | None
+    error: Failure | None
     on_failure: str | None = None  # the workflow that is started if it fails
     handles_run_id: str | None = None  # of a failure handler: the run that has failed
     parent_run_id: str | None = None
@@ -111,7 +111,7 @@ class StepRecord(_Record, frozen=True, kw_only=True):
     started_at: datetime
     finished_at: datetime | None
     retry_at: datetime | None
-    failure: Failure | None
+    error: Failure | None
     child_run_id: str | None = None
 
     @property
@@ -160,7 +160,7 @@ def run_record(run: Run, read: Read) -> RunRecord:
         finished_at=_moment(run.finished_at),
         deadline_at=_moment(run.deadline_at),
         worker_id=run.worker_id,
-        failure=_failure(run.error, read),
+        error=_failure(run.error, read),
         on_failure=run.on_failure,
         handles_run_id=run.handles_run_id,
         schedule_id=run.schedule_id,
@@ -192,7 +192,7 @@ def step_record(step: Step, read: Read) -> StepRecord:
         started_at=to_datetime(step.started_at),
         finished_at=_moment(step.finished_at),
         retry_at=_moment(step.retry_at),
-        failure=_failure(step.error, read),
+        error=_failure(step.error, read),
         child_run_id=step.child_run_id,
         _input=step.input,
         _output=step.output,

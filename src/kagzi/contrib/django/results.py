@@ -28,9 +28,9 @@ _STATUSES: Final = {
 def read_result(alias: str, run: RunRecord, steps: Sequence[StepRecord]) -> Any:
     path, args, kwargs, terms = read_input(run.input)
     tries = [step for step in steps if step.kind is StepKind.FUNCTION and not terms.durable]
-    failures = [step.failure for step in tries if step.failure is not None]
-    if run.failure is not None and (not failures or failures[-1].type != run.failure.type):
-        failures.append(run.failure)  # of a task that never began, timed out or was cancelled
+    failures = [step.error for step in tries if step.error is not None]
+    if run.error is not None and (not failures or failures[-1].type != run.error.type):
+        failures.append(run.error)  # of a task that never began, timed out or was cancelled
     # One that has just begun is not shown among the steps yet.
     unseen = run.status is RunStatus.RUNNING and not any(step.status is StepStatus.RUNNING for step in tries)
     attempts = int(run.started_at is not None) if terms.durable else len(tries) + unseen

@@ -71,6 +71,7 @@ class RunDocument(RunSummary, frozen=True, kw_only=True):
     handles_run_id: str | None = None
     schedule_id: str | None = None
     scheduled_for: Moment | None = None
+    on_parent_end: str | None = None  # what becomes of a child when its parent has ended
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
@@ -169,6 +170,7 @@ def run_document(run: Run, why: str | None = None) -> RunDocument:
         handles_run_id=run.handles_run_id,
         schedule_id=run.schedule_id,
         scheduled_for=moment(run.scheduled_for),
+        on_parent_end=run.parent_policy and run.parent_policy.value,
     )
 
 
