@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
@@ -146,10 +147,12 @@ class Connected(Registrar):
     @property
     def engine(self) -> Engine:
         """The engine, for use in the event loop in which the app was opened."""
-        if self._engine is None or self._opening is None:
+        engine, opening = self._engine, self._opening
+        if engine is None or opening is None:
             raise InvalidRequest("this app is not open; use it inside `async with app:`")
-        self._opening.check()
-        return self._engine
+        if asyncio._get_running_loop() is not opening.loop:
+            opening.check()
+        return engine
 
     @property
     def opening(self) -> Opening | None:

@@ -286,6 +286,8 @@ class Lanes:
 
 
 def _broken(writes: Sequence[Write], answers: Sequence[Answer]) -> Broken:
+    if not any(issubclass(kind, Exception) for kind in set(map(type, answers))):
+        return set()
     return {
         (write.run_id, write.token)
         for write, answer in zip(writes, answers, strict=True)

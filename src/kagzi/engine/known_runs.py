@@ -51,9 +51,10 @@ class DrivenRun:
             return None
         claim = self.claim
         start, created_at = self.started.start, self.started.created_at
-        deadlines = [] if start.deadline_at is None else [start.deadline_at]
+        deadline_at = start.deadline_at
         if start.timeout is not None:
-            deadlines.append(created_at + start.timeout)
+            times_out_at = created_at + start.timeout
+            deadline_at = times_out_at if deadline_at is None else min(deadline_at, times_out_at)
         return Run(
             namespace=claim.namespace,
             run_id=claim.run_id,
@@ -70,7 +71,7 @@ class DrivenRun:
             available_at=self.started.available_at,
             started_at=claim.started_at,
             finished_at=finished_at,
-            deadline_at=min(deadlines, default=None),
+            deadline_at=deadline_at,
             worker_id=self.worker_id,
             input=claim.input,
             output=last.output,

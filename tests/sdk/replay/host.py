@@ -103,6 +103,10 @@ class ObservedExecution(Execution):
         super()._set_off()
         self.mark(self._journal.seq)
 
+    def _set_off_again(self) -> None:
+        super()._set_off_again()
+        self.mark(self._journal.seq)
+
     def _replay(self, event: Step) -> None:
         assert event.completed_seq is not None
         self.mark(event.completed_seq)

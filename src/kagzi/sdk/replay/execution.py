@@ -167,10 +167,13 @@ class Execution:
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
         self.steps.live = not events
-        with self.loop:
+        if not events:
             self._set_off()
-            while events and not self._main.done():
-                self._replay(events.popleft())
+        else:
+            with self.loop:
+                self._set_off_again()
+                while events and not self._main.done():
+                    self._replay(events.popleft())
         if self.outcome is not None:
             return  # it spins
         self.replaying = self._on_old_ground = False
@@ -195,11 +198,7 @@ class Execution:
     def _set_off(self) -> None:
         """Run the workflow function until it waits for the first time."""
         loop = self.loop
-        zero = loop.now
-        if self._recorded.events:
-            self._set_off_again(zero)
-            return
-        now = self._effects.now()
+        zero, now = loop.now, self._effects.now()
         late = loop.late = now - zero if now > zero else 0
         loop.drain()
         loop.late = 0
@@ -208,9 +207,9 @@ class Execution:
             self._journal.next_event(zero + late)
             self._journal.submit_unhurried(self._journal.marked(BEGIN, StepKind.SIGNAL, zero))
 
-    def _set_off_again(self, zero: Instant) -> None:
+    def _set_off_again(self) -> None:
         """The same on replay, as late as the first time."""
-        began = self._recorded.take_begin()
+        zero, began = self.loop.now, self._recorded.take_begin()
         if began is None:
             self._drain()
             return
