@@ -1,17 +1,27 @@
-"""A limit over worker processes that are killed and replaced: never more than it says, and nothing is left behind."""
+"""A limit over worker processes that are killed, stopped and replaced: never more than it says, and nothing is left
+behind. `make campaigns` does so for 300 runs, and through a server."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import signal
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
+
+import pytest
 
 from kagzi import RunStatus
+from tests.campaigns import length
 from tests.faults.conftest import MakeSite
-from tests.faults.processes import Site, WorkerProcess, until
+from tests.faults.processes import ServerProcess, Site, WorkerProcess, until
 
 MOST = 5
 LEASE = 2.0
+RUNS, ROUNDS = length(102, 300), length(3, 10)
+BEHIND_SERVER = length(False, True)
 
 
 async def _watch(site: Site) -> int:
@@ -32,12 +42,16 @@ def _entered(site: Site, living: Mapping[int, WorkerProcess], since: float) -> l
 
 
 def _most_at_once(site: Site, killed: dict[int, float]) -> int:
-    """The most step bodies that ran at once. Those of a process that was killed ended with it."""
+    """The most step bodies that ran at once. Those of a process that was killed ended with it, and those of one that
+    was stopped are zombies from then on."""
     ends = {(line["run"], line["step"], line["pid"]): line["at"] for line in site.ledger.lines("exit")}
     moments = []
     for line in site.ledger.lines("enter"):
-        end = ends.get((line["run"], line["step"], line["pid"]), killed.get(line["pid"]))
-        assert end is not None, line
+        gone = killed.get(line["pid"], math.inf)
+        if line["at"] > gone:
+            continue
+        end = min(ends.get((line["run"], line["step"], line["pid"]), math.inf), gone)
+        assert end < math.inf, line
         moments += [(line["at"], 1), (end, -1)]
     most = now = 0
     for _, change in sorted(moments):
@@ -46,9 +60,22 @@ def _most_at_once(site: Site, killed: dict[int, float]) -> int:
     return most
 
 
-async def test_a_limit_holds_while_workers_are_killed(url: str, make_site: MakeSite) -> None:
-    site = make_site(url, lease=f"{LEASE:g}s")
-    killed: dict[int, float] = {}
+@pytest.mark.timeout(600)
+async def test_a_limit_holds_while_workers_are_killed_and_stopped(
+    url: str, make_site: MakeSite, tmp_path: Path
+) -> None:
+    """Bodies of a process that is stopped for longer than its lease are zombies when it goes on: they do not count."""
+    async with AsyncExitStack() as stack:
+        settings = {"lease": f"{LEASE:g}s"}
+        if BEHIND_SERVER and url.startswith("postgres"):
+            server = ServerProcess(tmp_path, url, lease=LEASE)
+            stack.callback(server.close)
+            url, settings = await server.url(), {}
+        await _keep_to_the_limit(make_site(url, **settings))
+
+
+async def _keep_to_the_limit(site: Site) -> None:
+    gone: dict[int, float] = {}  # killed or stopped, and when
     async with site.program.app:
         await site.program.app.limits.set(workflow="chain", concurrency=MOST)
         watch = asyncio.create_task(_watch(site))
@@ -56,18 +83,27 @@ async def test_a_limit_holds_while_workers_are_killed(url: str, make_site: MakeS
         for worker in workers:
             await worker.ready()
         runs = []
-        for _ in range(3):
-            # So that there is work after each kill, however long the machine took for it.
-            runs += [await site.program.chain.start(2, 0.04) for _ in range(34)]
+        stopped: list[WorkerProcess] = []
+        for turn in range(ROUNDS):
+            # So that there is work after each of them, however long the machine took for it.
+            runs += [await site.program.chain.start(2, 0.04) for _ in range(RUNS // ROUNDS)]
             living = {worker.pid: worker for worker in workers}
-            since = max(killed.values(), default=0.0)
+            since = max(gone.values(), default=0.0)
             busy = await until(partial(_entered, site, living, since), "somebody works")
             worker = living[busy[-1]]
-            killed[worker.pid] = worker.kill()
+            if turn % 3 == 1:
+                gone[worker.pid] = await worker.suspend()
+                stopped.append(worker)
+            else:
+                gone[worker.pid] = worker.kill()
             workers.remove(worker)
             workers.append(site.worker(concurrency=10))
         assert len(site.ledger.lines("exit", phase=1)) < len(runs)  # there was something to take over
-        assert await asyncio.gather(*[run.result(timeout=60) for run in runs]) == [1] * len(runs)
+        if stopped:
+            await asyncio.sleep(LEASE)  # so that others have their runs
+        for worker in stopped:
+            worker.send(signal.SIGCONT)
+        assert await asyncio.gather(*[run.result(timeout=240) for run in runs]) == [1] * len(runs)
         watch.cancel()
         assert 1 < await watch <= MOST
-    assert 1 < _most_at_once(site, killed) <= MOST
+    assert 1 < _most_at_once(site, gone) <= MOST
