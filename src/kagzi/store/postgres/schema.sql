@@ -659,7 +659,6 @@ CREATE INDEX workflow_runs_errors ON kagzi.workflow_runs USING btree (namespace,
 CREATE INDEX workflow_runs_failed ON kagzi.workflow_runs USING btree (namespace, run_id) WHERE (status = ANY (ARRAY['FAILED'::text, 'TIMED_OUT'::text, 'CANCELLED'::text]));
 CREATE INDEX workflow_runs_fire ON kagzi.workflow_runs USING btree (available_at) WHERE (status = 'SCHEDULED'::text);
 CREATE UNIQUE INDEX workflow_runs_firing ON kagzi.workflow_runs USING btree (namespace, schedule_group_id, scheduled_for) WHERE (scheduled_for IS NOT NULL);
-CREATE INDEX workflow_runs_handlers ON kagzi.workflow_runs USING btree (namespace, handles_run_id) WHERE (handles_run_id IS NOT NULL);
 CREATE UNIQUE INDEX workflow_runs_id_prefix ON kagzi.workflow_runs USING btree (namespace, external_id text_pattern_ops) WHERE (external_id IS NOT NULL);
 CREATE INDEX workflow_runs_leased ON kagzi.workflow_runs USING btree (worker_id) WHERE (status = 'RUNNING'::text);
 CREATE INDEX workflow_runs_lines ON kagzi.workflow_runs USING btree (namespace, limit_name, limit_key, task_queue, workflow_type, version, claim_key, held_key) WHERE ((held_key IS NOT NULL) AND (status = ANY (ARRAY['PENDING'::text, 'SLEEPING'::text])));

@@ -327,7 +327,6 @@ CREATE INDEX workflow_runs_failed ON workflow_runs (namespace, run_id)
 CREATE INDEX workflow_runs_fire ON workflow_runs (available_at) WHERE status = 'SCHEDULED';
 CREATE UNIQUE INDEX workflow_runs_firing ON workflow_runs (namespace, schedule_group_id, scheduled_for)
     WHERE scheduled_for IS NOT NULL;
-CREATE INDEX workflow_runs_handlers ON workflow_runs (namespace, handles_run_id) WHERE handles_run_id IS NOT NULL;
 CREATE INDEX workflow_runs_leased ON workflow_runs (worker_id)
     WHERE status = 'RUNNING';
 CREATE INDEX workflow_runs_lines ON workflow_runs

@@ -78,12 +78,13 @@ namespace, run_id, external_id, task_queue, workflow_type, version, coalesce(pri
            coalesce({r}.executions_before, 0) AS executions_before, {r}.woken, {{carried_to_worker({r})}}
 
 -- fragment: claimed_before
--- What this very poll has claimed before: its first answer was lost, so for the worker the lease begins now.
+-- What this very poll has claimed before: its first answer was lost, so for the worker the lease begins now. Whether it is
+-- `limited` follows.
 UPDATE kagzi.workflow_runs AS r SET lease_expires_at = i.now + r.lease_length
     FROM instant AS i
     WHERE r.worker_id = $4::uuid AND r.status = 'RUNNING' AND r.namespace = $3::text
       AND substr(r.token::text, 9) = substr($5::uuid::text, 9)
-    RETURNING r.*
+    RETURNING coalesce(r.available_at, 0) AS place, {{claim_columns(r)}}, false AS fresh
 
 -- fragment: is_for_poll(r, task_queue)
 -- Which runs of a queue a poll can claim, those that have waited longest first.

@@ -10,7 +10,7 @@ WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now,
            EXISTS (SELECT FROM kagzi.limits AS l WHERE l.namespace = $3::text) AS limits
 ), again AS (
-    {{claimed_before}}
+    {{claimed_before}}, false AS limited
 ), due AS MATERIALIZED (
     SELECT d.namespace, d.run_id, d.claim_key
     FROM unnest($7::text[]) AS q (task_queue)
@@ -35,8 +35,7 @@ FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
-    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false, false
-    FROM again AS a
+    SELECT * FROM again
 ) AS c ON true
 ORDER BY c.place, c.run_id;
 
@@ -46,7 +45,8 @@ ORDER BY c.place, c.run_id;
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 ), again AS (
-    {{claimed_before}}
+    {{claimed_before}},
+        {{counts_for_limits(r)}} AS limited
 ), limits AS MATERIALIZED (
     SELECT l.scope, l.name, l.paused_at, coalesce(l.concurrency, l.declared) AS most
     FROM kagzi.limits AS l WHERE l.namespace = $3::text
@@ -91,9 +91,7 @@ FROM instant AS i
 LEFT JOIN (
     SELECT * FROM claimed
     UNION ALL
-    SELECT coalesce(a.available_at, 0), {{claim_columns(a)}}, false,
-           {{counts_for_limits(a)}}
-    FROM again AS a
+    SELECT * FROM again
 ) AS c ON true
 ORDER BY c.place, c.run_id;
 

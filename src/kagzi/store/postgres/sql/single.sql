@@ -209,7 +209,10 @@ SELECT l.status, EXISTS (SELECT FROM made) AS made, i.now FROM locked AS l CROSS
 -- Insert one run; see start_runs.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), asked AS MATERIALIZED (
+)
+INSERT INTO kagzi.workflow_runs ({{born_run_columns}})
+SELECT {{born_run_values}}
+FROM (
     SELECT $2::text AS namespace, $3::uuid AS run_id, $4::text AS external_id, $5::text AS task_queue,
            $6::text AS workflow_type, $7::text AS version, $8::integer AS priority, $9::bytea AS input,
            $10::bigint AS lease_length, $11::bigint AS timeout, $12::bigint AS deadline_at,
@@ -220,9 +223,7 @@ WITH instant AS MATERIALIZED (
            $16::uuid IS NOT NULL AND greatest(i.now + coalesce($13::bigint, 0), $14::bigint) <= i.now
            AND NOT {{is_limited($2::text, $5::text, $6::text, $19::text)}} AS born
     FROM instant AS i
-)
-INSERT INTO kagzi.workflow_runs ({{born_run_columns}})
-SELECT {{born_run_values}}
-FROM asked
+    OFFSET 0  -- each value is made once, and none is kept
+) AS asked
 ON CONFLICT DO NOTHING
 RETURNING namespace, run_id, status, started_at, available_at;

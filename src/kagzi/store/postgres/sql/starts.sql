@@ -8,7 +8,10 @@
 -- Whether there are limits at all is asked once, and of each run only if there are.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
-), asked AS MATERIALIZED (
+)
+INSERT INTO kagzi.workflow_runs ({{born_run_columns}})
+SELECT {{born_run_values}}
+FROM (
     SELECT coalesce(n.namespace, ($2::text[])[1]) AS namespace, n.run_id, n.external_id,
            coalesce(n.task_queue, ($5::text[])[1]) AS task_queue,
            coalesce(n.workflow_type, ($6::text[])[1]) AS workflow_type, coalesce(n.version, ($7::text[])[1]) AS version,
@@ -28,10 +31,8 @@ WITH instant AS MATERIALIZED (
               timeout, deadline_at, delay, start_at, birth_length, token, worker_id, poll, limit_name,
               parent_run_id, parent_step_id, parent_attempt, {{carried}})
     CROSS JOIN instant AS i
-)
-INSERT INTO kagzi.workflow_runs ({{born_run_columns}})
-SELECT {{born_run_values}}
-FROM asked
+    OFFSET 0  -- each value is made once, and none is kept
+) AS asked
 ON CONFLICT DO NOTHING
 RETURNING namespace, run_id, status, started_at, available_at;
 

@@ -1,0 +1,1 @@
+-- No statement looks for a run by the failed one that it handles: who shows it has read it. The index goes online.
