@@ -118,6 +118,27 @@ async def test_what_a_run_says_about_itself_is_read_by_anybody_who_may_look(clie
     assert (await client.problem("GET", f"/api/v1/runs/{UNKNOWN}/values"))[0] == 404
 
 
+async def test_a_signal_that_cannot_be_names_its_field_and_is_not_kept(client: Client) -> None:
+    run_id = (await client.post("/api/v1/runs", {"workflow": "w", "id": "order"}, status=201))["run_id"]
+    for body, field in (
+        ({}, "name"),
+        ({"name": ""}, "name"),
+        ({"name": 5}, "name"),
+        ({"name": "x" * 256}, "name"),
+        ({"name": "a\0"}, "name"),
+        ({"name": "x", "key": 5}, "key"),
+        ({"name": "x", "key": "~mine"}, "key"),
+        ({"name": "x", "on_parent_end": "cancle"}, "on_parent_end"),
+    ):
+        status, problem = await client.problem("POST", f"/api/v1/runs/{run_id}/signals", json=body)
+        assert (status, problem["field"]) == (400, field), body
+    body = {"workflow": "w", "id": "order", "signal": {"name": "x", "key": "~mine"}}
+    assert (await client.problem("POST", "/api/v1/runs", json=body))[0] == 400
+    for address in (f"/api/v1/runs/{run_id}/signals?namespace=elsewhere", f"/api/v1/runs/{UNKNOWN}/signals"):
+        assert (await client.problem("POST", address, json={"name": "x"}))[0] == 404
+    assert (await client.get(f"/api/v1/runs/{run_id}/signals"))["signals"] == []
+
+
 async def test_the_documents_are_those_of_the_command_line(client: Client, engine: LocalEngine) -> None:
     started = await client.post("/api/v1/runs", {"workflow": "w", "input": {"a": [1.50, None, "ü"]}}, status=201)
     run = await engine.workflows.get("default", started["run_id"])

@@ -179,6 +179,7 @@ async def test_what_cannot_handle_failures_is_refused_at_once(home: str) -> None
 
     refused: list[tuple[Callable[[], Any], str]] = [
         (lambda: decorated(wrong), "wrong .* cannot handle failures: it must have one parameter, annotated with"),
+        (lambda: decorated("other"), "other .* cannot handle failures"),  # its own
         (lambda: decorated(7), "on_failure must be a workflow or the name of one, not 7"),
         (lambda: decorated("n" * 256), "on_failure has 256 characters"),
         (lambda: right.options(on_failure=wrong), "cannot handle failures"),

@@ -22,7 +22,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
-from kagzi.core.signal import MADE_KEY
+from kagzi.core.signal import MADE_KEY, check_key
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NotFound
 from kagzi.ids import IdSource, derived_run_id
@@ -36,7 +36,7 @@ from kagzi.sdk.queues import FlowHome, Limits, Queues
 from kagzi.sdk.records import MoveRecord, RunRecord, VersionRecord, run_record, version_record
 from kagzi.sdk.schedules import Home, Schedules
 from kagzi.sdk.search import Runs, search, status_of
-from kagzi.sdk.signal_values import check_key, encode_signal
+from kagzi.sdk.signal_values import encode_signal
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.worker.bodies import current_step, starting_step
 from kagzi.store.drivers import is_async

@@ -13,6 +13,7 @@ from kagzi.api.operations import Started, StartRun, StartSignal
 from kagzi.core.conflict import OnConflict
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.limits import DEFAULT_QUEUE
+from kagzi.core.signal import check_key
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
 from kagzi.ids import IdSource
@@ -22,7 +23,7 @@ from kagzi.sdk.definitions.options import NO_OPTIONS
 from kagzi.sdk.limits import limit_of
 from kagzi.sdk.moments import instant_of
 from kagzi.sdk.payload import Codec
-from kagzi.sdk.signal_values import check_key, encode_signal
+from kagzi.sdk.signal_values import encode_signal
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

@@ -10,7 +10,7 @@ from kagzi.cli.follow import find_run
 from kagzi.cli.options import as_json, engine_of, home_of, run, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
-from kagzi.core.signal import MADE_KEY
+from kagzi.core.signal import check_key
 from kagzi.ids import RandomIds
 from kagzi.settings import Loaded
 
@@ -49,7 +49,7 @@ def signal(
 
 
 async def _send(loaded: Loaded, named: str, name: str, value: bytes, key: str | None) -> dict[str, object]:
-    key = MADE_KEY + RandomIds(SystemClock().now).token() if key is None else key
+    key = check_key(key, RandomIds(SystemClock().now).token())
     async with engine_of(loaded) as engine:
         found = await find_run(engine, loaded.settings.namespace, named)
         answer = await engine.workflows.signal(

@@ -17,6 +17,11 @@ NEW_RUN_ID: Final = {"format": "uuid", "pattern": f"^{UUID7}$"}
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS, extra_json_schema=TEXT)]
 
+# Of a signal. Those that begin with ~ are made for senders who give none.
+Key = Annotated[
+    str, Meta(min_length=1, max_length=NAME_CHARACTERS, extra_json_schema={"pattern": r"^[^\x00~][^\x00]*$"})
+]
+
 # The largest unit first, each once, and no more digits than a thousand years have. Other forms are accepted, too.
 _SHORT: Final = "".join(
     rf"([0-9]{{1,{digits}}}(\.[0-9]{{1,{decimals}}})?{unit})?"

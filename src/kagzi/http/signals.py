@@ -9,9 +9,10 @@ from msgspec import Meta, Raw, Struct
 
 from kagzi.api.operations import SendSignal
 from kagzi.core.run import RunStatus
-from kagzi.core.signal import MADE_KEY
+from kagzi.core.signal import check_key
 from kagzi.http.call import Call, Namespaced, Reply
-from kagzi.http.fields import Name
+from kagzi.http.fields import Key, Name
+from kagzi.http.problems import naming
 from kagzi.http.runs import run_id_of
 from kagzi.ports.documents.runs import SignalDocument, signal_document
 
@@ -22,7 +23,7 @@ class SignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[Name, Meta(description="What the workflow waits for.")]
     value: Annotated[Raw, Meta(description="What it gets.")] = msgspec.field(default_factory=lambda: Raw(NULL))
     key: Annotated[
-        Name | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
+        Key | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
     ] = None
 
 
@@ -38,7 +39,8 @@ class SentSignal(Struct, frozen=True, kw_only=True):
 
 async def send_signal(call: Call[Namespaced, SignalBody]) -> Reply:
     body = call.body
-    key = MADE_KEY + call.host.ids.token() if body.key is None else body.key
+    with naming("key"):
+        key = check_key(body.key, call.host.ids.token())
     run_id = await run_id_of(call, call.path["run_id"])
     answer = await call.engine.workflows.signal(
         SendSignal(namespace=call.namespace, run_id=run_id, name=body.name, value=bytes(body.value), key=key)

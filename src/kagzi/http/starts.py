@@ -23,10 +23,10 @@ from kagzi.core.limits import (
 )
 from kagzi.core.retry import MOST_ATTEMPTS, UNLIMITED, Retry
 from kagzi.core.run import PRIORITY_LIMIT, RunStatus
-from kagzi.core.signal import MADE_KEY
+from kagzi.core.signal import check_key
 from kagzi.core.tags import check_tags
 from kagzi.http.call import Call, Namespaced, Reply
-from kagzi.http.fields import NEW_RUN_ID, Length, Name, Tags, Timeout, When, whole
+from kagzi.http.fields import NEW_RUN_ID, Key, Length, Name, Tags, Timeout, When, whole
 from kagzi.http.lengths import length_of, moment_of, timeout_of
 from kagzi.http.problems import BadField, check_handler_queue, naming
 from kagzi.http.reading import read_json
@@ -60,7 +60,7 @@ class StartSignalBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     name: Annotated[Name, Meta(description="What the workflow waits for.")]
     value: Annotated[Raw, Meta(description="What it gets.")] = msgspec.field(default_factory=lambda: Raw(b"null"))
     key: Annotated[
-        Name | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
+        Key | None, Meta(description="Makes a repeat harmless: a signal with the same key is the same signal.")
     ] = None
 
 
@@ -204,7 +204,8 @@ def _signal(call: Call[Namespaced, StartBody]) -> StartSignal | None:
         return None
     if call.body.on_conflict is OnConflict.RETURN:
         raise BadField("on_conflict", "on_conflict with a signal is restart_finished, restart_failed or fail")
-    key = MADE_KEY + call.host.ids.token() if signal.key is None else signal.key
+    with naming("signal.key"):
+        key = check_key(signal.key, call.host.ids.token())
     return StartSignal(name=signal.name, value=bytes(signal.value), key=key)
 
 

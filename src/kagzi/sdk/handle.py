@@ -12,6 +12,7 @@ from kagzi.core.instant import SECOND, to_datetime
 from kagzi.core.limits import check_name
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.run_value import OURS, PROGRESS, Progress
+from kagzi.core.signal import check_key
 from kagzi.errors import NotFound, Unavailable
 from kagzi.ids import IdSource
 from kagzi.sdk.blocking import Portal, blocking
@@ -26,7 +27,7 @@ from kagzi.sdk.records import (
     step_record,
 )
 from kagzi.sdk.run_errors import ended_otherwise
-from kagzi.sdk.signal_values import check_key, encode_signal, value_codec
+from kagzi.sdk.signal_values import encode_signal, value_codec
 from kagzi.sdk.unserved import Unserved
 from kagzi.sdk.values import check_value_name
 

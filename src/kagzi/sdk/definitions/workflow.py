@@ -130,6 +130,8 @@ class Workflow(Generic[P, R]):
         self._app = app
         self._codec = codec
         self._options = NO_OPTIONS
+        if on_failure == name:
+            check_handler(self)  # other names are taken as they are
 
     async def start(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start a run. It is durable when this returns; wrong arguments raise before anything is written."""
