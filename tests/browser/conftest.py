@@ -83,9 +83,10 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def site(sqlite_file: str, browser: Browser) -> AsyncIterator[Site]:
+async def site(request: pytest.FixtureRequest, sqlite_file: str, browser: Browser) -> AsyncIterator[Site]:
+    """A parameter of the test is settings of its engine."""
     url = f"sqlite:///{sqlite_file}"
-    async with engine_on(url) as engine, dashboard(engine) as port:
+    async with engine_on(url, **getattr(request, "param", {})) as engine, dashboard(engine) as port:
         made = Site(url, engine, port, browser)
         yield made
     assert made.complaints == []

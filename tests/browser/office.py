@@ -39,6 +39,7 @@ class Office:
 
         @app.workflow(name="slow")
         async def slow(name: str) -> str:
+            """Takes its time."""
             return await wait_for_it(name)
 
         @app.workflow(name="failing", retry=Retry(attempts=1))

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import sys
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Route, expect
 
+from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from tests.browser.axe import find_axe, violations
 from tests.browser.conftest import Site
@@ -30,8 +36,9 @@ async def test_from_nothing_to_a_run_that_completes_before_ones_eyes(site: Site)
         await expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
         await page.get_by_role("link", name="Runs", exact=True).click()
         await page.get_by_role("link", name="Start a run").click()
-        await page.get_by_label("Workflow").fill("slow")
-        await page.get_by_label("Input").fill('["tea"]')
+        await page.get_by_role("link", name="slow Takes its time").click()
+        await page.get_by_role("button", name="Start", exact=True).click()  # the browser knows what is required
+        await page.get_by_role("textbox", name="name required").fill("tea")
         await page.get_by_role("button", name="Start", exact=True).click()
         await expect(page.get_by_text("The run was started.")).to_be_visible()
         await expect(page.locator("#state")).to_contain_text("step wait_for_it has been running for")
@@ -101,15 +108,22 @@ async def test_filters_are_in_the_address_and_the_way_back_leads_back(site: Site
         await expect(page.locator("#facts")).to_contain_text("Done1")
 
 
-async def test_a_sleeping_run_is_cancelled_and_a_waiting_one_is_told(site: Site) -> None:
+async def test_a_sleeping_run_is_cancelled_another_is_woken_and_a_waiting_one_is_told(site: Site) -> None:
     async with site.app, site.app.worker(), site.visitor() as page:
         sleepy, waiting = await start(site.engine, "sleepy"), await start(site.engine, "approval")
+        early = await start(site.engine, "sleepy")
         await until(site, sleepy, RunStatus.SLEEPING)
         await page.goto(f"/runs/{sleepy}")
         await expect(page.locator("#state")).to_contain_text("Sleeping until")
         await page.get_by_role("link", name="Cancel").click()
         await page.get_by_role("dialog").get_by_role("button", name="Cancel run").click()
         await expect(page.locator("#state")).to_contain_text("cancelled")
+        await until(site, early, RunStatus.SLEEPING)
+        await page.goto(f"/runs/{early}")
+        await page.get_by_role("link", name="Wake now").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Wake run").click()
+        await expect(page.get_by_text("The run goes on as if its time had come.")).to_be_visible()
+        await expect(page.locator("#state")).to_contain_text("completed")
         await until(site, waiting, RunStatus.SLEEPING)
         await page.goto(f"/runs/{waiting}")
         await expect(page.locator("#state")).to_contain_text("Waiting for signal approved")
@@ -119,22 +133,68 @@ async def test_a_sleeping_run_is_cancelled_and_a_waiting_one_is_told(site: Site)
         await expect(page.locator("#state")).to_contain_text("completed")
 
 
-async def test_the_sentence_follows_workers_that_come(site: Site) -> None:
+CLERK = """
+import asyncio
+from pathlib import Path
+from kagzi import Kagzi
+
+app = Kagzi()
+
+@app.step
+async def wait_for_it(name: str) -> str:
+    while not Path("go").exists():
+        await asyncio.sleep(0.05)
+    return f"done {name}"
+
+@app.workflow(name="slow")
+async def slow(name: str) -> str:
+    return await wait_for_it(name)
+"""
+
+
+@asynccontextmanager
+async def clerk(site: Site, directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A worker in a process of its own, which holds a run for three seconds without a heartbeat."""
+    (directory / "clerk.py").write_text(CLERK)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("KAGZI_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kagzi", "worker", "clerk.py", "--url", site.app.url or ""),
+        cwd=directory,
+        env=environ | {"KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS": "3"},
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("site", [{"worker_stale": 3 * SECOND}], indirect=True)
+async def test_a_killed_worker_is_missed_and_the_next_one_goes_on(site: Site, tmp_path: Path) -> None:
     run_id = await start(site.engine, "slow", b'["a"]')
     async with site.visitor() as page:
+        state = page.locator("#state")
         await page.goto(f"/runs/{run_id}")
-        await expect(page.locator("#state")).to_contain_text("no worker that is online serves queue default")
-        async with site.app, site.app.worker():
-            await expect(page.locator("#state")).to_contain_text("Held by worker")
-            site.office.go.set()
-            await expect(page.locator("#state")).to_contain_text("completed")
-            # What a step got, returned, and how often it was tried.
-            await page.locator("summary").click()
-            await expect(page.locator(".step")).to_contain_text("Input")
-            await expect(page.locator(".step")).to_contain_text("done a")
-            await expect(page.locator(".step tbody tr")).to_have_count(1)
-        await page.goto("/workers")
-        await expect(page.locator("#list")).to_contain_text("offline")
+        await expect(state).to_contain_text("no worker that is online serves queue default")
+        async with clerk(site, tmp_path) as worker:
+            await expect(state).to_contain_text("step wait_for_it has been running for")
+            worker.kill()
+            await expect(state).to_contain_text("no worker that is online serves queue default")
+            await page.goto("/workers")
+            await expect(page.locator("#list")).to_contain_text("offline")
+            await page.goto(f"/runs/{run_id}")
+        async with clerk(site, tmp_path):
+            await expect(state).to_contain_text("step wait_for_it has been running for")
+            (tmp_path / "go").touch()
+            await expect(state).to_contain_text("completed")
+        # What a step got, returned, and how often it was tried.
+        await page.locator("summary").click()
+        await expect(page.locator(".step")).to_contain_text("Input")
+        await expect(page.locator(".step")).to_contain_text("done a")
+        await expect(page.locator(".step tbody tr")).to_have_count(1)
+        await expect(page.locator("#facts")).to_contain_text("Executions2")
 
 
 async def test_a_schedule_is_made_while_its_times_are_shown(site: Site) -> None:
@@ -161,8 +221,9 @@ async def test_a_schedule_is_made_while_its_times_are_shown(site: Site) -> None:
 
 
 async def test_with_keys_alone(site: Site) -> None:
-    run_id = await start(site.engine, "slow", b'["a"]')
-    async with site.visitor() as page:
+    async with site.app, site.app.worker(), site.visitor() as page:
+        run_id = await start(site.engine, "failing")
+        await until(site, run_id, RunStatus.FAILED)
         await page.goto("/")
         await page.keyboard.press("g")
         await page.keyboard.press("r")
@@ -172,11 +233,18 @@ async def test_with_keys_alone(site: Site) -> None:
         await page.wait_for_url(f"**/runs/{run_id}")
         await page.keyboard.press("t")
         assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
-        await page.get_by_role("link", name="Terminate").focus()
+        await page.get_by_role("link", name="Run again").focus()
         await page.keyboard.press("Enter")
-        await expect(page.get_by_role("dialog", name="Terminate run?")).to_be_visible()
+        await expect(page.get_by_role("dialog", name="Run again?")).to_be_visible()
         await page.keyboard.press("Escape")
-        await expect(page.get_by_role("link", name="Terminate")).to_be_focused()
+        await expect(page.get_by_role("link", name="Run again")).to_be_focused()
+        site.office.broken = False
+        await page.keyboard.press("r")
+        await expect(page.get_by_role("dialog", name="Retry run?")).to_be_visible()
+        await expect(page.get_by_role("button", name="Retry run")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("This run goes on where the other one failed.")).to_be_visible()
+        await expect(page.locator("#state")).to_contain_text("completed")
         await page.keyboard.press("/")
         await page.keyboard.type(run_id)
         await page.keyboard.press("Enter")
@@ -257,6 +325,7 @@ async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site
                     f"/runs/{run_id}/cancel",
                     f"/runs/{failed}/fork",
                     "/start",
+                    "/start?workflow=slow",
                     "/bulk?action=cancel&of=search",
                     "/jobs",
                     "/workflows",

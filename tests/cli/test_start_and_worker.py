@@ -43,6 +43,7 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     assert again.code == 0, again
     run_id = again.json["run_id"]
     assert "already" in again.err
+    assert again.json == {"run_id": run_id, "id": "order-42", "status": "COMPLETED", "already_exists": True}
 
     shown = home("runs", "show", "order-42", "--json")
     assert shown.code == 0, shown
@@ -81,7 +82,11 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     often = ("start", "checkout", "--debounce", "1h", "--debounce-key", "43")
     first = home(*often, "--input", '["43", 1]', "--json")
     joins = home(*often, "--debounce-most", "2h", "--input", '["43", 2]', "--json")
-    assert (joins.json, "joins run" in joins.err) == (first.json, True), joins
+    assert (joins.json, "joins run" in joins.err) == (first.json | {"already_exists": True}, True), joins
+    due = home("start", "checkout", "-q", "nobody", "--input", '["44", 1]', "--json")
+    assert (due.json["status"], due.json["already_exists"]) == ("PENDING", False)
+    awake = home("runs", "wake", due.json["run_id"])
+    assert (awake.code, "need not be woken: it is due" in awake.err) == (5, True)
     assert home("runs", "show", first.json["run_id"], "--json").json["input"] == ["43", 2]
     for wrong in (
         ("--debounce-key", "43"),

@@ -79,8 +79,9 @@ async def test_a_run_is_started_and_copied_by_fields(tmp_path: Path) -> None:
         assert "required" not in tag(asked, "arg.note")
         count = tag(asked, "arg.count")
         assert (count["type"], count["min"], count["step"]) == ("number", "1", "1")
-        assert "how many · integer, at least 1; without it: 1" in asked.text
-        assert "– without it: false –" in asked.text
+        assert "how many · integer, at least 1; default: 1" in asked.text
+        assert "default: false" in asked.text
+        assert "JSON object Address: street" in asked.text
         bad = {"arg.to": "{street}", "arg.count": "0", "arg.size": '"M"'}
         refused = await browser.send(form, **bad, code=400)
         for name, said in (

@@ -28,12 +28,12 @@ async def test_a_default_is_chosen_and_runs_are_moved(browser: Browser, engine: 
             pass
     await start(engine, "shipping")
     shown = await browser.open("/versions")
-    assert "default, the newest" in shown.text
+    assert "default (newest)" in shown.text
     assert "can be retired" in shown.text  # version 1
     asked = await browser.open(shown.links["Make default"])
     assert "shipping: version 1" in asked.text
     chosen = await browser.send(asked.form("/versions/default"))
-    assert "default, chosen" in chosen.text
+    assert "default (chosen)" in chosen.text
     asked = await browser.open(chosen.links["Move runs"])
     assert "version 2: 1 runs wait or sleep" in asked.text
     assert asked.form("/versions/move").fields["to_version"] == "1"
@@ -42,7 +42,7 @@ async def test_a_default_is_chosen_and_runs_are_moved(browser: Browser, engine: 
     moved = await browser.send(asked.form("/versions/move"))
     assert "1 runs go on in the other version." in moved.text
     asked = await browser.open(moved.links["Let the newest be the default"])
-    assert "default, the newest" in (await browser.send(asked.form("/versions/default"))).text
+    assert "default (newest)" in (await browser.send(asked.form("/versions/default"))).text
 
 
 async def test_a_run_is_forked_from_a_step_with_other_input(browser: Browser, engine: LocalEngine, url: str) -> None:
@@ -53,7 +53,7 @@ async def test_a_run_is_forked_from_a_step_with_other_input(browser: Browser, en
         page = await browser.open(f"/runs/{run_id}")
         assert '"tea"' not in page.html.partition('id="payloads"')[0]  # what a step got is on its own page
         step = await browser.open(page.links["Attempts, input and output of pack"])
-        assert "1completed" in step.text
+        assert "1✓ completed" in step.text
         assert '"tea"' in step.text
         await browser.open(f"/runs/{run_id}/step?step=nothing", code=404)
         asked = await browser.open(step.links["Fork from here"])

@@ -8,6 +8,7 @@ import pytest
 
 import kagzi
 from kagzi import Debounce, InvalidRequest, Kagzi, Signal
+from kagzi.sdk.debounce import check_declared
 
 
 async def test_many_starts_become_one_run_with_the_last_input(home: str) -> None:
@@ -76,6 +77,7 @@ async def test_what_a_debounced_start_cannot_be() -> None:
         (lambda: Debounce("30s", key=True), "must be text, a whole number or a function"),
         (lambda: Debounce("30s", key=""), "the key of a Debounce"),
         (lambda: _declare(Debounce("30s", key="page")), "is none of its parameters: document"),
+        (lambda: check_declared(Debounce("30s", key="page"), "index", []), "it has none; leave the key out"),
         (lambda: _declare("30s"), "must be a Debounce"),
         (lambda: _declare(None).options(debounce=True), "or False for none"),
         (lambda: _declare(None).options(debounce="30s"), "must be a Debounce"),

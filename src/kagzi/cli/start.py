@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from kagzi.api.operations import StartDebounce, StartRun, StartSignal
+from kagzi.api.operations import StartDebounce, Started, StartRun, StartSignal
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
 from kagzi.cli.options import (
@@ -107,7 +107,8 @@ def start(
 ) -> None:
     """Start a run of WORKFLOW, by the name it is registered under, and print its id.
 
-    The run is stored when this returns, and a worker of its queue will execute it.
+    The run is stored when this returns, and a worker of its queue will execute it. As JSON: run_id, id, status, and
+    whether the run already_exists, which another start has made.
 
     \b
     kagzi start checkout --input '["42", 999]' --tag batch=7
@@ -150,13 +151,14 @@ def start(
         signal=None if signal is None else _signal(signal, signal_value),
         debounce=None if debounce is None else StartDebounce(key=debounce_key or "", wait=debounce, most=debounce_most),
     )
-    run_id, found = run(_start(loaded, request, wait, timeout))
-    if found is not None:
+    started, found = run(_start(loaded, request, wait, timeout))
+    if wait:
         finish(found, json=json)
     elif json:
-        output.document({"run_id": run_id})
+        facts = {"run_id": found.run_id, "id": found.external_id, "status": found.status}
+        output.document(facts | {"already_exists": started.already_exists})
     else:
-        click.echo(run_id)
+        click.echo(found.run_id)
 
 
 def _signal(name: str, value: str | None) -> StartSignal:
@@ -164,20 +166,22 @@ def _signal(name: str, value: str | None) -> StartSignal:
     return StartSignal(name=name, value=b"null" if value is None else read_json(value, "--signal-value"), key=key)
 
 
-async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | None) -> tuple[str, Run | None]:
+async def _start(loaded: Loaded, request: StartRun, wait: bool, timeout: Span | None) -> tuple[Started, Run]:
+    """Returns what the start was answered, and the run as it is then, or as it has ended if this waits for that."""
     async with engine_of(loaded, make=True) as engine:
         started = await engine.workflows.start(request)
         place = place_of(loaded.settings)
+        found = await engine.workflows.get(request.namespace, started.run_id)
         if started.already_exists and request.debounce is not None:
             output.note(f"this joins run {started.run_id}, which has not begun")
         elif started.already_exists:
             output.note(f"there was a run with the id {request.external_id} already: {started.run_id}")
         else:
-            await note_if_nobody_comes(engine, place, await engine.workflows.get(request.namespace, started.run_id))
-        if not wait:
-            return started.run_id, None
-        output.note(f"run {started.run_id} is stored in {place}; waiting for it")
-        return started.run_id, await wait_for(engine, loaded.settings.namespace, started.run_id, timeout)
+            await note_if_nobody_comes(engine, place, found)
+        if wait:
+            output.note(f"run {started.run_id} is stored in {place}; waiting for it")
+            found = await wait_for(engine, loaded.settings.namespace, started.run_id, timeout)
+        return started, found
 
 
 def read_input(text: str | None) -> bytes:

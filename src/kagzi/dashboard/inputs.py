@@ -90,14 +90,14 @@ def fields_of(
 
 def _field(parameter: Parameter, value: str, wrong: Mapping[str, str]) -> Field:
     name = f"{ARGUMENT}.{parameter.name}"
-    without = "" if parameter.default is None else f"without it: {spoken(parameter.default)}"
-    optional = without or "may be left out"
+    told = "" if parameter.default is None else f"default: {spoken(parameter.default)}"
+    optional = told or "may be left out"
     words = [parameter.words] if parameter.kind is not Kind.CHOICE else []
     options: tuple[Option, ...] = ()
     if parameter.kind is Kind.CHOICE:
         options = tuple([Option(each, spoken(each)) for each in parameter.choices])
         if not parameter.required or not value:
-            options = (Option("", f"– {optional} –" if not parameter.required else "– choose –"), *options)
+            options = (Option("", optional if not parameter.required else "choose …"), *options)
     elif not parameter.required:
         words.append(optional)
     hint = "; ".join(words)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
-from kagzi.core.instant import Instant
+from kagzi.core.instant import NEVER, Instant
 from kagzi.core.limits import STEP_ID_BYTES
 from kagzi.core.run import CLAIMABLE, Run
 from kagzi.core.run_value import OURS
@@ -115,7 +115,7 @@ def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
         verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
     else:
         verbs = [Verb("signal", "Send signal"), Verb("cancel", "Cancel"), Verb("terminate", "Terminate", grave=True)]
-        if run.status in CLAIMABLE and (run.available_at or 0) > call.host.clock.now():
+        if run.status in CLAIMABLE and call.host.clock.now() < (run.available_at or 0) < NEVER:
             verbs.insert(0, Verb("wake", "Wake now"))
     verbs.append(Verb("fork", "Fork …"))
     return [verb for verb in verbs if may(call, f"POST /runs/{{run_id}}/{verb.name}")]

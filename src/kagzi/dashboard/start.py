@@ -25,7 +25,7 @@ from kagzi.dashboard.inputs import (
     written_values,
 )
 from kagzi.dashboard.shell import page, path_to
-from kagzi.dashboard.system import PlainQuery
+from kagzi.dashboard.system import OURS, PlainQuery
 from kagzi.dashboard.text import whole_payload
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.http.call import Call, Html, Redirect
@@ -103,7 +103,7 @@ async def _form(
         tab="/runs",
         status=200 if error is None else 409 if isinstance(error, Conflict) else 400,
         workflow=workflow,
-        version=version,
+        chosen=version,
         summary="" if interface is None else interface.summary,
         versions=[each for each in offered if each.version is not None],
         fields=fields,
@@ -131,7 +131,8 @@ def _choices(known: tuple[WorkflowVersion, ...]) -> list[Choice]:
     """The default of each stands for it, else its newest."""
     found: dict[str, str] = {}
     for each in known:
-        if not each.workflow_type.startswith("@") and (each.workflow_type not in found or each.default):
+        offered = each.first_seen_at is not None and not each.workflow_type.startswith(OURS)
+        if offered and (each.workflow_type not in found or each.default):
             found[each.workflow_type] = each.summary
     return [Choice(name, summary) for name, summary in found.items()][:_KNOWN]
 

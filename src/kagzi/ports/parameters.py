@@ -19,6 +19,7 @@ _POSITIONAL: Final = "x-kagzi-positional"
 _DEEPEST: Final = 10  # references from one to the next
 _MOST: Final = 100  # parameters; forms have bounds, too
 _MOST_CHOICES: Final = 200
+_PARTS: Final = 8  # of an object that are named
 _SHOWN: Final = 60  # characters of a default or a choice in a sentence
 _BOUNDS: Final = (
     ("minimum", "at least {}"),
@@ -283,9 +284,20 @@ def _kind(schema: dict[str, Any], choices: tuple[str, ...]) -> tuple[Kind, str]:
             return Kind.JSON, "JSON array"
         case "object":
             title = schema.get("title")
-            return Kind.JSON, f"JSON object {title}" if isinstance(title, str) and title else "JSON object"
+            named = f"JSON object {title}" if isinstance(title, str) and title else "JSON object"
+            return Kind.JSON, f"{named}: {parts}" if (parts := _parts(schema)) else named
         case _:
             return Kind.JSON, "JSON"
+
+
+def _parts(schema: dict[str, Any]) -> str:
+    """The names of what is in an object."""
+    properties, needed = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return ""
+    required = needed if isinstance(needed, list) else []
+    said = [name if name in required else f"{name} (optional)" for name in list(properties)[:_PARTS]]
+    return ", ".join(said) + (", …" if len(properties) > _PARTS else "")
 
 
 def _json(value: Any) -> str:

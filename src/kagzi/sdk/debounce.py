@@ -63,6 +63,11 @@ def check_declared(debounce: object, workflow: str, parameters: Sequence[str]) -
         )
     key = debounce.key
     if key is not None and not callable(key) and str(key).partition(".")[0] not in parameters:
+        if not parameters:
+            raise InvalidRequest(
+                f"the key {key!r} of the Debounce of {workflow} must be one of its parameters, and it has none; leave "
+                "the key out to have all of its starts become one run, or give it a parameter of this name"
+            )
         raise InvalidRequest(
             f"the key {key!r} of the Debounce of {workflow} is none of its parameters: {', '.join(parameters)}"
         )

@@ -1,5 +1,5 @@
 // Dialogs instead of pages that ask, the namespace without a button, and keys: g and a letter goes to a page, / finds,
-// j and k walk through rows, x selects one, l pauses and goes on, t changes the theme.
+// j and k walk through rows, x selects one, r and c ask whether to retry or cancel a run, l pauses and goes on, t changes the theme.
 
 let dialog = null;
 
@@ -122,6 +122,12 @@ document.addEventListener("keydown", (event) => {
       break;
     case "x":
       document.activeElement?.closest("tr")?.querySelector('input[name="run"]')?.click();
+      break;
+    case "r":
+      document.querySelector('[data-verb="retry"]')?.click();
+      break;
+    case "c":
+      document.querySelector('[data-verb="cancel"]')?.click();
       break;
     case "l":
       document.getElementById("live")?.click();
