@@ -13,6 +13,7 @@ import pytest
 
 from examples import (
     agent,
+    changing_runs,
     exactly_once,
     fan_out,
     human_approval,
@@ -108,6 +109,17 @@ def test_nightly_report_as_a_program(tmp_path: Path) -> None:
     first = run(EXAMPLES / "nightly_report.py", tmp_path)
     assert re.search(r"(28|29|30|31) reports of last month were started", first)
     assert "0 reports of last month were started" in run(EXAMPLES / "nightly_report.py", tmp_path)
+
+
+async def test_changing_runs(tmp_path: Path) -> None:
+    assert await changing_runs.main(f"sqlite:///{tmp_path / 'kagzi.db'}") == [
+        "moved 1: charged book, fee, by bike",
+        "restarted: charged pen, fee, by bike",
+        "its id leads to the new run: True",
+        "forked: charged pen, fee, by bike",
+        "replayed 3 events with today's code",
+        "the old code would do something else",
+    ]
 
 
 async def test_fan_out() -> None:

@@ -14,6 +14,7 @@ from kagzi.api.operations import (
     CancelRun,
     ChunkAnswer,
     CompleteRun,
+    ContinueRun,
     FailRun,
     Fork,
     ParkRun,
@@ -57,6 +58,7 @@ OTHERS = (
     "move",
     "wake",
     "claim",
+    "continue",
 )
 TURNS = length(25, 2500)  # of four batches each
 MOVED, BEGINNING = "moved", ("", -(2**63), "00000000-0000-0000-0000-000000000000")
@@ -84,6 +86,8 @@ def side(ring: Ring, name: str, parent: Claim, child: Claim) -> Side:  # noqa: F
             return ring.chunk(parent, RetryRun(available_at=bench.now(), keep_seq=0, error=ERROR))
         case "claim":
             return ring.claim()
+        case "continue":
+            return ring.chunk(parent, ContinueRun(input=b"[]", version=parent.version))
         case "signal":
             return lambda connection: apply_signals(connection, [_signal(parent)], bench.now())
 
