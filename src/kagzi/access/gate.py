@@ -123,8 +123,8 @@ class Gate:
         target: Callable[[], str] = str,
         runs: int = 1,
     ) -> Caller:
-        """Who calls. Raises Unauthenticated or PermissionDenied, NotFound for a namespace that does not exist, or
-        LimitExceeded if runs are being started too fast there.
+        """Returns who calls. Raises Unauthenticated or PermissionDenied, NotFound for a namespace that does not exist,
+        or LimitExceeded if runs are being started too fast there.
 
         `action` is an action of the table, `key` what the caller showed, `namespace` the one its request names (None
         or empty if it names none; `Caller.confine` then says which one is meant). `request_id` and `target` are

@@ -34,7 +34,7 @@ class StartRate:
         self._namespaces[namespace] = (left - starts, now)
 
     def _forget(self, now: float) -> None:
-        """Those who have used nothing for long enough have all of it again."""
+        """Forgets namespaces that have used nothing for so long that they have their whole share again."""
         self._namespaces = {
             namespace: (left, seen)
             for namespace, (left, seen) in self._namespaces.items()

@@ -218,7 +218,7 @@ class LeaseState(Struct, frozen=True, kw_only=True):
 
 
 class Adopter(Protocol):
-    """Somebody who may take a run in the moment it is started: a worker in the engine's own process, or a poll that
+    """Takes runs in the moment they are started: a worker in the engine's own process, or a poll that
     waits there."""
 
     def reserve(self, start: StartRun) -> BirthLease | None:
@@ -249,7 +249,7 @@ class AttachedWorker(Adopter, Protocol):
     def claimed(self) -> None: ...
 
     def cancel(self, run_id: str) -> None:
-        """Somebody has asked for this run to end, if it is held here: tell its workflow."""
+        """Tells the workflow of this run, if it is held here, that the run is to end."""
         ...
 
     def hear_news(self, run_id: str, inbox_seq: int) -> None:

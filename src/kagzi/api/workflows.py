@@ -123,5 +123,5 @@ class HostedWorkflows(WorkflowService, Protocol):
         ...
 
     def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:
-        """Nobody waits for it any more."""
+        """Takes back one `expect`: its caller no longer waits."""
         ...

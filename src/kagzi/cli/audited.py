@@ -13,7 +13,7 @@ from kagzi.owners import user_name
 
 
 def actor() -> str:
-    """Who runs this command."""
+    """Returns the name of the user who runs this command, for the audit log."""
     return f"cli:{user_name()}"
 
 

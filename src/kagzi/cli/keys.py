@@ -220,7 +220,7 @@ def _state(key: Key) -> str:
 
 
 def _key_id(text: str) -> str:
-    """Whoever gives the whole key means it, too."""
+    """Returns the id of a key that is given by its id or whole."""
     shown = read_key(text)
     if shown is not None:
         return shown.key_id

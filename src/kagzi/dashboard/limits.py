@@ -77,7 +77,7 @@ def _numbers(most: object, of_each_key: object) -> str:
 
 
 def _notes(limit: FlowLimit) -> tuple[str, ...]:
-    """Who says it, where that is not plain."""
+    """Returns notes on who has set a limit, where that is not plain."""
     by_hand = (limit.concurrency, limit.key_concurrency, limit.rate, limit.key_rate)
     notes = []
     if any(each is not None for each in by_hand):

@@ -203,7 +203,7 @@ def trouble(about: Trouble) -> bytes:
 
 
 async def _namespaces(call: Call[Any, Any]) -> tuple[str, ...]:
-    """Those that can be chosen; a key for one of them has no choice."""
+    """Returns the namespaces that can be chosen; a key for one of them has no choice."""
     if call.confined:
         return ()
     try:

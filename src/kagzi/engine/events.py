@@ -102,7 +102,7 @@ class Events:
         self._tell(QueueChanged(namespace=namespace, queue=queue, at=self._now()))
 
     def anything(self) -> None:
-        """Nobody knows what has changed."""
+        """Tells all readers to look again: something has changed, and it is not known what."""
         # Nor can a reader that comes back be told what it has missed.
         self._kept.clear()
         for reader in self._readers:

@@ -344,7 +344,7 @@ class Handle(Generic[R]):
 
 
 def _found(run: Run) -> str:
-    """That nothing was started, for those who may take an old error for a new one."""
+    """Returns a note that nothing was started, so that an old error is not taken for a new one."""
     when = "" if run.finished_at is None else f", and ended {to_datetime(run.finished_at):%Y-%m-%d %H:%M:%S} UTC"
     name = run.external_id or run.former_id
     return (

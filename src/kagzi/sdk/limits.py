@@ -179,7 +179,7 @@ def _listed(given: object) -> list[object]:
 
 
 def _apart(said: Sequence[T]) -> tuple[list[T], list[T]]:
-    """Those for all runs, and those for each key."""
+    """Returns the limits for all runs, and those for each key."""
     return [each for each in said if each.key is None], [each for each in said if each.key is not None]
 
 

@@ -172,7 +172,7 @@ class NoEffects:
         """Nothing is written."""
 
     def set_value(self, name: str, value: bytes) -> None:
-        """Nobody listens."""
+        """Drops it: a comparison has nobody to tell."""
 
     def now(self) -> Instant:
         return 0

@@ -185,7 +185,7 @@ class Steps:
         return awaited
 
     def cancel(self, call: StepCall) -> None:
-        """Nobody waits for the step any more."""
+        """Withdraws a step: its workflow no longer waits for it."""
         if call.running:
             self.running -= 1
             self.ending += 1

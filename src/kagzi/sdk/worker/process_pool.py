@@ -261,7 +261,7 @@ class _Process:
 
 
 def _retrieve(answer: asyncio.Future[Any]) -> None:
-    """Whoever waited for it may be gone."""
+    """Takes the error of a future whose caller may be gone, so that asyncio does not log it."""
     if not answer.cancelled():
         answer.exception()
 

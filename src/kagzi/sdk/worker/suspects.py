@@ -35,7 +35,7 @@ class Suspects:
         self._leaving: dict[Attempt, None] = {}
 
     def sift(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Those of a claim that may begin now."""
+        """Returns the runs of a claim that may begin now."""
         suspects = [attempt for attempt in attempts if attempt.claim.crashes >= CRASHES and not attempt.gone]
         if not suspects:
             return attempts

@@ -31,7 +31,7 @@ class Threads:
         return future
 
     def give_up(self, future: Future[Any]) -> None:
-        """Nobody waits for this any more, and it may never end: another thread may take its place meanwhile."""
+        """Gives up on a call that may never end: another thread may take its place meanwhile."""
         with self._guard:
             if future.running() and future not in self._given_up:
                 self._given_up.add(future)

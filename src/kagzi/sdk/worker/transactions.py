@@ -101,7 +101,7 @@ class _Open(Struct, eq=False):
 
 
 class Transactions:
-    """Those of one attempt."""
+    """The transactions of one attempt."""
 
     def __init__(self, attempt: Attempt, home: Home | None) -> None:
         self._attempt = attempt
@@ -328,7 +328,7 @@ async def _stop(thread: asyncio.Future[Any], opened: _Open) -> None:
 
 
 def _retrieve(thread: asyncio.Future[Any]) -> None:
-    """Nobody wants to know what became of it."""
+    """Takes the error of a task that nobody awaits, so that asyncio does not log it."""
     if not thread.cancelled():
         thread.exception()
 

@@ -40,7 +40,7 @@ class Runs(Protocol):
     async def get(self, namespace: str, run_id: str) -> Run | None: ...
 
     async def get_many(self, runs: Sequence[tuple[str, str]]) -> list[Run]:
-        """Those of these (namespace, run_id) that exist, in any order."""
+        """Returns the runs of these (namespace, run_id) that exist, in any order."""
         ...
 
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
@@ -65,7 +65,7 @@ class Runs(Protocol):
         ...
 
     async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
-        """Those of these (namespace, run_id) that exist, in any order."""
+        """Returns facts of the runs of these (namespace, run_id) that exist, in any order."""
         ...
 
     async def count(

@@ -272,7 +272,7 @@ def _release(
 
 
 def _when(available_at: Instant, lease: _Lease, now: Instant) -> Instant:
-    """Whoever was told to end does not wait in the queue."""
+    """Returns when a run can be claimed again: at once if it was told to end."""
     return min(available_at, now) if lease.cancel_requested else available_at
 
 
