@@ -69,7 +69,7 @@ screenshots: $(DEV) ## Take the pictures of the dashboard for the documents anew
 
 # The tests that tests/campaigns.py shortens in the suite, in full length; a quarter of an hour or so.
 CAMPAIGNS := tests/core/test_cron.py tests/http/test_bad_requests.py tests/http/test_schemathesis.py tests/rpc/test_bad_calls.py \
-	tests/sdk/replay tests/simulation tests/store/test_equivalence.py tests/store/postgres/test_family_races.py
+	tests/sdk/replay tests/simulation tests/store/postgres/test_pgbouncer.py tests/store/test_equivalence.py tests/store/postgres/test_family_races.py
 
 campaigns: $(DEV) ## Run the searches of the suite in full length
 	KAGZI_TEST_CAMPAIGNS=long $(PY) -m pytest -n $(JOBS) --dist worksteal $(CAMPAIGNS) $(ARGS)

@@ -100,6 +100,14 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     assert "has stopped: 1 completed, 1 failed" in err
 
 
+def test_the_options_of_a_start_reach_the_run(shop: Shell) -> None:
+    options = ("--queue", "late", "--priority", "7", "--delay", "1h", "--id", "one")
+    assert shop("start", "checkout", "-i", '["1", 5]', *options).code == 0
+    shown = shop("runs", "show", "one", "--json").json
+    assert (shown["queue"], shown["priority"], shown["id"]) == ("late", 7, "one"), shown
+    assert shown["available_at"] > shown["created_at"], shown
+
+
 def test_a_worker_drains_on_sigterm(shop: Shell) -> None:
     worker = shop.spawn("worker", "shop", "--queue", "default", "--log-format", "json")
     read_until(worker, "is up")

@@ -422,6 +422,8 @@ class TestChildren:
         found = await inbox(bench, parent, reconcile=True)
         assert ([step.output for step in found.outcomes], found.inbox_seq) == ([b"7"], 1)
         assert (await inbox(bench, parent, reconcile=True)).inbox_seq == 1
+        stale = (parent.namespace, parent.run_id, child.token, (), 100, True)
+        assert await bench.store.signals.read_inbox(*stale) is None, "outcomes are for the holder of the lease"
 
     async def test_children_that_are_gone_are_found(self, bench: Bench) -> None:
         parent, child = await parent_and_child(bench)
