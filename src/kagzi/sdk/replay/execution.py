@@ -88,6 +88,7 @@ class Execution:
     cancelled = False  # the workflow has been told to end
     random: Random | None = None  # made on first use, by the context
     may_await_news = False  # something from outside may be what the workflow waits for
+    _unread = False  # signals may have come before the outcomes that are here: nothing is taken before they are read
     _inbox: SignalInbox | None = None
     _children: Children | None = None
     _main: WorkflowTask | None = None
@@ -160,9 +161,12 @@ class Execution:
         *,
         cancel: bool = False,
         woken: Woken | None = None,
+        unread: bool = False,
     ) -> None:
         """Start the workflow function, replay what is recorded, then go live: with a cancellation, if it has not been
-        told of that before, or woken, if nothing has been recorded since."""
+        told of that before, or woken, if nothing has been recorded since. `unread`: signals may have arrived, which are
+        read next if the workflow waits for some. Outcomes of children that are here already wait for them: to take one
+        fires the timers before it, and the wait for a signal that came in time must not time out by that."""
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
@@ -183,6 +187,7 @@ class Execution:
             self._deliver_cancel()
         elif woken is not None and woken.seq == self._journal.seq:
             self._wake(woken.until)
+        self._unread = unread and self._inbox is not None and bool(self._inbox.unserved_names())
         self._settle()
 
     def _go_live(self) -> None:
@@ -268,6 +273,7 @@ class Execution:
         """Signals and outcomes of children have arrived that were not taken yet, signals in their order. Those that
         came before are passed over."""
         if not self.loop.evicting:
+            self._unread = False
             self.inbox.receive(signals)
             if self._children is not None:
                 self._children.receive(outcomes)
@@ -604,7 +610,7 @@ class Execution:
                     self._waiting.pop(call.step_id, None)
                     steps.record_failure(call, failure)
                     self.loop.drain()
-            elif not self.may_await_news or not self._take_next():
+            elif not self.may_await_news or self._unread or not self._take_next():
                 steps.start_due()
                 if not steps.exhausted:
                     return
