@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -231,6 +232,15 @@ def test_later_and_elsewhere(quick_shop: Shop) -> None:
     quick_shop.app.handle(result.id).cancel_sync()
     result.refresh()
     assert (result.status, len(result.errors)) == (FAILED, 1)
+
+
+def test_a_task_in_whose_place_workers_would_find_another_is_refused(quick_shop: Shop) -> None:
+    def add(left: int, right: int) -> int:
+        return left - right
+
+    add.__module__, add.__qualname__ = tasks.add.func.__module__, "add"
+    with pytest.raises(compat.InvalidTask, match="another task"):
+        dataclasses.replace(tasks.add, func=add).enqueue(1, 2)
 
 
 def test_what_cannot_be_enqueued_says_so(quick_shop: Shop) -> None:
