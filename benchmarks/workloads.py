@@ -118,6 +118,26 @@ WORKLOADS: Mapping[str, Workload] = {
             quick=Sizes(seconds=0, callers=200, runs=400, warmup=0),
         ),
         Workload(
+            "children",
+            "one run, 1,000 one-step children",
+            "ms",
+            "ms",
+            False,
+            "family",
+            full=Sizes(seconds=3, runs=3, slots=400, warmup=1),
+            quick=Sizes(seconds=1, runs=1, slots=400, warmup=1),
+        ),
+        Workload(
+            "signal",
+            "signal to a parked run until it has ended, p50",
+            "p50_ms",
+            "ms",
+            False,
+            "told",
+            full=Sizes(seconds=0, runs=30, warmup=0),
+            quick=Sizes(seconds=0, runs=5, warmup=0),
+        ),
+        Workload(
             "idle",
             "queries of an idle process",
             "queries_per_second",
@@ -206,25 +226,27 @@ _RESTATE_LOCAL = {
 
 # "idle" and "memory" are Kagzi's own: what it asks of a database and of a machine.
 _ALL = frozenset({"w1", "w2", "w3", "w4", "w5", "w6"})
+# Runs that talk, beside the one peer that has both in one process as Kagzi does.
+_TALKING = frozenset({"children", "signal"})
 _APART = frozenset({"w3", "memory"})
 _WORKER_APART = {"worker_apart": True}
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("kagzi", "postgresql", "one process", {}, _ALL | {"idle"}),
+    Setting("kagzi", "postgresql", "one process", {}, _ALL | _TALKING | {"idle"}),
     Setting("kagzi", "postgresql", "worker apart", _WORKER_APART, _APART),
     Setting("server", "postgresql", "server", {}, _ALL),
-    Setting("dbos", "postgresql", "direct", _DBOS_DIRECT, _ALL),
-    Setting("dbos", "postgresql", "queue", _DBOS_QUEUE, _ALL),
+    Setting("dbos", "postgresql", "direct", _DBOS_DIRECT, _ALL | _TALKING),
+    Setting("dbos", "postgresql", "queue", _DBOS_QUEUE, _ALL | _TALKING),
     Setting("absurd", "postgresql", "as documented", _ABSURD_DOCUMENTED, _ALL),
     Setting("absurd", "postgresql", "8 connections", _ABSURD_TUNED, _ALL),
     # Restate has a store of its own. It stands here because its like is Kagzi's server.
     Setting("restate", "postgresql", "as shipped", _RESTATE_SHIPPED, _ALL),
     Setting("restate", "postgresql", "4 partitions", _RESTATE_SMALL, _ALL),
     Setting("restate", "postgresql", "local log", _RESTATE_LOCAL, _ALL, counts=False),
-    Setting("kagzi", "sqlite", "one process", {}, _ALL),
+    Setting("kagzi", "sqlite", "one process", {}, _ALL | _TALKING),
     Setting("kagzi", "sqlite", "worker apart", _WORKER_APART, _APART),
-    Setting("dbos", "sqlite", "direct", {**_DBOS_DIRECT, **_DBOS_SQLITE}, _ALL),
-    Setting("dbos", "sqlite", "queue", {**_DBOS_QUEUE, **_DBOS_SQLITE}, _ALL),
+    Setting("dbos", "sqlite", "direct", {**_DBOS_DIRECT, **_DBOS_SQLITE}, _ALL | _TALKING),
+    Setting("dbos", "sqlite", "queue", {**_DBOS_QUEUE, **_DBOS_SQLITE}, _ALL | _TALKING),
 )
 STORES = ("postgresql", "sqlite")
 SYSTEMS = ("kagzi", "server", "dbos", "absurd", "restate")
@@ -259,6 +281,10 @@ BARS: tuple[Bar, ...] = (
     Bar("postgresql", "w3", 0.5, "dbos", setting="worker apart"),
     Bar("postgresql", "w4", 0.6, "absurd"),
     Bar("postgresql", "w5", 0.1, "absurd"),
+    Bar("postgresql", "children", 1, "dbos"),
+    Bar("postgresql", "signal", 1, "dbos"),
+    Bar("sqlite", "children", 1, "dbos"),
+    Bar("sqlite", "signal", 1, "dbos"),
     Bar("postgresql", "w6", 150),
     Bar("postgresql", "w6", 4, metric="total_seconds", unit="s"),
     Bar("postgresql", "w2", 0.1, metric="transactions_per_step", unit="transactions a step"),

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from dbos import DBOS, DBOSConfig
 
-from benchmarks.systems.driver import PARALLEL_STEPS, Rows, System, expected, main
+from benchmarks.systems.driver import CHILDREN, PARALLEL_STEPS, Rows, System, expected, main
 from benchmarks.systems.stopwatch import stopwatch
 from benchmarks.workloads import Task
 
@@ -60,8 +60,25 @@ async def sleeper(x: int) -> int:
     return x
 
 
+@DBOS.workflow()
+async def family(x: int) -> int:
+    stopwatch.begin(x)
+    children = [await DBOS.start_workflow_async(one_step, x + i) for i in range(CHILDREN)]
+    results = [await child.get_result() for child in children]
+    stopwatch.end(x)
+    return sum(results)
+
+
+@DBOS.workflow()
+async def told(x: int) -> int:
+    found = await DBOS.recv_async("go", timeout_seconds=60)
+    stopwatch.end(x)
+    return int(found)
+
+
 WORKFLOWS: dict[str, Any] = {
-    workflow.__name__: workflow for workflow in (one_step, ten_steps, hundred_steps, parallel_steps, sleeper)
+    workflow.__name__: workflow
+    for workflow in (one_step, ten_steps, hundred_steps, parallel_steps, sleeper, family, told)
 }
 
 
@@ -101,6 +118,9 @@ class Dbos:
         if self._queue:
             return await DBOS.enqueue_workflow_async(QUEUE, WORKFLOWS[workflow], x)
         return await DBOS.start_workflow_async(WORKFLOWS[workflow], x)
+
+    async def tell(self, handle: Any, x: int) -> None:
+        await DBOS.send_async(handle.workflow_id, x, topic="go")
 
     async def result(self, handle: Any) -> Any:
         if self._queue:

@@ -24,6 +24,8 @@ from benchmarks.workloads import GROWTH, WORKLOADS, Sizes, Task, Values
 COUNT_EVERY_SECONDS = 0.025
 PATIENCE_SECONDS = 120.0
 PARALLEL_STEPS = 200
+CHILDREN = 1000
+UNTIL_PARKED_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,13 @@ class System(Protocol):
 
 
 @runtime_checkable
+class Talking(Protocol):
+    """A system whose runs can be told something."""
+
+    async def tell(self, handle: Any, x: int) -> None: ...
+
+
+@runtime_checkable
 class Inspected(Protocol):
     """A system whose own demands are measured too: Kagzi."""
 
@@ -76,7 +85,9 @@ def expected(workflow: str, x: int) -> int:
             return x + 100
         case "parallel_steps":
             return sum(x + i + 1 for i in range(PARALLEL_STEPS))
-        case "many_steps" | "sleeper":
+        case "family":
+            return sum(x + i + 1 for i in range(CHILDREN))
+        case "many_steps" | "sleeper" | "told":
             return x
     raise ValueError(workflow)
 
@@ -134,7 +145,9 @@ class Bench:
                 return await self._throughput()
             case "w3":
                 return await self._latency()
-            case "w4" | "w5" | "short_run" | "long_run":
+            case "signal" if isinstance(self._system, Talking):
+                return await self._told(self._system)
+            case "w4" | "w5" | "children" | "short_run" | "long_run":
                 return await self._single_runs()
             case "w6":
                 return await self._sleepers()
@@ -149,6 +162,8 @@ class Bench:
         want = (self.started, self.started * self._sizes.steps, 0)
         before = self._before
         have = (rows.finished_runs - before.finished_runs, rows.steps - before.steps, rows.wrong_outputs)
+        if self._key in ("children", "signal"):  # of which every system keeps other rows
+            want, have = (want[0], 0, 0), (have[0], 0, have[2])
         if have != want:
             raise WrongAnswer(f"(runs, steps, wrong outputs): expected {want}, found {have}")
 
@@ -244,6 +259,21 @@ class Bench:
             "p95_ms": percentile(samples, 0.95),
             "runs": len(samples),
         }
+
+    async def _told(self, system: Talking) -> Values:
+        """From the call that tells a run something to its end: that of its function for peers, who would ask again and
+        again for the result."""
+        samples: list[float] = []
+        for _ in range(self._sizes.runs):
+            x, handle = await self._start()
+            await asyncio.sleep(UNTIL_PARKED_SECONDS)
+            begin = time.perf_counter()
+            stopwatch.begin(x)
+            await system.tell(handle, x)
+            self._compare(x, await self._system.result(handle))
+            whole = time.perf_counter() - begin
+            samples.append((stopwatch.seconds()[x] if self._system.times_itself else whole) * 1000)
+        return {"p50_ms": median(samples), "p95_ms": percentile(samples, 0.95), "runs": len(samples)}
 
     async def _single_runs(self) -> Values:
         samples: list[float] = []

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 import kagzi
-from benchmarks.systems.driver import PARALLEL_STEPS
+from benchmarks.systems.driver import CHILDREN, PARALLEL_STEPS
 from benchmarks.systems.stopwatch import stopwatch
 from kagzi import Kagzi
 
@@ -63,7 +63,17 @@ def define(app: Kagzi) -> dict[str, Any]:
         stopwatch.end(x)
         return x
 
+    @app.workflow
+    async def family(x: int) -> int:
+        return sum(await asyncio.gather(*(one_step.run(x + i) for i in range(CHILDREN))))
+
+    @app.workflow
+    async def told(x: int) -> int:  # noqa: ARG001
+        return await kagzi.wait_signal("go", int)
+
     return {
+        "family": family,
+        "told": told,
         "one_step": one_step,
         "ten_steps": ten_steps,
         "hundred_steps": hundred_steps,
