@@ -263,7 +263,6 @@ class TestRunIds:
             {"external_id": "order-2"},
             {"external_id": None},
             {"task_queue": "refunds"},
-            {"version": "2"},
             {"input": b"2"},
             {"input": b"2" * 5000},
         ],
