@@ -6,6 +6,7 @@ looked at, never believed alone.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class Visit:
         "run_attempts",
         "run_id",
         "step_id",
+        "task",
         "token",
     )
 
@@ -51,12 +53,18 @@ class Visit:
         self.token = token
         self.begun_at = begun_at
         self.cancelled_at: float | None = None
+        self.task = asyncio.current_task()
         self.entries = 0
         self.run_attempts = 0
 
     def cancelled(self) -> None:
         """The body was told to stop and cleans up."""
         self.cancelled_at = self.process.loop.time()
+
+    @property
+    def awaits_cancellation(self) -> bool:
+        """Whether the body will be told to stop in this turn of its loop."""
+        return self.cancelled_at is None and self.task is not None and self.task.cancelling() > 0
 
     def left(self, how: str) -> None:
         self._ledger.left(self, how)
@@ -169,6 +177,9 @@ class Ledger:
 
     def _check_siblings(self, visit: Visit, awaited: Collection[str] | None) -> None:
         for other in self._active.get((visit.run_id, visit.token), ()):
+            if other.awaits_cancellation:
+                # Tasks begin in the order in which they were made: this one was made before the other was cancelled.
+                continue
             if awaited is not None and other.step_id not in awaited and other.cancelled_at is None:
                 raise self._wrong(visit, f"began while {other.step_id} goes on, whose end nobody waits for")
             # Longer than the grace time nobody waits for a body that cleans up.
