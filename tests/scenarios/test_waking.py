@@ -57,6 +57,8 @@ async def test_what_a_run_waits_for_by_the_clock_is_over_when_it_is_woken(home: 
         assert not await run.wake() or len(tries) == 2  # it is due already
         while len(tries) < 2:
             await asyncio.sleep(0.02)
+        await until_parked(app, run.id, 200)
+        assert not await run.wake()  # it waits for no moment: only the signal ends the wait
         await run.signal("go")
         await until_parked(app, run.id, 1000)  # waking it has not ended what came later
         assert await run.wake()

@@ -153,6 +153,7 @@ class ParkRun(RunOperation, frozen=True, kw_only=True, gc=False, tag=11):
     available_at: Annotated[Instant, _INT8]
     inbox_seq: Annotated[int, _INT4]
     # What wakes the run before that: `s:approved` is a signal, `c:` and its id a child; `s:*` and `c:*` are any.
+    # `core.wake.NEWS_ALONE` beside them: nothing else does.
     waiting_for: tuple[str, ...] = ()
 
 

@@ -21,7 +21,8 @@ from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
 from kagzi.core.job import JobAction
-from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
+from kagzi.core.run import CANCEL_GRACE, Run
+from kagzi.core.wake import not_woken
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.ids import RandomIds
 from kagzi.settings import Loaded
@@ -104,12 +105,7 @@ def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bo
     async def change(engine: ManagedEngine, found: Run) -> Facts:
         answer = await engine.workflows.wake(found.namespace, found.run_id)
         if not answer.woken:
-            if answer.status is RunStatus.PENDING:
-                raise Conflict(f"run {answer.run_id} need not be woken: it is due, and waits for a worker")
-            raise Conflict(
-                f"run {answer.run_id} is {answer.status} and does not wait for a moment; `kagzi runs show` says "
-                "for what it does"
-            )
+            raise Conflict(not_woken(answer.run_id, answer.status))
         return {"run_id": answer.run_id, "woken": answer.woken, "status": answer.status}
 
     _do("runs wake", runs, change, url=url, namespace=namespace, json=json)

@@ -14,8 +14,12 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from kagzi.core.instant import Instant
+from kagzi.core.instant import NEVER, Instant
+from kagzi.core.run import CLAIMABLE, Run, RunStatus
 
+# What `ParkRun.waiting_for` says beside signals and children if nothing else ends the wait: the moment for which the
+# run is parked is one to look whether somebody forgot to tell it, and to hasten that changes nothing.
+NEWS_ALONE: Final = "n:*"
 WAKE: Final = "@wake"  # the row of a wake that has fired no timer: it has only brought the next attempts of steps near
 
 
@@ -37,3 +41,21 @@ def read_woken(text: str | None, *, incarnation: int, attempts: int) -> Woken | 
         return None
     woken = _decoder.decode(text)
     return woken if (woken.incarnation, woken.attempts) == (incarnation, attempts) else None
+
+
+def awaits_moment(run: Run, now: Instant) -> bool:
+    """Whether the run waits for a moment, so that waking it changes something; the statement `wake_run` of each store
+    decides by the same."""
+    return run.status in CLAIMABLE and now < (run.available_at or 0) < NEVER and NEWS_ALONE not in run.waiting_for
+
+
+def not_woken(run_id: str, status: RunStatus) -> str:
+    """Says why a run was not woken, by how it stands."""
+    if status is RunStatus.PENDING:
+        return f"run {run_id} need not be woken: it is due, and waits for a worker"
+    if status is RunStatus.SLEEPING:
+        return (
+            f"run {run_id} is SLEEPING and does not wait for a moment, but for a signal, a child, a slot or a worker; "
+            "`kagzi runs show` says for which"
+        )
+    return f"run {run_id} is {status} and does not wait for a moment"

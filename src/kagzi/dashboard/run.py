@@ -9,10 +9,11 @@ from msgspec import Meta, Struct
 
 from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
-from kagzi.core.instant import NEVER, Instant
+from kagzi.core.instant import Instant
 from kagzi.core.limits import STEP_ID_BYTES
-from kagzi.core.run import CLAIMABLE, Run
+from kagzi.core.run import Run
 from kagzi.core.run_value import OURS
+from kagzi.core.wake import awaits_moment
 from kagzi.dashboard.decoding import read_run, read_signal, read_step, read_value
 from kagzi.dashboard.shell import may, page
 from kagzi.dashboard.system import PlainQuery
@@ -115,7 +116,7 @@ def verbs_of(call: Call[Any, Any], run: Run) -> list[Verb]:
         verbs = [Verb("retry", "Retry"), Verb("rerun", "Run again")]
     else:
         verbs = [Verb("signal", "Send signal"), Verb("cancel", "Cancel"), Verb("terminate", "Terminate", grave=True)]
-        if run.status in CLAIMABLE and call.host.clock.now() < (run.available_at or 0) < NEVER:
+        if awaits_moment(run, call.host.clock.now()):
             verbs.insert(0, Verb("wake", "Wake now"))
     verbs.append(Verb("fork", "Fork …"))
     return [verb for verb in verbs if may(call, f"POST /runs/{{run_id}}/{verb.name}")]

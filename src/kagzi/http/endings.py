@@ -67,7 +67,8 @@ def _ending(answer: CancelAnswer) -> Ending:
 
 
 class Woken(Struct, frozen=True, kw_only=True):
-    """`woken`: the run waited for a moment, and goes on now. If not, it is running, due already, or has finished."""
+    """`woken`: the run waited for a moment, and goes on now. If not, it is running, due already, has finished, or
+    waits for a signal or a child alone."""
 
     run_id: str
     woken: bool

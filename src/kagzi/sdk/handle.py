@@ -157,7 +157,7 @@ class Handle(Generic[R]):
 
         Its sleeps end, timeouts run out, steps and the run itself are tried again, and a run that was to start later
         starts. Its history says when that was. The answer is false if the run does not wait for a moment: it is
-        running, due already, or has finished. One that waits for a signal or a child alone looks for it, and waits on.
+        running, due already, has finished, or waits for a signal or a child alone.
         """
         return (await self._engine().workflows.wake(self.namespace, self.id)).woken
 

@@ -33,7 +33,7 @@ async def test_a_run_waits_for_its_child_and_gets_its_result(client: Client) -> 
     assert await client.await_child(task.run_id, begun.step_id)
     assert await client.await_child(task.run_id, begun.step_id)
     run = await client.get(parent)
-    assert (run.status, list(run.waiting_for)) == (SLEEPING, [f"c:{child_id}"])
+    assert (run.status, list(run.waiting_for)) == (SLEEPING, [f"c:{child_id}", "n:*"])
 
     child = await client.get(child_id)
     assert (child.parent_run_id, child.parent_step_id, child.parent_policy) == (parent, "pay", "cancel")

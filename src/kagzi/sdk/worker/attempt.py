@@ -37,7 +37,7 @@ from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
 from kagzi.core.run_value import Progress
-from kagzi.core.wake import read_woken
+from kagzi.core.wake import NEWS_ALONE, read_woken
 from kagzi.errors import InvalidRequest, PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.waits import StepCall
@@ -463,10 +463,11 @@ class Attempt:
             return
         if execution.awaits_children and self._waits_for_children(execution, due):
             return
+        waiting_for = execution.waiting_for() if execution.may_await_news else ()
         if due is None:
             # Only what arrives can wake it, in the transaction that stores it. Looking now and then is but a net.
             due = self.now() + min(max(RECHECK, (self.now() - execution.loop.now) // 2), _LONGEST_RECHECK)
-        waiting_for = execution.waiting_for() if execution.may_await_news else ()
+            waiting_for = (*waiting_for, NEWS_ALONE) if waiting_for else ()
         # What is in flight may be acknowledged after the due time: no retry may start then, behind the ParkRun.
         self._stop_execution()
         inbox_seq = self.claim.inbox_seq if self._news is None else self._news.seq

@@ -9,6 +9,7 @@ from kagzi.api.operations import CancelRun, CompleteRun, ParkRun, RetryRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
+from kagzi.core.wake import NEWS_ALONE, awaits_moment
 from kagzi.core.why import why
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, STALE, TYPE, Bench
@@ -86,15 +87,23 @@ class TestWhy:
         assert said.startswith("Sleeping until ")
         assert said.endswith(" UTC (in 1h).")
 
-    async def test_a_wait_for_signals(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("alone", [(), (NEWS_ALONE,)], ids=["with a timeout", "alone"])
+    async def test_a_wait_for_signals(self, bench: Bench, alone: tuple[str, ...]) -> None:
         claim = await bench.started_claim()
-        park = ParkRun(available_at=bench.now() + HOUR, inbox_seq=0, waiting_for=("s:approved", "s:denied"))
+        waits = ("s:approved", "s:denied", *alone)
+        park = ParkRun(available_at=bench.now() + HOUR, inbox_seq=0, waiting_for=waits)
         await bench.done(claim, bench.completed("charge", 1), park)
         bench.clock.advance(90 * SECOND)
         said = await sentence(bench, claim.run_id)
         assert said is not None
         assert said.startswith("Waiting for signals approved or denied since ")
         assert said.endswith(" UTC (1m 30s).")
+        # To wake it is offered if, and only if, it ends the wait.
+        offered = awaits_moment(await bench.run(claim.run_id), bench.now())
+        answer = await bench.store.work.wake(NAMESPACE, claim.run_id)
+        assert answer is not None
+        assert offered == answer.woken == (not alone)
+        assert len(await bench.claims()) == answer.woken
 
     async def test_what_was_waited_for_is_forgotten_with_the_wait(self, bench: Bench) -> None:
         claim = await bench.started_claim()

@@ -45,6 +45,7 @@ from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import Retry, next_attempt
 from kagzi.core.run import RunStatus
 from kagzi.core.step import Step, StepKind, StepStatus, escape
+from kagzi.core.wake import NEWS_ALONE
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
 from kagzi.ids import derived_run_id
 from kagzi.rpc.status import Refused, wrong_state
@@ -209,7 +210,7 @@ def await_child(state: LeaseState, identity: str, attempt: int) -> ParkRun | Non
         return None
     check_held(state)
     again = min(max(_RECHECK, (state.now - step.started_at) // 2), _LONGEST_RECHECK)
-    waiting_for = (awaits_child(step.child_run_id),)
+    waiting_for = (awaits_child(step.child_run_id), NEWS_ALONE)
     return ParkRun(available_at=state.now + again, inbox_seq=state.inbox_seq, waiting_for=waiting_for)
 
 

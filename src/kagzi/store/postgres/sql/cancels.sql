@@ -68,7 +68,8 @@ FOR NO KEY UPDATE OF r;
 -- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is. One
 -- that is claimed, records something and parks again meanwhile gets a note of before, which does not count: it sleeps on. One
 -- that is held for a limit waits for no moment but for a slot, and keeps its place, even if a clock that was set back says
--- otherwise.
+-- otherwise. Nor does one that was parked for news alone (`core.wake.NEWS_ALONE`); one that is not SLEEPING has in
+-- `waiting_for` what it waited for before.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
@@ -82,6 +83,7 @@ UPDATE kagzi.workflow_runs AS r SET
 FROM instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'SLEEPING')
   AND r.available_at > i.now AND r.claim_key <> 253402300799000001
+  AND NOT (r.status = 'SLEEPING' AND r.waiting_for IS NOT NULL AND r.waiting_for::jsonb ? 'n:*')
 RETURNING r.status, r.task_queue, r.available_at;
 
 -- name: keep_of_run

@@ -20,7 +20,8 @@ WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 -- name: wake_run
 -- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
 -- slept. Nobody writes steps of a run that is parked. One that is held for a limit waits for no moment but for a slot, and
--- keeps its place, even if a clock that was set back says otherwise.
+-- keeps its place, even if a clock that was set back says otherwise. Nor does one that was parked for news alone
+-- (`core.wake.NEWS_ALONE`); one that is not SLEEPING has in `waiting_for` what it waited for before.
 UPDATE workflow_runs SET
     woken = CASE WHEN status = 'SLEEPING' THEN
         json_array(coalesce(incarnation, 0), attempts,
@@ -29,7 +30,9 @@ UPDATE workflow_runs SET
                    available_at) END,
     available_at = ?3, claim_key = {{claim_key(?3, priority, ?3)}}
 WHERE namespace = ?1 AND run_id = ?2 AND status IN ('PENDING', 'SLEEPING') AND available_at > ?3
-  AND claim_key <> 253402300799000001;
+  AND claim_key <> 253402300799000001
+  AND NOT (status = 'SLEEPING' AND waiting_for IS NOT NULL
+           AND EXISTS (SELECT 1 FROM json_each(waiting_for) AS w WHERE w.value = 'n:*'));
 
 -- name: keep_of_run
 -- How far the events of a run go before the first that must not be repeated: a final failure, a child that was
