@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai import Agent, ApprovalRequired, CallDeferred, FunctionToolset, RunContext
 from pydantic_ai.exceptions import ModelHTTPError, UnexpectedModelBehavior, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models.function import FunctionModel
@@ -107,6 +107,57 @@ def test_a_person_decides(say: Any, told: str, paid: list[int]) -> None:
     desk = Desk(app)
     assert run_virtually(app, lambda: play(desk, say))[1] == told
     assert desk.paid == paid
+
+
+def test_everything_that_is_asked_is_asked_at_once_and_no_longer_when_it_is_given_up() -> None:
+    """A call that needs approval and one that is executed elsewhere, whose id is longer than a signal's name may be."""
+    app = Kagzi("memory://")
+    elsewhere = "c" * 400
+
+    def answer(messages: list[ModelMessage]) -> ModelResponse:
+        if len(messages) > 1:
+            return says(" ".join(results(messages)))
+        return calls(("pay", {}, "1"), ("order", {}, elsewhere))
+
+    durability: KagziDurability[None] = KagziDurability(approvals="approval", approval_timeout="3 days")
+    agent = Agent(scripted(answer), name="desk", capabilities=[durability])
+
+    @agent.tool
+    async def pay(context: RunContext[None]) -> str:
+        if not context.tool_call_approved:
+            raise ApprovalRequired
+        return "paid"
+
+    @agent.tool_plain
+    async def order() -> str:
+        raise CallDeferred
+
+    @app.workflow
+    async def ask(patience: float) -> str:
+        try:
+            async with asyncio.timeout(patience):
+                return (await agent.run("?")).output
+        except TimeoutError:
+            await kagzi.sleep("1 hour")
+            return "gave up"
+
+    async def main() -> None:
+        run = await ask.start(30 * 86400)
+        while not (questions := await run.value("approvals", list, default=[])):
+            await asyncio.sleep(60)
+        pays, orders = sorted(questions, key=lambda question: question["tool"], reverse=True)
+        assert (pays["signal"], len(orders["signal"])) == ("approval:1", 137)
+        await run.signal(orders["signal"], "ordered")
+        await run.signal(pays["signal"], True)
+        assert await run.result() == "paid ordered"
+        began = kagzi.now()
+        assert await ask.run(30 * 86400) == "The tool call was denied. Nobody has given a result in time."
+        assert kagzi.now() - began < timedelta(days=4), "their times run side by side"
+        run = await ask.start(3600.0)
+        assert await run.result() == "gave up"
+        assert await run.value("approvals", list) == []
+
+    run_virtually(app, main)
 
 
 def test_tools_run_side_by_side() -> None:

@@ -202,8 +202,11 @@ class KagziDurability(BaseDurabilityCapability[AgentDepsT]):
     ) -> DeferredToolResults | None:
         if self._approvals is None or not in_workflow():
             return None
-        approvals = await asyncio.gather(*(self._ask(call, bool | Approval, False) for call in requests.approvals))
-        outcomes = await asyncio.gather(*(self._ask(call, Any, _TOO_LATE) for call in requests.calls))
+        # All at once: each is shown, and its time runs, from now on.
+        approvals, outcomes = await asyncio.gather(
+            asyncio.gather(*(self._ask(call, bool | Approval, False) for call in requests.approvals)),
+            asyncio.gather(*(self._ask(call, Any, _TOO_LATE) for call in requests.calls)),
+        )
         return DeferredToolResults(
             approvals={
                 call.tool_call_id: _decision(said) for call, said in zip(requests.approvals, approvals, strict=True)

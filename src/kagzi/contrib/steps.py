@@ -107,20 +107,23 @@ def on_virtual_time() -> bool:
 
 async def ask(signal: str, tool: str, arguments: str, answer: Any, *, timeout: Duration | None, default: Any) -> Any:
     """Waits for the signal that says what becomes of a call, and shows meanwhile in the value `approvals` what the run
-    asks: which tool, with which arguments, and which signal answers."""
+    asks: which tool, with which arguments, and which signal answers. A name that is too long for a signal ends in its
+    digest."""
     loop = _get_running_loop()
     assert isinstance(loop, WorkflowLoop)
+    if len(signal) > NAME_CHARACTERS:
+        signal = f"{signal[:120]}~{_digest(signal)}"
     questions = _questions.setdefault(loop, {})
     questions[signal] = {"signal": signal, "tool": tool, "arguments": arguments[:_MOST_SHOWN]}
     set_value("approvals", list(questions.values()))
-    with rooted(signal):
-        if timeout is None:
-            given = await wait_signal(signal, answer)
-        else:
-            given = await wait_signal(signal, answer, timeout=timeout, default=default)
-    questions.pop(signal, None)
-    set_value("approvals", list(questions.values()))
-    return given
+    try:
+        with rooted(signal):
+            if timeout is None:
+                return await wait_signal(signal, answer)
+            return await wait_signal(signal, answer, timeout=timeout, default=default)
+    finally:  # also when the workflow has given up waiting
+        questions.pop(signal, None)
+        set_value("approvals", list(questions.values()))
 
 
 def as_text(arguments: object) -> str:
