@@ -6,9 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,9 +34,21 @@ async def _watch(site: Site) -> int:
         return most
 
 
-def _entered(site: Site, living: Mapping[int, WorkerProcess], since: float) -> list[int]:
-    """In which of these processes step bodies have begun since then."""
-    return [line["pid"] for line in site.ledger.lines("enter") if line["pid"] in living and line["at"] > since]
+def _in_bodies(site: Site) -> set[int]:
+    """The processes in which step bodies have begun that have not ended."""
+    ended = {(line["run"], line["step"], line["pid"]) for line in site.ledger.lines("exit")}
+    begun = {(line["run"], line["step"], line["pid"]) for line in site.ledger.lines("enter")}
+    return {pid for _, _, pid in begun - ended}
+
+
+async def _suspend_in_a_body(site: Site, workers: list[WorkerProcess]) -> tuple[WorkerProcess, float]:
+    """Stops a worker in the middle of a step body, so that there is something to take over. Which, and when."""
+    while True:
+        busy = await until(lambda: [each for each in workers if each.pid in _in_bodies(site)], "somebody works")
+        at = await busy[-1].suspend()
+        if busy[-1].pid in _in_bodies(site):
+            return busy[-1], at
+        busy[-1].send(signal.SIGCONT)
 
 
 def _most_at_once(site: Site, killed: dict[int, float]) -> int:
@@ -87,18 +97,14 @@ async def _keep_to_the_limit(site: Site) -> None:
         for turn in range(ROUNDS):
             # So that there is work after each of them, however long the machine took for it.
             runs += [await site.program.chain.start(2, 0.04) for _ in range(RUNS // ROUNDS)]
-            living = {worker.pid: worker for worker in workers}
-            since = max(gone.values(), default=0.0)
-            busy = await until(partial(_entered, site, living, since), "somebody works")
-            worker = living[busy[-1]]
+            worker, gone_at = await _suspend_in_a_body(site, workers)
+            gone[worker.pid] = gone_at
             if turn % 3 == 1:
-                gone[worker.pid] = await worker.suspend()
                 stopped.append(worker)
             else:
-                gone[worker.pid] = worker.kill()
+                worker.kill()
             workers.remove(worker)
             workers.append(site.worker(concurrency=10))
-        assert len(site.ledger.lines("exit", phase=1)) < len(runs)  # there was something to take over
         if stopped:
             await asyncio.sleep(LEASE)  # so that others have their runs
         for worker in stopped:

@@ -10,12 +10,13 @@ import pytest
 from kagzi import Handle, KagziError, Unavailable
 from kagzi.testing.postgres import PostgresServer
 from tests.faults.conftest import MakeSite
-from tests.faults.processes import Site
+from tests.faults.processes import Site, until
 from tests.faults.program import total_of_mixed
 
 pytestmark = pytest.mark.postgres
 
 LENGTH = 12
+ENOUGH = 15  # runs
 
 
 class Load:
@@ -40,6 +41,8 @@ class Load:
             await asyncio.sleep(0.1)
 
     async def stop(self) -> None:
+        """Ends the callers, not before they have done something."""
+        await until(lambda: len(self.acknowledged) > ENOUGH, "enough runs are started")
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -48,7 +51,7 @@ class Load:
         """Every acknowledged run is there and ends with the right result."""
         results = await asyncio.gather(*(run.result(timeout=60) for run in self.acknowledged))
         assert set(results) == {total_of_mixed(LENGTH)}
-        assert len({run.id for run in self.acknowledged}) == len(self.acknowledged) > 15
+        assert len({run.id for run in self.acknowledged}) == len(self.acknowledged) > ENOUGH
         for run in self.acknowledged:
             steps = await run.steps()
             assert len(steps) == LENGTH // 3 * 5
