@@ -12,9 +12,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from kagzi.api.operations import Started, StartRun
+from kagzi.api.operations import StartDebounce, Started, StartRun
 from kagzi.cli.migrate import _migrate
 from kagzi.clock import SystemClock
+from kagzi.core.instant import SECOND
 from kagzi.errors import InvalidRequest, SchemaMismatch, Unavailable
 from kagzi.ids import RandomIds
 from kagzi.settings import Settings
@@ -79,11 +80,20 @@ async def held_up(url: str) -> AsyncIterator[asyncpg.Connection]:
         await writer.close()
 
 
-async def start(store: PostgresStore) -> Started:
-    begin = StartRun(
-        namespace="default", run_id=IDS.run_id(), task_queue="q", workflow_type="w", version="1", input=b"x"
+def new_start(debounce: StartDebounce | None = None) -> StartRun:
+    return StartRun(
+        namespace="default",
+        run_id=IDS.run_id(),
+        task_queue="q",
+        workflow_type="w",
+        version="1",
+        input=b"x",
+        debounce=debounce,
     )
-    (answer,) = (await store.work.apply([begin])).answers
+
+
+async def start(store: PostgresStore) -> Started:
+    (answer,) = (await store.work.apply([new_start()])).answers
     assert isinstance(answer, Started)
     return answer
 
@@ -134,7 +144,7 @@ async def test_writers_go_on_while_an_index_is_built(
     more()
     async with opened(postgres_database) as store:
         assert await store.missing_indexes() == ("by_type",)
-        with pytest.raises(Unavailable, match="indexes are being built"):
+        with pytest.raises(Unavailable, match="indexes that are being built: by_type"):
             store._indexes.check("another", "by_type")
         store._indexes.check("another")
         async with held_up(postgres_database) as writer:
@@ -156,6 +166,37 @@ async def test_writers_go_on_while_an_index_is_built(
         store._indexes.check("by_type")
     unopened = PostgresStore(postgres_database)
     assert await unopened.missing_indexes() == ()
+
+
+async def test_debounced_starts_wait_for_the_index_that_keeps_a_key_to_one_run(
+    postgres_database: str, connection: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "SMALL_TABLE_ROWS", 0)
+    index = "workflow_runs_debounced"
+    (migration,) = [each for each in load_migrations("kagzi.store.postgres") if index in online.names_of([each])]
+    async with opened(postgres_database) as store:
+        await store.build_indexes()
+    await connection.execute(f"DROP INDEX kagzi.{index}")
+    await connection.execute("UPDATE kagzi.migrations SET built_at = NULL WHERE number = $1", migration.number)
+    debounce = StartDebounce(key="d-7", wait=SECOND)
+    async with opened(postgres_database) as store:
+        assert index in await store.missing_indexes()
+        refused, plain, other = (
+            await store.work.apply([new_start(debounce), new_start(), new_start(debounce)])
+        ).answers
+        assert isinstance(plain, Started)  # what is beside them in a batch is not held up
+        for answer in (refused, other):
+            assert isinstance(answer, Unavailable)
+            assert f"being built: {index}. Try again" in str(answer)
+            assert "`kagzi migrate`" in str(answer)
+        runs = await connection.fetch("SELECT run_id::text FROM kagzi.workflow_runs")
+        assert [row["run_id"] for row in runs] == [plain.run_id]
+
+        await store.build_indexes()
+        made, joined = (await store.work.apply([new_start(debounce), new_start(debounce)])).answers
+        assert isinstance(made, Started)
+        assert isinstance(joined, Started)
+        assert (joined.run_id, joined.already_exists) == (made.run_id, True)
 
 
 async def test_an_open_store_builds_by_itself(

@@ -45,8 +45,12 @@ _LONGEST_PAUSE: Final = 600.0  # between tries that fail
 _SECONDS_TO_COMMIT: Final = 0.5
 
 
-def not_built() -> Unavailable:
-    return Unavailable("indexes are being built; this can be asked for when they are there. Try again later")
+def not_built(*indexes: str) -> Unavailable:
+    """What somebody is told whose request needs these indexes, which are missing."""
+    return Unavailable(
+        f"this needs indexes that are being built: {', '.join(indexes)}. Try again when they are there; "
+        "`kagzi migrate` waits for them"
+    )
 
 
 class IndexBuilds:
@@ -65,8 +69,8 @@ class IndexBuilds:
 
     def check(self, *indexes: str) -> None:
         """Raises Unavailable if one of these indexes is not built yet."""
-        if self._unbuilt and not set(self.missing).isdisjoint(indexes):
-            raise not_built()
+        if self._unbuilt and (wanted := set(self.missing).intersection(indexes)):
+            raise not_built(*sorted(wanted))
 
     async def read(self, connection: Connection) -> None:
         """Looks for what is missing, with the connection that has migrated."""

@@ -73,7 +73,7 @@ class Work(Noun):
             return await self._apply(0, apply_starts, starts)
         others = [start for start in starts if start.debounce is None]
         answers = iter((await self._apply(0, apply_starts, others)).answers if others else ())
-        return Applied([next(answers) if start.debounce is None else not_built() for start in starts], [])
+        return Applied([next(answers) if start.debounce is None else not_built(_DEBOUNCED) for start in starts], [])
 
     async def _apply(self, lane: int, apply: Apply[T], writes: Sequence[T]) -> Applied:
         now = self.now()
