@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from kagzi.clock import SystemClock
+from kagzi.core.instant import SECOND
 from kagzi.settings import Settings, variable
-from tests.cli.conftest import Result, Shell
+from kagzi.version import __version__
+from tests.cli.conftest import Result, Shell, served
 
 
 def components(done: Result) -> dict[str, str]:
@@ -55,6 +58,32 @@ def test_a_dead_installation_is_told_of(shell: Shell) -> None:
     assert done.code == 1, done
     assert done.json["status"] == "unhealthy"
     assert components(done)["coordinator"] == "unhealthy"
+
+
+def test_workers_that_do_not_know_what_is_in_force_are_named(shell: Shell) -> None:
+    for command in (("queues", "pause", "mail"), ("limits", "set", "--queue", "sms", "--concurrency", "2")):
+        assert shell(*command).code == 0
+    now = SystemClock().now() + 3600 * SECOND  # so that nobody takes them for lost, however slow this is
+    with sqlite3.connect(shell.directory / ".kagzi" / "kagzi.db") as connection:
+        for number, (queue, version) in enumerate(
+            [("mail", ""), ("sms", "0.0.9"), ("mail", __version__), ("other", "0.0.9")]
+        ):
+            connection.execute(
+                "INSERT INTO workers (worker_id, namespace, queues, types, versions, hostname, pid, version, "
+                "concurrency, status, registered_at, last_heartbeat_at) "
+                "VALUES (?, 'default', ?, '[\"send\"]', '[\"\"]', 'blue', ?, ?, 1, 'ONLINE', ?, ?)",
+                (f"00000000-0000-4000-8000-00000000000{number}", f'["{queue}"]', number, version, now + number, now),
+            )
+    connection.close()
+    for url in ("sqlite:///.kagzi/kagzi.db", served(shell)):
+        done = shell("doctor", "--json", "--url", url)
+        assert done.code == 0, done
+        (limits,) = (each for each in done.json["components"] if each["name"] == "limits")
+        assert limits["status"] == "degraded"
+        assert limits["message"].partition("drain them: ")[2] == (
+            "00000001 (process 1 on blue, version 0.0.9): queue sms (concurrency); "
+            "00000000 (process 0 on blue, version unknown): queue mail (pause)"
+        )
 
 
 def test_sources_and_masks(shell: Shell) -> None:

@@ -12,15 +12,19 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 from msgspec import Struct
 
+from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.main import FAILED, UNREACHABLE
 from kagzi.cli.options import as_json, home_of, run, start_logging, where
 from kagzi.clock import SystemClock
 from kagzi.connect import connect, credentials_of, default_url, engine_settings, make_store
 from kagzi.core.duration import format_span
+from kagzi.core.flow import FlowLimit
 from kagzi.core.health import SEVERITY, ComponentHealth, HealthStatus, worst
 from kagzi.core.instant import SECOND, Span
+from kagzi.core.outdated import disregard
 from kagzi.core.schedule import Schedule
+from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.engine import health
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, KagziError, MissingDependency, SchemaMismatch, Unavailable
@@ -33,6 +37,7 @@ _PACKAGES = ("asyncpg", "grpcio", "msgspec", "uvloop")
 _OLDEST_SQLITE = (3, 35)
 _SKEW: Span = 2 * SECOND  # the database's clock decides, so a difference harms only those who compare
 _SCHEDULES = 100  # looked at
+_WORKERS = 100  # the newest that are online
 _BAD_SKEW: Span = 60 * SECOND
 
 
@@ -128,6 +133,11 @@ async def _ask_server(findings: Findings, url: str, loaded: Loaded, *, quick: bo
             with suppress(KagziError):  # an older server, or a key that may not look
                 page = await engine.schedules.list(loaded.settings.namespace, page_size=_SCHEDULES)
                 schedules = page.items
+            with suppress(KagziError):
+                online = WorkerFilter(namespace=loaded.settings.namespace, status=WorkerStatus.ONLINE)
+                limits = await engine.limits.list(loaded.settings.namespace)
+                workers = (await engine.admin.list_workers(online, page_size=_WORKERS)).items if limits else ()
+                findings.components += _outdated(workers, limits)
     finally:
         await engine.close()
     findings.components += found.components[:2] if quick else found.components
@@ -163,6 +173,11 @@ async def _look(findings: Findings, store: Store, settings: Settings, *, quick: 
     if not quick:
         findings.components.append(_clocks(skew))
         findings.components += _schedules(await store.schedules.page(settings.namespace, None, None, _SCHEDULES))
+        limits = await store.limits.read(settings.namespace)
+        if limits:
+            online = WorkerFilter(namespace=settings.namespace, status=WorkerStatus.ONLINE)
+            workers = await store.workers.page(online, None, _WORKERS, chosen.worker_stale)
+            findings.components += _outdated(workers, limits)
 
 
 async def _wake_ups(url: str, listen_url: str | None) -> ComponentHealth:
@@ -200,6 +215,12 @@ def _schedules(found: Sequence[Schedule]) -> list[ComponentHealth]:
     degraded = any(each.error is not None or each.abandoned for each in found)
     status = HealthStatus.DEGRADED if degraded else HealthStatus.HEALTHY
     return [ComponentHealth("schedules", status, said)] if said else []
+
+
+def _outdated(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> list[ComponentHealth]:
+    """Which workers do not know what is in force for their runs, if any."""
+    said = disregard(workers, limits)
+    return [] if said is None else [ComponentHealth("limits", HealthStatus.DEGRADED, said)]
 
 
 def _clocks(skew: Span) -> ComponentHealth:
