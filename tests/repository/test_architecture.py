@@ -51,6 +51,17 @@ def test_the_import_contract_names_every_package() -> None:
     assert rooms <= named, rooms - named
 
 
+def test_the_import_contract_names_every_module_of_the_store() -> None:
+    """A module that it does not name could import one of the two databases, which share it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    named = {name for layer in contracts[0]["layers"] for name in re.findall(r"kagzi\.store\.(\w+)", layer)}
+    store = SOURCE / "store"
+    rooms = {path.parent.name for path in store.glob("*/__init__.py")} | {path.stem for path in store.glob("*.py")}
+    assert rooms - {"__init__"} == named, (rooms - {"__init__"}) ^ named
+
+
 def test_every_folder_of_the_tests_is_in_their_readme() -> None:
     text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and any(path.glob("*.py"))}
