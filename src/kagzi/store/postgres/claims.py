@@ -1,4 +1,4 @@
-"""claim_runs(): leasing due runs to a worker."""
+"""Claims: leasing due runs to a worker, with what it has to know of them."""
 
 from __future__ import annotations
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _SEND_SIGNALS = STATEMENTS["send_signals"]
 _FIND_SIGNALS = STATEMENTS["find_signals"]

@@ -1,4 +1,4 @@
-"""Work: batches of writes, claims, and leases."""
+"""Work: batches of writes, each kind together; claims, and leases."""
 
 from __future__ import annotations
 

@@ -18,25 +18,25 @@ class Work(Protocol):
 
     @property
     def lanes(self) -> int:
-        """How many batches may be in flight at once."""
+        """Says how many batches may be in flight at once."""
         ...
 
     async def apply(self, writes: Sequence[Write]) -> Applied:
-        """One transaction for the whole batch, one answer for each write, in order.
+        """Writes a batch, and answers each write, in order.
 
-        Several chunks of one run may be in a batch; they apply in order. Conflicts come back as exceptions in the list;
-        only an outage raises, and then nothing (or everything: the connection broke during COMMIT) was applied, and
-        repeating the batch is safe.
+        SQLite does so in one transaction. PostgreSQL writes starts, chunks and signals each together, in as few
+        transactions as it can, and every request by itself. Each write is applied whole or not at all. Several chunks
+        of one run may be in a batch; they apply in order. Conflicts come back as exceptions in the list; only an outage
+        raises, and then anything between nothing and everything was applied, and repeating the batch is safe.
 
-        Whoever calls this sees it through. The batcher does, in a task of its own; the store may rely on not being
-        cancelled.
+        The caller does not cancel this call: the batcher makes it in a task of its own, and the store relies on that.
         """
         ...
 
     async def claim(self, poll: Poll, lease: Span) -> Polled:
-        """Lease up to poll.limit due runs, oldest claim key first, then read their history in a second statement.
+        """Leases up to poll.limit due runs, oldest claim key first, then reads their history in a second statement.
 
-        Runs that already carry this poll's token are returned again (a repeated poll).
+        A repeated poll gets the runs again that it has claimed before.
         """
         ...
 
@@ -46,10 +46,10 @@ class Work(Protocol):
         ...
 
     async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
-        """The run with this token and its history, read after `confirm` has renewed the lease and marked its claim as
-        heard of; None if there is no run with this token."""
+        """Returns the run with this token and its history, read after `confirm` has renewed the lease and marked its
+        claim as heard of; None if there is no run with this token."""
         ...
 
     def lane_of(self, write: Write) -> int:
-        """Which lane a write belongs to: all writes of one run under a lease go to one lane, in order."""
+        """Returns the lane of a write: all writes of one run under a lease go to one lane, in order."""
         ...

@@ -1,4 +1,4 @@
-"""claim(): leasing due runs to a worker."""
+"""Claims: leasing due runs to a worker, with what it has to know of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _claim_of: Final = reader(
 )
 
 
-def claim(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
+def claim_runs(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
+    """Leases due runs, or returns again what this very poll has claimed before."""
     run_ids = _claimed_before(connection, poll)
     more = held = False
     if run_ids:

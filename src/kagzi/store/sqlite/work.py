@@ -1,4 +1,4 @@
-"""apply(): the writes of one batch in one transaction."""
+"""Work: batches of writes, each in one transaction; claims, and leases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kagzi.errors import InvalidRequest, KagziError
 from kagzi.store.protocol.changes import Applied, RunKey, Told
 from kagzi.store.sqlite.cancels import cancel, repeat, wake_run
 from kagzi.store.sqlite.chunks import apply_chunks
-from kagzi.store.sqlite.claims import claim
+from kagzi.store.sqlite.claims import claim_runs
 from kagzi.store.sqlite.connection import begin
 from kagzi.store.sqlite.debounce import start_debounced
 from kagzi.store.sqlite.leases import confirm_lease, read_lease
@@ -63,7 +63,7 @@ class Work(Noun):
 
     @writes
     def claim(self, connection: sqlite3.Connection, poll: Poll, lease: Span) -> Polled:
-        return claim(connection, poll, lease, self.now())
+        return claim_runs(connection, poll, lease, self.now())
 
     @writes
     def wake(self, connection: sqlite3.Connection, namespace: str, run_id: str) -> WakeAnswer | None:
