@@ -47,7 +47,7 @@ _End = tuple[str, str, Run | None]
 
 class Aftermath:
     """Draws the consequences of committed writes. `look_soon` asks for the horizon within so many
-    seconds; `let_go` hears of namespaces in which there may be room for held runs."""
+    seconds; `look_for_room` hears of namespaces in which there may be room for held runs."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Aftermath:
         news: News,
         announcements: Announcements,
         look_soon: Callable[[float], None],
-        let_go: Callable[[str], None],
+        look_for_room: Callable[[str], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._known = known
@@ -72,13 +72,13 @@ class Aftermath:
         self._news = news
         self._announcements = announcements
         self._look_soon = look_soon
-        self._let_go = let_go
+        self._look_for_room = look_for_room
 
     def claimed(self, claims: tuple[Claim, ...], worker_id: str) -> None:
         for claim in claims:
             self._known.claimed(claim, worker_id)
             if claim.limited:
-                self._let_go(claim.namespace)  # the next of its line, if there is room for it, too
+                self._look_for_room(claim.namespace)  # the next of its line, if there is room for it, too
             if self._events.on:
                 self._tell_claimed(claim)
 
@@ -100,7 +100,7 @@ class Aftermath:
             if self._events.on:
                 self._events.run(run.namespace, run.run_id, Change.STARTED, RunStatus.PENDING, queue=run.task_queue)
 
-    def told(self, answers: Sequence[tuple[str, CancelAnswer]]) -> None:
+    def told_to_end(self, answers: Sequence[tuple[str, CancelAnswer]]) -> None:
         """Runs were told to end, each in this namespace."""
         for namespace, answer in answers:
             self._cancel_settled(namespace, answer)
@@ -163,7 +163,7 @@ class Aftermath:
         if start.lease is not None:
             births.append((start, answer))
         if answer.left_line:
-            self._let_go(start.namespace)  # the next of its line has a slot that it was told to take
+            self._look_for_room(start.namespace)  # the next of its line has a slot that it was told to take
         if answer.already_exists:
             if answer.signal is not None and not answer.signal.repeated:
                 self._signal_settled(start.namespace, answer.signal)
@@ -224,7 +224,7 @@ class Aftermath:
     def _run_settled(self, chunk: Chunk, last: Transition, ended: list[_End], let_go: list[WorkerKey]) -> None:
         driven = self._known.release(chunk.run_id, chunk.token)
         if driven is not None and driven.claim.limited:
-            self._let_go(chunk.namespace)
+            self._look_for_room(chunk.namespace)
             self._wakeups.available((chunk.namespace, driven.claim.task_queue))  # if it is the queue that was full
         if driven is not None and not isinstance(last, HandBackRun):
             # A worker that hands a run back leaves, or has no room.

@@ -35,13 +35,14 @@ class Limits:
         self._wakeups = wakeups
         self._loop = asyncio.get_running_loop()
         self._freeing: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()  # something was let go of while a turn was under way
+        self._again: set[str] = set()  # where there may be more room since the turn under way began
         self._after: dict[str, tuple[str, ...]] = {}  # the line behind which the next turn begins
         self._undeclared: set[str] = set()  # where what workers declare could not be stored
         self._closed = False
 
-    def let_go(self, namespace: str) -> None:
-        """A run that counts against a limit was let go of, or claimed while others wait."""
+    def look_for_room(self, namespace: str) -> None:
+        """Has held runs made claimable if there is room for them now: one that counts against a limit was let go of, or
+        claimed while others wait."""
         if self._closed:
             return
         if namespace in self._freeing:
@@ -78,7 +79,7 @@ class Limits:
             self._undeclared.add(namespace)
             log.warning("the limits that workers declare do not count yet: %s", error)
             return
-        self.let_go(namespace)
+        self.look_for_room(namespace)
 
     async def _free(self, namespace: str) -> None:
         try:
@@ -172,7 +173,7 @@ class Limits:
 
     def _opened(self, namespace: str, scope: Scope, name: str) -> None:
         """There may be room now. Other processes hear of it, or read it from the horizon within a second."""
-        self.let_go(namespace)
+        self.look_for_room(namespace)
         if scope is Scope.QUEUE:
             self._wakeups.available((namespace, name))
             return

@@ -292,7 +292,7 @@ class _Parts:
             self._news,
             self._announcements,
             agenda.look_soon,
-            self.limits.let_go,
+            self.limits.look_for_room,
         )
         self.load = LoadReader(self._load)
         self._lanes = Lanes(store, settled=self._settled, settings=settings, jitter=ids.jitter)
@@ -414,7 +414,7 @@ class _Parts:
         if fired.late is not None:
             self._metrics.schedule_lag.observe(fired.late)
         self._aftermath.fired(fired.runs)
-        self._aftermath.told(fired.told)
+        self._aftermath.told_to_end(fired.told)
         self._aftermath.woken(fired.woken)
         self._look_soon()  # when they are due next
 
@@ -427,7 +427,7 @@ class _Parts:
         self.wakeups.claimed(queues, polled.now)
         self._aftermath.claimed(polled.claims, worker_id)
         if polled.held:
-            self.limits.let_go(queues[0][0])  # the first of each line is told when its turn comes
+            self.limits.look_for_room(queues[0][0])  # the first of each line is told when its turn comes
 
     async def _load(self) -> Load:
         load = await self._store.overview.load(self._stale)
