@@ -151,7 +151,11 @@ def test_inputs(shop: Shell) -> None:
     assert shop("start", "checkout", "--id", "none").code == 0
     inputs = [shop("runs", "show", name, "--json").json["input"] for name in ("file", "stdin", "none")]
     assert inputs == [["5", 2], {"order": "6", "cents": 3}, []]
-    for text, words in (("{", "--input is not JSON"), ("@nothing.json", "nothing.json cannot be read: No such file")):
+    for text, words in (
+        ("{", "--input is not JSON"),
+        ("order", """accepted: JSON such as '["42", 999]' or '"text"', @FILE, or - for standard input"""),
+        ("@nothing.json", "nothing.json cannot be read: No such file"),
+    ):
         done = shop("start", "checkout", "--input", text)
         assert done.code == 2, done
         assert words in done.err

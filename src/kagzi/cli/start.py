@@ -202,7 +202,8 @@ def read_json(text: str, option: str) -> bytes:
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{option} is not JSON: {error}") from None
+        accepted = """accepted: JSON such as '["42", 999]' or '"text"', @FILE, or - for standard input"""
+        raise InvalidRequest(f"{option} is not JSON: {error}; {accepted}") from None
     if (key := repeated_key(data)) is not None:
         raise InvalidRequest(f"{option} has the key {key[:100]!r} twice in one object; one of them has to go")
     return data
