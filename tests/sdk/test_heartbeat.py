@@ -182,7 +182,7 @@ def test_a_worker_hurries_its_heart_for_a_shorter_lease_and_only_then() -> None:
 def new_worker(clock: SystemClock, **calls: Any) -> Worker:
     """A worker whose engine answers these calls."""
     engine = cast("Engine", SimpleNamespace(workers=SimpleNamespace(**{"commit": None, "read_inbox": None} | calls)))
-    registry: Any = SimpleNamespace(workflow_types=lambda: ())
+    registry: Any = SimpleNamespace(workflow_types=lambda: (), workflow_interfaces=lambda: ())
     ids = RandomIds(clock.now)
     worker = Worker(engine, registry, namespace="default", clock=clock, ids=ids, settings=WorkerSettings())
     worker.loop = asyncio.get_running_loop()
