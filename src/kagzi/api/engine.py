@@ -37,7 +37,8 @@ class Engine(Protocol):
         ...
 
     def sibling(self) -> Engine:
-        """The same engine for another thread with its own event loop: own connections, no background duties.
+        """Returns an engine over the same runs for another thread with its own event loop. It has its own
+        connections and no background duties.
 
         Heartbeats live there, so that a step which blocks the worker's loop cannot cost it its leases.
         """
@@ -69,7 +70,7 @@ class Services(Protocol):
     def limits(self) -> LimitService: ...
 
     async def health(self) -> Health:
-        """As `Engine.health`."""
+        """Returns what `Engine.health` does."""
         ...
 
 

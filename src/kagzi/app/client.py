@@ -96,7 +96,7 @@ class Client(Connected):
         *,
         awaited: bool = False,
     ) -> Handle[R]:
-        """What `workflow.start(...)` does, and `workflow.run(...)` before it waits."""
+        """Starts a run, for `workflow.start(...)`, and for `workflow.run(...)` before it waits."""
         engine = self.engine
         start = self._start_of(workflow, options, args, kwargs)
         if options.connection is not None:
@@ -117,8 +117,8 @@ class Client(Connected):
     def start_run_here(
         self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Handle[R]:
-        """What `workflow.start_sync(...)` does with a connection: on the thread of the caller, to which many drivers
-        bind it."""
+        """Starts a run for `workflow.start_sync(...)` with a connection: on the thread of the caller, to which many
+        drivers bind it."""
         if is_async(options.connection):
             raise InvalidRequest(
                 "connection= is an async one, which blocking code cannot use: `await` the start with it"

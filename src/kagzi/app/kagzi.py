@@ -296,7 +296,7 @@ class Kagzi(Client):
         adopt: bool,
         strict: bool,
     ) -> WorkerSettings:
-        """Checked before anything is connected to."""
+        """Returns the settings of a worker, checked before anything is connected to."""
         names = checked_queues(queues)
         check_count(concurrency, "concurrency")
         check_count(threads, "threads")

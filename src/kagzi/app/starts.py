@@ -81,7 +81,7 @@ async def start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Start
 
 
 async def find_same(engine: Engine, start: StartRun, codec: Codec) -> str | None:
-    """The run that has this start's id, if it differs only in the bytes the codec made of the same input."""
+    """Returns the run that has this start's id, if it differs only in the bytes the codec made of the same input."""
     if start.external_id is None:
         return None
     run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
@@ -108,7 +108,7 @@ def joinable(engine: Engine, options: WorkflowOptions) -> LocalEngine:
 
 
 def _with_signal(start: StartRun, options: WorkflowOptions, ids: IdSource, codec: Codec | None) -> StartRun:
-    """The same start with what the run is told. Without a choice, a run that has finished is started again."""
+    """Returns a start with the signal of its options. Without a choice, a run that has finished is started again."""
     signal = options.signal
     assert signal is not None
     told = StartSignal(

@@ -87,7 +87,7 @@ def duties(
             log.warning("schedule %s cannot fire: %s", schedule_id, error, extra={"namespace": namespace})
         if turn.looked:
             fired(turn)
-        # Whoever has more to catch up on than fits into a turn is due again at once.
+        # A schedule that has more to catch up on than fits into a turn is due again at once.
         return turn.looked >= limit or len(turn.runs) >= FIRED_AT_ONCE
 
     async def fold_schedule_ends() -> bool:

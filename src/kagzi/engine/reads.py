@@ -1,4 +1,4 @@
-"""Runs, read together: whoever asks while a read is under way shares the next one.
+"""Runs, read together: callers that ask while a read is under way share the next one.
 
 Where workers are in other processes, whoever waits for a result looks for it before waiting and after being woken. With
 many callers that would be many queries, each as expensive as the work of a step.

@@ -119,7 +119,7 @@ class Workflows:
         return self._start(start, weight)
 
     async def admit(self, start: StartRun) -> StartRun:
-        """A start as a store takes it, if it may be made; for `start_in`."""
+        """Returns a start as a store takes it, if it may be made; for `start_in`."""
         self._check(start)
         await self._namespaces.admit(start.namespace)
         if start.version is None:
@@ -327,7 +327,7 @@ class Workflows:
         )
         if repeat.fork is not None:
             repeat = replace(repeat, keep_id=False, fork=await self._check_fork(repeat, repeat.fork))
-        # The new run waits in the same queue. Whoever serves it finds it within a second even if this goes wrong.
+        # The new run waits in the same queue, whose workers find it within a second even if this goes wrong.
         queue = (repeat.namespace, (await self.get(repeat.namespace, repeat.of_run_id)).task_queue)
         await self._namespaces.admit(repeat.namespace)  # not before: it would make a namespace that only a typo names
         started = cast("Started", await self._submit(repeat))
@@ -335,7 +335,7 @@ class Workflows:
         return started
 
     async def _check_fork(self, repeat: RepeatRun, fork: Fork) -> Fork:
-        """The same fork from a step by its whole id, of which the caller may have given the name alone."""
+        """Returns a fork with the whole id of its step, of which the caller may have given the name alone."""
         if fork.input is not None:
             check_bytes(fork.input, "input", self._payload_bytes)
         if fork.version is not None:

@@ -82,7 +82,7 @@ class Portal:
         return _wait(self._place(), begin)
 
     def run(self, name: str, instead: str, main: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """The same for a worker, for whose end the app waits when it is closed."""
+        """Runs a worker, for whose end the app waits when it is closed."""
 
         async def kept() -> V:
             task = asyncio.current_task()

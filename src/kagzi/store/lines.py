@@ -14,7 +14,7 @@ A rate holds runs that have never been claimed. The first of their line is told 
 moment (`unhold`), the others are held. Where keys take turns, a claim takes one of each key, then the second of each,
 first of those that had no turn for longest; of each key a few are claimable, the others are held.
 
-Whoever holds a run or frees one has locked the limits first, and counts in a statement that begins after that. A claim
+What holds a run or frees one has locked the limits first, and counts in a statement that begins after that. A claim
 that has counted a run which ends meanwhile holds the next one and commits; the unhold that follows from the end waits
 for that lock, and finds it.
 """

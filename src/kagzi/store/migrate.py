@@ -39,7 +39,7 @@ class IndexStatement(Struct, frozen=True):
 
     @property
     def inline(self) -> str:
-        """The same in a transaction, which keeps writers out until its end."""
+        """Returns the statement for use in a transaction, which keeps writers out until its end."""
         return self.sql.replace(" CONCURRENTLY", "", 1)
 
 

@@ -111,7 +111,7 @@ class Births:
 
 
 class NextBirths(Births):
-    """Like `Births`, for the worker's next poll.
+    """Takes births as `Births` does, for the worker's next poll.
 
     Refuses runs while queued work `may_be_due`: that goes first. If the poll before it still waits, a birth ends it
     (`arrived`), so that the worker polls again at once.

@@ -1,6 +1,6 @@
 """Starting runs: many in one call, or one and its end.
 
-Starts of many callers share calls (`outbox.py`), and so do those who wait for results (`waits.py`). Whoever comes
+Starts of many callers share calls (`outbox.py`), and so do those who wait for results (`waits.py`). A caller who comes
 alone and waits for the result has nobody to share with: then one call starts the run and brings its end, if that comes
 soon, and both sides are spared the way to and fro in between.
 """

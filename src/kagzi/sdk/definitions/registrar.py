@@ -142,7 +142,7 @@ class Registrar:
     def start_run_here(
         self, workflow: Workflow[Any, R], options: WorkflowOptions, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Handle[R]:
-        """The same for blocking code, on its own thread and in the transaction of its connection."""
+        """Starts a run for blocking code, on its own thread and in the transaction of its connection."""
         raise NotImplementedError
 
     @abstractmethod

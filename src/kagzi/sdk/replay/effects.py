@@ -25,7 +25,7 @@ class Effects(Protocol):
         ...
 
     def submit_unhurried(self, operation: Operation) -> None:
-        """The same, but it may wait until another one is handed over."""
+        """Takes an operation that may wait until another one is handed over."""
         ...
 
     def set_value(self, name: str, value: bytes) -> None:

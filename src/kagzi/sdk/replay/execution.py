@@ -213,7 +213,7 @@ class Execution:
             self._journal.submit_unhurried(self._journal.marked(BEGIN, StepKind.SIGNAL, zero))
 
     def _set_off_again(self) -> None:
-        """The same on replay, as late as the first time."""
+        """Runs the workflow function until it waits for the first time, on replay: as late as it was then."""
         zero, began = self.loop.now, self._recorded.take_begin()
         if began is None:
             self._drain()

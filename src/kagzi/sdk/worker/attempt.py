@@ -559,7 +559,7 @@ class Attempt:
         self._worker.commit(self._chunk).then(self._committed)
 
     def _flush_with(self, transactions: Transactions) -> None:
-        """The same for a run with steps that have transactions: a chunk with the result of one is sent in it."""
+        """Sends the next chunk of a run with steps that have transactions: the result of one of those in its own."""
         chunk = transactions.next_chunk(self._outbox)
         if chunk is None:
             return

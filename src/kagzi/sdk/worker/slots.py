@@ -62,7 +62,7 @@ class Slots:
         self._taken += 1
 
     def end(self, attempt: Resumable) -> None:
-        """Its code runs no more. Saying so twice is saying it once."""
+        """Frees the slot of a run whose code runs no more. Saying so twice is saying it once."""
         if attempt not in self._ending:
             self._let_go(attempt)
             self._ending.add(attempt)

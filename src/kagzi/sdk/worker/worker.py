@@ -552,7 +552,7 @@ class Worker:
         self._each_held(lambda attempt: attempt.abandon(reason))
 
     def _leave_off(self) -> None:
-        """From now on nothing new, and whoever hosts the worker is told."""
+        """Takes nothing new from now on, and tells the host of the worker."""
         self.draining = True
         self._leaving = self.loop.create_task(self._take_nothing_new())
         self.told_to_stop.set()

@@ -41,7 +41,7 @@ _LAST_BACKOFF = 2.0
 
 
 class Line:
-    """One connection. Whoever comes while it is busy waits in order."""
+    """One connection. Callers that come while it is busy wait in order."""
 
     def __init__(self, connector: Connector, chance: random.Random, **settings: str) -> None:
         self._connector = connector

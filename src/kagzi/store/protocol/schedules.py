@@ -73,7 +73,7 @@ class Schedules(Protocol):
         ...
 
     async def page_of_runs(self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int) -> list[Run]:
-        """As `list_runs`."""
+        """Returns a page of the runs of a schedule, in the order of `Runs.search`."""
         ...
 
     async def skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:

@@ -55,7 +55,7 @@ class Store(Protocol):
         ...
 
     def sibling(self) -> Store:
-        """The same database with connections of its own, for another event loop in another thread."""
+        """Returns a store of the same database with connections of its own, for an event loop in another thread."""
         ...
 
     @property

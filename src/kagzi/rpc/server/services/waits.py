@@ -78,7 +78,7 @@ class Waits:
         return runs, unknown, trouble
 
     def sent(self, run: Run) -> None:
-        """The run's end is on its way to whoever asked. Should it get lost, the engine knows it."""
+        """Notes that the run's end is on its way to the caller who asked. Should it get lost, the engine knows it."""
         self._waits.pop((run.namespace, run.run_id), None)
 
     def close(self) -> None:

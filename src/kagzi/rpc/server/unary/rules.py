@@ -124,7 +124,7 @@ def begin_step(state: LeaseState, *, name: str, kind: StepKind, input: bytes | N
 
 
 def _outcome(state: LeaseState, step: Step) -> Begun:
-    """The outcome of a child, which is taken by whoever asks first."""
+    """Returns the outcome of a child, which the first call that asks takes."""
     taken: tuple[Operation, ...] = ()
     if step.completed_seq is None:
         taken = (

@@ -1,4 +1,4 @@
--- The same as chunks.sql and starts.sql for a batch of one, which is what an idle system sends. Without arrays, a statement costs the
+-- What chunks.sql and starts.sql do, for a batch of one, which is what an idle system sends. Without arrays, a statement costs the
 -- driver and the server a third less, and that is time somebody waits for.
 
 -- name: record_step
