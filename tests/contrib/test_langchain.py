@@ -72,11 +72,18 @@ async def jump() -> Command[Any]:
     return Command(goto=END)
 
 
+@tool(response_format="content_and_artifact")
+def draw() -> tuple[str, object]:
+    """Draw something. LangChain calls it on a thread."""
+    tried.append("draw")
+    return "drawn", object()
+
+
 def desk(answer: Callable[[list[str]], AIMessage], **options: Any) -> tuple[Kagzi, Any]:
     tried.clear()
     app = Kagzi("memory://")
     middleware = KagziMiddleware("desk", **options)
-    agent: Any = create_agent(Pretended(answer=answer), tools=[look_up, rest, jump], middleware=[middleware])
+    agent: Any = create_agent(Pretended(answer=answer), tools=[look_up, rest, jump, draw], middleware=[middleware])
 
     @app.workflow
     async def ask() -> str:
@@ -129,6 +136,13 @@ def test_a_command_cannot_be_recorded() -> None:
     app, ask = desk(lambda _: calls(("jump", {}, "1")))
     with pytest.raises(WorkflowFailed, match="returned a Command, which cannot be recorded"):
         run_virtually(app, lambda: ask.run())
+
+
+def test_what_cannot_be_recorded_is_final() -> None:
+    app, ask = desk(lambda _: calls(("draw", {}, "1")), tools={"draw": {"retry": Retry(attempts=5)}})
+    with pytest.raises(WorkflowFailed, match="what the tool draw returned cannot be recorded"):
+        run_virtually(app, lambda: ask.run())
+    assert tried == ["asked", "draw"]
 
 
 def test_wrong_options_are_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 agents = pytest.importorskip("agents", reason="openai-agents is not installed (pip install 'kagzi[openai-agents]')")
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool  # noqa: E402
+from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool, handoff  # noqa: E402
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText  # noqa: E402
 
 import kagzi  # noqa: E402
@@ -154,7 +154,48 @@ def test_agents_that_hand_over_to_each_other_are_durable_all() -> None:
     assert first.handoffs == [second], "what was given stays as it was"
 
 
+def test_a_handoff_with_options_leads_to_a_durable_agent() -> None:
+    """And a `def` tool, which the SDK calls on a thread, runs on virtual time."""
+    app = Kagzi("memory://")
+
+    @function_tool
+    def count(word: str) -> int:
+        return len(word)
+
+    second = Agent(name="second", tools=[count])
+    second.model = Pretended(lambda said: [says(said[-1])] if said[-1:] == ["3"] else [call("count", "2", word="abc")])
+    first = Agent(
+        name="first", model=Pretended(lambda _: [call("transfer_to_second", "1")]), handoffs=[handoff(second)]
+    )
+    agent = durable(first, tools={"count": {"timeout": "1m"}})
+
+    @app.workflow
+    async def ask() -> str:
+        return str((await run(agent, "?")).final_output)
+
+    async def main() -> tuple[str, list[str]]:
+        handle = await ask.start()
+        return await handle.result(), [step.step_id for step in await handle.steps()]
+
+    said, steps = run_virtually(app, main)
+    assert (said, steps) == ("3", ["first.model", "second.model", "second.tool.count[2]", "second.model#2"])
+
+
+def test_a_model_of_the_run_config_which_would_not_be_recorded_is_refused() -> None:
+    app = Kagzi("memory://")
+    agent = durable(Agent(name="desk", model=Pretended(story)))
+
+    @app.workflow
+    async def ask() -> None:
+        await run(agent, "?", run_config=agents.RunConfig(model=Pretended(story)))
+
+    with pytest.raises(WorkflowFailed, match=r"run_config\.model would take the place"):
+        run_virtually(app, lambda: ask.run())
+
+
 def test_wrong_options_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"names 'pey', which is no function tool of desk .*; there are: pay"):
+        durable(Agent(name="desk", tools=[pay]), tools={"pey": {"timeout": "1m"}})
     with pytest.raises(InvalidRequest, match="has no option 'retries'"):
         durable(Agent(name="desk"), tools={"pay": {"retries": 3}})  # type: ignore[typeddict-unknown-key]
 

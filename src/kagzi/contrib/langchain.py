@@ -26,7 +26,7 @@ from langgraph.types import Command
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from kagzi.contrib.steps import StepOptions, check_options, in_workflow, record
+from kagzi.contrib.steps import StepOptions, check_options, in_workflow, plain, record
 from kagzi.core.limits import check_name
 from kagzi.core.retry import Retry
 from kagzi.errors import NonRetryable
@@ -71,8 +71,8 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
 
         async def body() -> Any:
             response = await handler(request)
-            structured = to_jsonable_python(response.structured_response)
-            return {"messages": to_jsonable_python(messages_to_dict(response.result)), "structured": structured}
+            answer = {"messages": messages_to_dict(response.result), "structured": response.structured_response}
+            return plain(lambda: to_jsonable_python(answer), "the model")
 
         recorded = await record(f"{self._prefix}.model", body, len(request.messages), options=self._model)
         schema = getattr(request.response_format, "schema", None)
@@ -99,7 +99,7 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
                     f"the tool {tool} returned a Command, which cannot be recorded; let it run as part of the "
                     f"workflow: KagziMiddleware(tools={{{tool!r}: False}})"
                 )
-            return to_jsonable_python(messages_to_dict([result]))
+            return plain(lambda: to_jsonable_python(messages_to_dict([result])), f"the tool {tool}")
 
         options: StepOptions = {**self._tool, **(own or {})}
         recorded = await record(name, body, request.tool_call["args"], key=key, options=options)

@@ -16,14 +16,26 @@ import copy
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from agents import Agent, FunctionTool, Model, ModelProvider, ModelResponse, RunConfig, Runner, RunResult, Tool
+from agents import (
+    Agent,
+    FunctionTool,
+    Handoff,
+    Model,
+    ModelProvider,
+    ModelResponse,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    RunResult,
+    Tool,
+)
 from agents.items import ToolApprovalItem, TResponseStreamEvent
 from agents.models.multi_provider import MultiProvider
 from agents.tool_context import ToolContext
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from kagzi.contrib.steps import StepOptions, as_text, ask, check_options, in_workflow, record
+from kagzi.contrib.steps import StepOptions, as_text, ask, check_options, in_workflow, plain, record
 from kagzi.core.duration import Duration
 from kagzi.core.limits import check_name
 from kagzi.core.retry import Retry
@@ -61,7 +73,13 @@ def durable(
         {"retry": Retry.none, **check_options(tool, "durable(tool=...)")},
         options,
     )
-    return wrapping.agent(agent)
+    made = wrapping.agent(agent)
+    if unknown := sorted(set(options) - wrapping.seen):
+        raise InvalidRequest(
+            f"durable(tools=...) names {unknown[0]!r}, which is no function tool of {agent.name} or of those it hands "
+            f"over to; there are: {', '.join(sorted(wrapping.seen)) or 'none'}"
+        )
+    return made
 
 
 async def run(
@@ -96,6 +114,11 @@ async def run(
 
 def _without_tracing(config: Any) -> RunConfig:
     chosen = copy.copy(config) if isinstance(config, RunConfig) else RunConfig(**(config or {}))
+    if chosen.model is not None:
+        raise InvalidRequest(
+            "run_config.model would take the place of the models that are recorded; in a workflow give the model to "
+            "the agent: durable(agent.clone(model=...))"
+        )
     chosen.tracing_disabled = True
     return chosen
 
@@ -117,21 +140,41 @@ class _Wrapping:
         self._model = model
         self._tool = tool
         self._tools = tools
-        self._agents: dict[int, Agent[Any]] = {}
+        self._agents: dict[int, tuple[Agent[Any], Agent[Any]]] = {}  # with what was given, whose id stays taken so
+        self.seen: set[str] = set()  # the names of all function tools
 
     def agent(self, agent: Agent[Any]) -> Agent[Any]:
+        if isinstance(agent.model, _DurableModel):
+            return agent
         if (known := self._agents.get(id(agent))) is not None:
-            return known
-        made = self._agents[id(agent)] = agent.clone(
+            return known[1]
+        made = agent.clone(
             model=_DurableModel(agent.name, agent.model, self._provider, self._model),
             tools=[self._durable_tool(agent.name, tool) for tool in agent.tools],
         )
-        made.handoffs = [self.agent(each) if isinstance(each, Agent) else each for each in agent.handoffs]
+        self._agents[id(agent)] = agent, made
+        made.handoffs = [
+            self.agent(each) if isinstance(each, Agent) else self._durable_handoff(each) for each in agent.handoffs
+        ]
+        return made
+
+    def _durable_handoff(self, handoff: Handoff[Any, Any]) -> Handoff[Any, Any]:
+        """Hands over to a durable agent, too. Which one it is may be known only when it happens."""
+        made = copy.copy(handoff)
+
+        async def invoke(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+            return self.agent(await handoff.on_invoke_handoff(context, arguments))
+
+        made.on_invoke_handoff = invoke
+        ahead = getattr(handoff, "_agent_ref", None)
+        if ahead is not None and isinstance(known := ahead(), Agent):
+            self.agent(known)  # its tools are seen
         return made
 
     def _durable_tool(self, agent: str, tool: Tool) -> Tool:
         if not isinstance(tool, FunctionTool):
             return tool  # the model's side executes it, or it has no function to call
+        self.seen.add(tool.name)
         own = self._tools.get(tool.name, {})
         options: StepOptions = {**self._tool, **(own or {})}
         call = tool.on_invoke_tool
@@ -144,7 +187,8 @@ class _Wrapping:
                     return await call(context, arguments)
 
             async def body() -> Any:
-                return to_jsonable_python(await call(context, arguments), fallback=str)
+                returned = await call(context, arguments)
+                return plain(lambda: to_jsonable_python(returned, fallback=str), f"the tool {tool.name}")
 
             if not in_workflow():
                 return await call(context, arguments)
@@ -168,7 +212,8 @@ class _DurableModel(Model):
             return await self._found().get_response(*args, **kwargs)
 
         async def body() -> Any:
-            return _responses.dump_python(await self._found().get_response(*args, **kwargs), mode="json")
+            response = await self._found().get_response(*args, **kwargs)
+            return plain(lambda: _responses.dump_python(response, mode="json"), "the model")
 
         recorded = await record(f"{self._agent}.model", body, None, options=self._options)
         try:

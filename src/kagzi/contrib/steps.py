@@ -18,7 +18,7 @@ from kagzi.clock import Clock
 from kagzi.core.duration import Duration
 from kagzi.core.limits import NAME_CHARACTERS
 from kagzi.core.retry import Retry
-from kagzi.errors import InvalidRequest
+from kagzi.errors import InvalidRequest, NonRetryable
 from kagzi.sdk.ambient import current, payload_codec
 from kagzi.sdk.definitions import Step, run_step
 from kagzi.sdk.replay.loop import WorkflowLoop
@@ -86,6 +86,15 @@ async def record(
         codec=payload_codec(execution),
     )
     return await run_step(name, step, call, key=key, rooted=True, context="caller")
+
+
+def plain(make: Callable[[], Any], what: str) -> Any:
+    """Makes plain JSON data of what a call has returned. That it cannot be done is final: another call would be paid
+    for, and end in the same way."""
+    try:
+        return make()
+    except Exception as error:
+        raise NonRetryable(f"what {what} returned cannot be recorded: {error}") from error
 
 
 class Inline(Executor):

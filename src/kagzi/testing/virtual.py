@@ -7,13 +7,15 @@ schedules that no real loop can produce.
 >>> loop = VirtualLoop(VirtualClock())
 >>> loop.run_until_complete(asyncio.sleep(86400))
 
-There are no sockets, threads or subprocesses here. A loop with nothing ready and no timer would wait for ever, so it
-raises `Deadlock`; one that never comes to rest would keep time from passing, so it raises `Livelock`.
+There are no sockets, threads or subprocesses here: what is meant for a thread is called in place. A loop with nothing
+ready and no timer would wait for ever, so it raises `Deadlock`;
+one that never comes to rest would keep time from passing, so it raises `Livelock`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from kagzi.core.instant import SECOND
@@ -45,6 +47,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.clock.monotonic() / SECOND
+
+    def run_in_executor(  # type: ignore[override]
+        self,
+        executor: Any,  # noqa: ARG002
+        func: Callable[..., Any],
+        *args: Any,
+    ) -> asyncio.Future[Any]:
+        """Calls it here and now, also for `asyncio.to_thread` in a body: there are no threads."""
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
     def waits_for_later_than(self, seconds: float) -> bool:
         """Whether a timer is set that is further away than this."""
