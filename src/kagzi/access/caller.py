@@ -20,7 +20,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """As the audit log names it."""
+        """Returns the caller as the audit log names it."""
         return "anyone" if self.key_id is None else f"key:{self.key_id}"
 
     def confine(self, namespace: str) -> str:

@@ -139,7 +139,7 @@ def _found(namespace: Namespace | None, name: str) -> Namespace:
 
 
 def _shown(namespace: Namespace) -> Namespace:
-    """Shown by its name where nobody has given it another."""
+    """Returns a namespace to be shown: by its name, unless it was given another to display."""
     return namespace if namespace.display_name else replace(namespace, display_name=namespace.namespace)
 
 

@@ -93,7 +93,7 @@ class ClientTls(Struct, frozen=True, kw_only=True):
         )
 
     def context(self) -> ssl.SSLContext:
-        """The same for Python's own TLS, which says in words what is wrong (see `diagnosis`)."""
+        """Returns these credentials for Python's own TLS, which says in words what is wrong (see `diagnosis`)."""
         context = ssl.create_default_context(cafile=self.ca)
         context.set_alpn_protocols([_ALPN])
         if self.cert is not None and self.key is not None:

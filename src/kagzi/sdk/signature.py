@@ -87,7 +87,7 @@ class Signature:
         return len(needed) == 1 and needed[0] in self._positional and self._types.get(needed[0]) is annotation
 
     def with_codec(self, codec: Codec | None) -> Signature:
-        """The same signature with a layer around its payloads, or without one."""
+        """Returns a copy of this signature with a layer around its payloads, or without one."""
         self.resolve()
         other = copy(self)
         other._codec = codec
@@ -194,7 +194,7 @@ class Signature:
         return self._decode_written(data)
 
     def decode_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same when it is sealed."""
+        """Reads what `encode_input` wrote, once it was sealed."""
         return self._decode_written(data if self._codec is None else self._codec.decode(data))
 
     @property

@@ -67,7 +67,7 @@ def _said(limit: FlowLimit) -> DeclaredLimit:
 
 
 def columns(limit: DeclaredLimit) -> tuple[str, int | None, int | None, str | None, str | None, str | None, bool]:
-    """Its values as both databases have them."""
+    """Returns the values of a declared limit as both databases have them."""
     rates = [None if rate is None else rate.encode() for rate in (limit.rate, limit.key_rate)]
     return limit.name, limit.most, limit.key_most, limit.shares, rates[0], rates[1], limit.fair
 

@@ -53,7 +53,7 @@ def _mismatch(target: str, info: admin_pb2.GetServerInfoResponse, why: str) -> V
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """As far as they go: 0.10.2rc1 is (0, 10)."""
+    """Returns the numbers of a version, as far as they go: 0.10.2rc1 is (0, 10)."""
     numbers: list[int] = []
     for part in version.split("."):
         if not (part.isascii() and part.isdigit()):

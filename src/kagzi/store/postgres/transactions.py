@@ -231,11 +231,11 @@ class _BodyConnection(asyncpg.Connection):
 class _Idle(Struct, frozen=True, eq=False):
     era: int
     connection: Connection
-    reset: asyncio.Future[None]  # under way since the last body has ended; whoever takes the connection waits for it
+    reset: asyncio.Future[None]  # under way since the last body has ended; the next body waits for it
 
 
 def _seen(reset: asyncio.Future[None]) -> None:
-    """A failed reset is for whoever takes the connection, if anybody does."""
+    """Takes note of a failed reset, so that asyncio does not log it: it is raised when the connection is taken next."""
     if not reset.cancelled():
         reset.exception()
 
@@ -307,7 +307,7 @@ class _Asyncpg:
         self._idle.append(_Idle(self._era, connection, reset))
 
     def interrupt(self) -> None:
-        """Its task is cancelled, and asyncpg tells the server."""
+        """Does nothing here: the task of the body is cancelled, and asyncpg tells the server."""
 
 
 class _Psycopg:

@@ -45,11 +45,11 @@ class Workers(Protocol):
         ...
 
     async def rows(self, namespace: str) -> list[Worker]:
-        """As their rows are."""
+        """Returns the workers of a namespace as their rows are."""
         ...
 
     async def get(self, worker_id: str, namespace: str | None, stale: Span) -> Worker | None:
-        """With how many runs it holds."""
+        """Returns a worker, with how many runs it holds."""
         ...
 
     async def page(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
