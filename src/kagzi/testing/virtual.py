@@ -8,8 +8,8 @@ schedules that no real loop can produce.
 >>> loop.run_until_complete(asyncio.sleep(86400))
 
 There are no sockets, threads or subprocesses here: what is meant for a thread is called in place. A loop with nothing
-ready and no timer would wait for ever, so it raises `Deadlock`;
-one that never comes to rest would keep time from passing, so it raises `Livelock`.
+ready and no timer would wait for ever, so it raises `Deadlock`; one that never comes to rest would keep time from
+passing, so it raises `Livelock`.
 """
 
 from __future__ import annotations
