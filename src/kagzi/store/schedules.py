@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec import Struct
 
@@ -59,6 +59,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def skipped(self) -> int:
         return 0 if self.firing is None else sum(skip.count for skip in self.firing.skipped)
+
+    def next_look(self, inserted: Collection[str], now: Instant) -> Instant | None:
+        """Returns when to look at the schedule again: at once if an instant still waits and none of the runs before it
+        was inserted, because a backfill had made them. No end of a run will have the instant fire then."""
+        waits = self.firing is not None and self.firing.buffered_for is not None
+        if waits and self.runs and not any(run.run_id in inserted for run in self.runs):
+            return now
+        return self.look_at
 
 
 def plan(due: Due, now: Instant, new_run_id: Callable[[], str], counted: int) -> Plan:

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
 
 _SCHEDULE_CLOCK = STATEMENTS["schedule_clock"]
 _INSERT_TEMPLATE = STATEMENTS["insert_template"]
@@ -498,7 +496,7 @@ async def _move(connection: Connection, plans: list[Plan], runs: dict[str, Recov
         *_columns(keys),
         moved,
         [firing and firing.next_fire_at for firing in firings],
-        [each.look_at for each in plans],
+        [each.next_look(runs, at) for each in plans],
     )
     await connection.execute(
         _MOVE_SCHEDULES,

@@ -364,6 +364,24 @@ class TestOverlap:
         after = await look(bench, found)
         assert (after.buffered_for, after.next_fire_at) == (None, third + MINUTE)
 
+    async def test_buffer_does_not_wait_for_an_instant_that_has_its_run_by_a_backfill(self, bench: Bench) -> None:
+        found, first = await self._second(bench, Overlap.BUFFER)
+        second = bench.now()
+        assert (await fire(bench)).runs == []
+        started = await bench.store.schedules.backfill(found, [(second, bench.new_id())])
+        assert started is not None
+        claims = await bench.claims()
+        assert {claim.run_id for claim in claims} == {first, started[0].run_id}
+        for claim in claims:
+            await bench.done(claim, CompleteRun(output=b"1"))
+        bench.clock.advance(MINUTE)  # a third is due before the ends are folded
+        third = bench.now()
+        assert (await fire(bench)).runs == []
+        (fired,) = (await fire(bench)).runs
+        assert (await bench.run(fired.run_id)).external_id == firing_id(found.schedule_id, third)
+        after = await look(bench, found)
+        assert (after.buffered_for, after.next_fire_at) == (None, third + MINUTE)
+
     async def test_a_schedule_may_have_several_live_runs_and_each_is_told(self, bench: Bench) -> None:
         found = await made(bench, overlap=Overlap.CANCEL_PREVIOUS)
         ids = [bench.new_id(), bench.new_id()]
