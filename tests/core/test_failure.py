@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kagzi.core.error_kind import ErrorKind
+from kagzi.core.exceptions import exception_of, failure_of
 from kagzi.core.failure import (
     DEPTH,
     MEMBERS,
     MESSAGE_CHARACTERS,
     NESTING,
     TOTAL_CHARACTERS,
-    ErrorKind,
     Failure,
     check_failure,
 )
@@ -44,11 +45,11 @@ from tests.sdk.values import Colour, Line, Model, Order, Person
 
 
 def stored(exc: BaseException) -> Failure:
-    return Failure.decode(Failure.from_exception(exc).encode())
+    return Failure.decode(failure_of(exc).encode())
 
 
 def rebuilt(exc: BaseException) -> Exception:
-    return stored(exc).to_exception()
+    return exception_of(stored(exc))
 
 
 class ApiError(Exception):
@@ -223,8 +224,8 @@ def test_an_attribute_that_cannot_be_stored_says_so_when_it_is_asked_for() -> No
         assert re.search(
             f"no attribute '{name}'. The step raised it with one, .*{why}, which cannot be stored", str(failure)
         )
-        assert str(failure.to_exception()) == failure.message
-    assert b"hunter2" not in Failure.from_exception(error).encode()
+        assert str(exception_of(failure)) == failure.message
+    assert b"hunter2" not in failure_of(error).encode()
     with pytest.raises(AttributeError) as caught:
         _ = again.other  # type: ignore[attr-defined]
     assert stored(caught.value).message == "'ApiError' object has no attribute 'other'"
@@ -243,20 +244,20 @@ def test_no_class_is_made_because_stored_data_names_it() -> None:
         {"$int": "9" * 5000},
         {"$set": [[1]]},
     ):
-        again = Failure("builtins.ValueError", "x", args=(data,), attributes={"value": data}).to_exception()
+        again = exception_of(Failure("builtins.ValueError", "x", args=(data,), attributes={"value": data}))
         assert (again.args, again.value) == ((data,), data)  # type: ignore[attr-defined]
 
 
 def test_no_constructor_of_the_user_runs_when_rebuilding(monkeypatch: pytest.MonkeyPatch) -> None:
     failure = stored(WithNew("x"))
     monkeypatch.setattr(WithNew, "forbidden", True)
-    assert isinstance(failure.to_exception(), WithNew)
+    assert isinstance(exception_of(failure), WithNew)
 
 
 def test_the_first_rebuilding_equals_the_second() -> None:
     first = rebuilt(ApiError("a", 1))
     again = stored(first)
-    second = again.to_exception()
+    second = exception_of(again)
     assert type(first) is type(second)
     assert str(first) == str(second)
     assert isinstance(first, ApiError)
@@ -336,12 +337,12 @@ def test_what_is_no_exception_comes_back_as_one() -> None:
 
 def test_classes_are_looked_up_and_never_imported() -> None:
     assert "xmlrpc.client" not in sys.modules
-    again = Failure("xmlrpc.client.Fault", "boom").to_exception()
+    again = exception_of(Failure("xmlrpc.client.Fault", "boom"))
     assert type(again) is StepFailed
     assert str(again) == "xmlrpc.client.Fault: boom"
     assert "xmlrpc.client" not in sys.modules
     for name in ("builtins.print", "os.system", "builtins.object", "", ".", "a..b", "kagzi", "builtins."):
-        assert type(Failure(name, "x").to_exception()) is StepFailed
+        assert type(exception_of(Failure(name, "x"))) is StepFailed
 
 
 def test_looking_up_a_class_runs_nobodys_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,19 +384,19 @@ def test_looking_up_a_class_runs_nobodys_code(monkeypatch: pytest.MonkeyPatch) -
         "lively_shop.Declined",
         "no_shop.Declined",
     ):
-        assert type(Failure(name, "x").to_exception()) is StepFailed
+        assert type(exception_of(Failure(name, "x"))) is StepFailed
         assert Failure.of(name, "x").bases == ()
 
 
 def test_failures_stored_before_there_were_bounds_are_readable() -> None:
     for count in (5_000, 100_000):  # how many are too many to decode depends on the interpreter
         many = b'{"type":"builtins.ValueError","cause":' * count + b"null" + b"}" * count
-        assert isinstance(Failure.decode(many).to_exception(), StepFailed if count > 5_000 else StepFailed | ValueError)
+        assert isinstance(exception_of(Failure.decode(many)), StepFailed if count > 5_000 else StepFailed | ValueError)
         assert len(Failure.decode(many).message) <= MESSAGE_CHARACTERS
         assert len(list(Failure.decode(many).chain())) <= NESTING
     some = b'{"type":"builtins.ValueError","message":"m","cause":' * 300 + b"null" + b"}" * 300
     assert len(list(Failure.decode(some).chain())) == NESTING
-    assert isinstance(Failure.decode(some).to_exception(), ValueError)
+    assert isinstance(exception_of(Failure.decode(some)), ValueError)
     values = b'{"type":"builtins.ValueError","message":"m","attributes":{"x":' + b"[" * 300 + b"]" * 300 + b"}}"
     assert Failure.decode(values) == Failure("builtins.ValueError", "m")
 
@@ -410,12 +411,12 @@ def test_an_error_that_passes_from_run_to_run_does_not_grow_without_end() -> Non
 
 
 def test_an_unknown_error_that_leaves_the_workflow_keeps_its_story() -> None:
-    again = Failure("shop.Gone", "boom", traceback="  File shop.py").to_exception()
+    again = exception_of(Failure("shop.Gone", "boom", traceback="  File shop.py"))
     run = stored(again)
     assert run.type == "kagzi.errors.StepFailed"
     assert run.cause is not None
     assert run.cause.type == "shop.Gone"
-    once_more = run.to_exception()
+    once_more = exception_of(run)
     assert isinstance(once_more, StepFailed)
     assert once_more.failure is not None
     assert once_more.failure.type == "shop.Gone"
@@ -431,7 +432,7 @@ def test_the_traceback_of_the_step_goes_along() -> None:
     assert "in test_the_traceback_of_the_step_goes_along.<locals>.body" in failure.traceback
     assert 'raise ValueError("deep inside")' in failure.traceback
     with pytest.raises(ValueError, match="deep") as caught:
-        raise failure.to_exception()
+        raise exception_of(failure)
     assert ".<locals>.body" in stored(caught.value).traceback
 
 
@@ -491,7 +492,7 @@ def test_recording_never_fails() -> None:
     nested: list[Any] = []
     nested.append(nested)
     error.nested = nested  # type: ignore[attr-defined]
-    data = Failure.from_exception(error).encode()
+    data = failure_of(error).encode()
     assert len(data) < 40_000
     assert b"\\u0000" not in data
     message = Failure.decode(data).message
@@ -513,7 +514,7 @@ def test_everything_together_is_bounded() -> None:
         except ValueError as error:
             error.text = "t" * 10_000  # type: ignore[attr-defined]
             members.append(error)
-    data = Failure.from_exception(ExceptionGroup("g" * 100_000, members)).encode()
+    data = failure_of(ExceptionGroup("g" * 100_000, members)).encode()
     assert len(data) < 2 * TOTAL_CHARACTERS
 
 
@@ -525,14 +526,14 @@ def test_redaction_reaches_every_link_and_fails_closed() -> None:
     def redact(failure: Failure) -> Failure:
         return msgspec.structs.replace(failure, message="***", args=("***",), attributes=None)
 
-    failure = Failure.from_exception(outer, redact=redact)
+    failure = failure_of(outer, redact=redact)
     assert b"4242" not in failure.encode()
-    assert str(failure.to_exception()) == "***"
+    assert str(exception_of(failure)) == "***"
 
     def broken(failure: Failure) -> Failure:
         raise KeyError(failure.message)
 
-    hidden = Failure.from_exception(outer, redact=broken)
+    hidden = failure_of(outer, redact=broken)
     assert b"4242" not in hidden.encode()
     assert hidden.type == "builtins.RuntimeError"
 
@@ -569,7 +570,7 @@ def test_matching_by_class_and_by_name() -> None:
 def test_failures_made_by_the_engine() -> None:
     timeout = Failure.of(StepTimeout, "ran too long")
     assert timeout.kind is ErrorKind.TIMEOUT
-    again = Failure.decode(timeout.encode()).to_exception()
+    again = exception_of(Failure.decode(timeout.encode()))
     assert isinstance(again, StepTimeout)
     assert isinstance(again, TimeoutError)
     assert str(again) == "ran too long"
@@ -594,12 +595,12 @@ def test_a_failed_workflow_as_an_error_of_a_step() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"null", b"boom", b"{}", b'{"type":3}', b"\xff", b'{"type":"x","kind":"?"}'])
 def test_errors_stored_by_hand_are_readable(data: bytes) -> None:
-    assert isinstance(Failure.decode(data).to_exception(), Exception)
+    assert isinstance(exception_of(Failure.decode(data)), Exception)
 
 
 @given(data=st.binary())
 def test_any_bytes_become_an_exception(data: bytes) -> None:
-    assert isinstance(Failure.decode(data).to_exception(), Exception)
+    assert isinstance(exception_of(Failure.decode(data)), Exception)
 
 
 PLAIN = st.recursive(
@@ -617,11 +618,11 @@ def test_any_exception_is_stored_and_stays_the_same(
     error = cls.__new__(cls, *args)
     error.args = tuple(args)
     error.__dict__.update(state)
-    failure = Failure.from_exception(error)
+    failure = failure_of(error)
     check_failure(failure.encode(), "error")  # what we make passes what we ask
     again = Failure.decode(failure.encode())
     assert again == failure
-    first, second = failure.to_exception(), again.to_exception()
+    first, second = exception_of(failure), exception_of(again)
     assert type(first) is type(second)
     assert first.args == second.args
     assert str(first) == str(second)

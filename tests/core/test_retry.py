@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kagzi.core.failure import ErrorKind, Failure
+from kagzi.core.error_kind import ErrorKind
+from kagzi.core.exceptions import failure_of
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import UNLIMITED, Retry, next_attempt
 from kagzi.errors import InvalidRequest, NonRetryable, NotSerializable, RetryAfter, StepTimeout
@@ -25,7 +26,7 @@ class VeryDeclined(Declined):
 
 
 # The policy is asked with the exception on the worker, and with the stored failure elsewhere.
-both = pytest.mark.parametrize("as_seen", [lambda e: e, Failure.from_exception], ids=["exception", "failure"])
+both = pytest.mark.parametrize("as_seen", [lambda e: e, failure_of], ids=["exception", "failure"])
 Seen = Callable[[BaseException], Any]
 
 

@@ -13,7 +13,9 @@ from msgspec import Meta, Struct
 
 from kagzi.core.classes import dotted_name
 from kagzi.core.duration import LONGEST, Duration, format_span, parse_duration
-from kagzi.core.failure import ExceptionClass, Failure, classify
+from kagzi.core.error_kind import classify
+from kagzi.core.exceptions import exception_of
+from kagzi.core.failure import ExceptionClass, Failure
 from kagzi.core.instant import SECOND, Span
 from kagzi.core.limits import check_name
 from kagzi.core.options import names_its_options
@@ -246,7 +248,7 @@ def asked_delay(error: Failure | BaseException) -> Span | None:
 
 def _allowed(when: Predicate, error: Failure | BaseException) -> bool:
     try:
-        return bool(when(error.to_exception() if isinstance(error, Failure) else error))
+        return bool(when(exception_of(error) if isinstance(error, Failure) else error))
     except Exception:
         # The predicate met an error it was not written for; unknown errors are retried.
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kagzi.core.exceptions import exception_of
 from kagzi.core.failure import Failure
 from kagzi.core.report import places
 from kagzi.core.run import RunStatus
@@ -39,7 +40,7 @@ def ended_otherwise(
     detail = f": {_told(failure)}" if failure is not None else ""
     raised = _ENDS[status](f"{workflow} {run_id} {what}{detail}{more}", run_id=run_id, failure=failure)
     if failure is not None:
-        raised.__cause__ = failure.to_exception()
+        raised.__cause__ = exception_of(failure)
         # What is raised here has passed through frames of ours alone. Those of the user are with the stored error.
         if where := places(failure):
             raised.add_note(where)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kagzi.core.failure import Failure
+from kagzi.core.exceptions import failure_of
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepKind, StepStatus
@@ -28,7 +28,7 @@ def failed_attempt(step_id: str, attempt: int, *, retry_at: int | None, error: B
         retry_at=retry_at,
         input_hash=0,
         output=None,
-        error=Failure.from_exception(error).encode(),
+        error=failure_of(error).encode(),
     )
 
 

@@ -19,11 +19,11 @@ import pytest
 from msgspec.structs import replace
 
 from kagzi.api.operations import CancelStep, CompleteStep, TakeOutcome
-from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step, StepKind
 from kagzi.sdk.replay import children as family
 from kagzi.sdk.replay import execution as kernel
+from kagzi.sdk.replay import steps
 from kagzi.sdk.replay.children import Children
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.journal import Journal
@@ -300,18 +300,14 @@ def values_are_not_rebuilt(patch: Patch) -> None:
 
 
 def errors_are_not_rebuilt(patch: Patch) -> None:
-    step_raised, decode = Execution.step_raised, Failure.decode
-
-    class Raw:
-        def __init__(self, error: BaseException) -> None:
-            self.to_exception = lambda: error
+    step_raised, exception_of = Execution.step_raised, steps.exception_of
 
     def raised(self: Execution, call: StepCall, error: BaseException) -> None:
-        patch.setattr(Failure, "decode", lambda _data: Raw(error))
+        patch.setattr(steps, "exception_of", lambda _failure: error)
         try:
             step_raised(self, call, error)
         finally:
-            patch.setattr(Failure, "decode", decode)
+            patch.setattr(steps, "exception_of", exception_of)
 
     patch.setattr(Execution, "step_raised", raised)
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from kagzi.api.operations import CancelRun, ChunkAnswer, CompleteRun, FailRun, Operation, TerminateRun
-from kagzi.core.failure import Failure
+from kagzi.core.exceptions import failure_of
 from kagzi.core.run import RunStatus
 from kagzi.store.postgres.cancels import apply_requests
 from kagzi.store.postgres.chunks import apply_chunks
@@ -20,7 +20,7 @@ from kagzi.testing.conformance.bench import NAMESPACE, TYPE
 from kagzi.testing.conformance.children import spawn
 
 pytestmark = pytest.mark.postgres
-ERROR = Failure.from_exception(ValueError("no")).encode()
+ERROR = failure_of(ValueError("no")).encode()
 
 
 async def statements_of(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from kagzi._proto.v1 import common_pb2 as pb
-from kagzi.core.failure import MESSAGE_CHARACTERS, ErrorKind, Failure, check_failure
+from kagzi.core.error_kind import ErrorKind
+from kagzi.core.failure import MESSAGE_CHARACTERS, Failure, check_failure
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import asked_delay
 from kagzi.errors import InvalidRequest, RetryAfter, StepFailed

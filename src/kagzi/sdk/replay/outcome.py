@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from kagzi.core.exceptions import failure_of
 from kagzi.core.failure import Failure, Redact
 from kagzi.errors import NonDeterminismError
 from kagzi.sdk.replay.loop import WorkflowTask
@@ -34,7 +35,7 @@ class Outcome(Struct, frozen=True):
 
 
 def failed(error: BaseException, keep_seq: int, redact: Redact | None = None) -> Outcome:
-    return Outcome(None, Failure.from_exception(error, redact=redact), keep_seq)
+    return Outcome(None, failure_of(error, redact=redact), keep_seq)
 
 
 def begun_anew(main: WorkflowTask, input: bytes, version: str) -> Outcome:

@@ -13,6 +13,7 @@ from typing import Any
 
 from kagzi.api.operations import CancelStep, CompleteStep, FailStep, StartStep
 from kagzi.core.duration import format_span
+from kagzi.core.exceptions import exception_of, failure_of
 from kagzi.core.failure import Failure, Redact
 from kagzi.core.instant import Instant
 from kagzi.core.retry import Retry, next_attempt
@@ -150,7 +151,7 @@ class Steps:
             raise
         except Exception as error:
             call.stored, call.input_hash = b"null", 0
-            self.exhausted.append((call, Failure.from_exception(error, redact=self._redact)))
+            self.exhausted.append((call, failure_of(error, redact=self._redact)))
             return False
         return True
 
@@ -208,7 +209,7 @@ class Steps:
             if isinstance(error, NotSerializable) and call.name not in str(error):
                 # An inline step is known to people by its own name, not by its function's.
                 error = NotSerializable(f"step {call.step_id}: {error}")
-            self.record_failure(call, Failure.from_exception(error, redact=self._redact))
+            self.record_failure(call, failure_of(error, redact=self._redact))
             return True
         journal = self.journal
         now = journal.next_event()
@@ -230,7 +231,7 @@ class Steps:
 
     def record_error(self, call: StepCall, error: BaseException) -> bool:
         """A body has raised: try again later, or give the failure to the workflow. Whether the step has ended."""
-        failure = Failure.from_exception(error, redact=self._redact)
+        failure = failure_of(error, redact=self._redact)
         delay = next_attempt(call.policy, error, call.attempt, self._effects.jitter())
         if delay is None:
             self.record_failure(call, failure)
@@ -279,7 +280,7 @@ class Steps:
                 error=data,
             )
         )
-        call.fail(Failure.decode(data).to_exception())
+        call.fail(exception_of(Failure.decode(data)))
 
     def _tell_failed(self, call: StepCall, failure: Failure, what_next: str) -> None:
         most = call.policy.attempts

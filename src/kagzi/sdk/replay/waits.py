@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct, field
 
 from kagzi.api.operations import ChildStart, StepOperation
+from kagzi.core.exceptions import exception_of
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant, Span
 from kagzi.core.retry import Retry
@@ -118,7 +119,7 @@ class StepCall(Wait, eq=False, kw_only=True):
             else:
                 self.resolve(result)
         else:
-            self.fail(Failure.decode(event.error or b"").to_exception())
+            self.fail(exception_of(Failure.decode(event.error or b"")))
 
     def withdraw(self, execution: Execution) -> None:
         execution.steps.cancel(self)

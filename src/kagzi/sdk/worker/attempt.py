@@ -33,6 +33,7 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim, Inbox
 from kagzi.core.cancel import cancelled
 from kagzi.core.duration import format_span
+from kagzi.core.exceptions import failure_of
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND, Instant, Span
 from kagzi.core.retry import next_attempt
@@ -288,7 +289,7 @@ class Attempt:
         logger.error("run %s (%s) cannot be driven", self.run_id, self.workflow, exc_info=error, extra=self.about())
         if self._last is None and not self.gone:
             self._stop_execution()
-            self.fail(Failure.from_exception(error))
+            self.fail(failure_of(error))
 
     def lease_is_safe(self, at: Span) -> bool:
         """Whether the lease surely still holds by then: a margin of a sixth is left for what is under way."""
@@ -635,7 +636,7 @@ class Attempt:
             if self._values is not None:
                 self._values.forget()
             self._outbox.clear()
-            self._end(FailRun(error=Failure.from_exception(error).encode(), family=True))
+            self._end(FailRun(error=failure_of(error).encode(), family=True))
 
     def _repeat(self) -> None:
         if not self.gone:

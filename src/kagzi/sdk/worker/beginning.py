@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 from kagzi.api.workers import Claim
-from kagzi.core.failure import Failure, Redact
+from kagzi.core.exceptions import failure_of
+from kagzi.core.failure import Redact
 from kagzi.core.retry import Retry
 from kagzi.core.versions import WorkflowInterface
 from kagzi.core.worker import WorkflowType
@@ -76,7 +77,7 @@ def begin_run(
         try:
             history = errors.unsealed(history)
         except CannotDecode as error:
-            attempt.fail(Failure.from_exception(error))
+            attempt.fail(failure_of(error))
             return
     visited = claim.executions - claim.executions_before > 1
     execution = Execution(
@@ -112,7 +113,7 @@ def begin_run(
     except Unavailable:  # of what keeps large payloads
         raise
     except Exception as error:
-        attempt.fail(Failure.from_exception(error, redact=definition.redact))
+        attempt.fail(failure_of(error, redact=definition.redact))
         return
     attempt.begin(execution, coroutine, definition.encode_result)
 

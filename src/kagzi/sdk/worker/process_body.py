@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn
 from weakref import ref
 
-from kagzi.core.failure import Failure
+from kagzi.core.exceptions import failure_of
 from kagzi.core.run_value import Progress
 from kagzi.sdk.worker import forks
 from kagzi.sdk.worker.bodies import StepInfo, current_step
@@ -164,7 +164,7 @@ def run(channel: Channel, wanted: Run) -> FromProcess:
     except BaseException as error:
         if forks.in_child:
             forks.leave(error)
-        return Raised(wanted.number, Failure.from_exception(error).encode())
+        return Raised(wanted.number, failure_of(error).encode())
     if forks.in_child:
         forks.leave(None)
     return answer

@@ -25,6 +25,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kagzi.core.exceptions import exception_of
 from kagzi.core.failure import Failure
 from kagzi.core.run_value import Progress
 from kagzi.errors import InvalidRequest, Unavailable
@@ -120,7 +121,7 @@ class ProcessPool:
                     else:
                         self._all.discard(process)
         if isinstance(answer, Raised):
-            raise Failure.decode(answer.failure).to_exception()
+            raise exception_of(Failure.decode(answer.failure))
         return call.codec.decode_result(answer.output)
 
     async def _taken(self) -> _Process:

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from kagzi.api.operations import Chunk, ChunkAnswer, CompleteStep, FailStep, Operation, SetValue
 from kagzi.api.transactions import BeginTransaction, StepTransaction
 from kagzi.api.transactions import Transactions as Home
-from kagzi.core.failure import Failure
+from kagzi.core.exceptions import failure_of
 from kagzi.core.instant import SECOND
 from kagzi.core.retry import next_attempt
 from kagzi.errors import InvalidRequest, StepTimeout, Unavailable
@@ -267,7 +267,7 @@ class Transactions:
 
     def _failed(self, completed: CompleteStep, call: StepCall | None, problem: Exception) -> list[Operation]:
         attempt = self._attempt
-        failure = Failure.from_exception(problem, redact=self._redact)
+        failure = failure_of(problem, redact=self._redact)
         about = attempt.about() | {"step_id": completed.step_id, "attempt": completed.attempt}
         words = "step %s of run %s could not be committed in attempt %d: %.1000s"
         logger.warning(words, completed.step_id, attempt.run_id, completed.attempt, failure, extra=about)
