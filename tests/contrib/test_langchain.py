@@ -15,6 +15,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
+from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
@@ -184,3 +185,72 @@ async def test_outside_of_workflows_it_is_an_ordinary_agent() -> None:
     )
     state = await agent.ainvoke({"messages": [("user", "?")]})
     assert state["messages"][-1].content == "hello"
+
+
+def test_a_policy_for_a_tool_that_is_not_there_is_refused_before_one_is_called() -> None:
+    app, ask = desk(story, tools={"lookup": {"retry": Retry(attempts=3)}})
+    with pytest.raises(WorkflowFailed, match="names 'lookup', which is no tool of this agent; there are: draw"):
+        run_virtually(app, lambda: ask.run())
+    assert tried == ["asked"]
+
+
+def streaming(mode: str | None) -> tuple[Kagzi, Any, list[list[Any]]]:
+    """An agent of which a workflow hears in this way, or by events, and what it heard in each execution."""
+    tried.clear()
+    app = Kagzi("memory://")
+    answer = Pretended(answer=lambda results: AIMessage("done") if results else calls(("look_up", {"word": "a"}, "1")))
+    agent: Any = create_agent(answer, tools=[look_up], middleware=[KagziMiddleware("desk")])
+    heard: list[list[Any]] = []
+
+    @app.workflow
+    async def ask() -> int:
+        mine: list[Any] = []
+        heard.append(mine)
+        question = {"messages": [("user", "?")]}
+        stream = agent.astream(question, stream_mode=mode) if mode else agent.astream_events(question, version="v2")
+        async for chunk in stream:
+            mine.append(list(chunk))
+        await kagzi.sleep("1 day")
+        return len(mine)
+
+    return app, ask, heard
+
+
+@pytest.mark.parametrize("mode", ["updates", "values"])
+def test_what_steps_return_is_streamed_the_same_at_every_replay(mode: str) -> None:
+    app, ask, heard = streaming(mode)
+    assert run_virtually(app, lambda: ask.run()) > 2
+    assert len(heard) == 2
+    assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("mode", ["messages", "tools", None])
+def test_what_happens_within_steps_is_no_stream_in_a_workflow(mode: str | None) -> None:
+    app, ask, _ = streaming(mode)
+    with pytest.raises(WorkflowFailed, match="within a step are not recorded; in a workflow use ainvoke"):
+        run_virtually(app, lambda: ask.run())
+    assert tried == []
+
+
+def test_a_step_that_writes_to_a_stream_of_the_workflow_is_told() -> None:
+    class State(TypedDict):
+        number: int
+
+    async def node(state: State) -> State:
+        get_stream_writer()("half way")
+        return {"number": state["number"] + 1}
+
+    graph: Any = StateGraph(State)
+    graph.add_node("node", durable(node))
+    graph.add_edge(START, "node")
+    graph.add_edge("node", END)
+    compiled = graph.compile()
+    app = Kagzi("memory://")
+
+    @app.workflow
+    async def ask() -> None:
+        async for _ in compiled.astream({"number": 1}, stream_mode="custom"):
+            pass
+
+    with pytest.raises(WorkflowFailed, match=r"return it from the step .*test_langchain\.py:\d+ in node"):
+        run_virtually(app, lambda: ask.run())

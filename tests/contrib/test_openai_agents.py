@@ -204,3 +204,31 @@ async def test_outside_of_workflows_it_is_an_ordinary_agent() -> None:
     agent = durable(Agent(name="desk", model=Pretended(lambda _: [says("hello")])))
     result = await run(agent, "?", run_config=agents.RunConfig(tracing_disabled=True))
     assert result.final_output == "hello"
+
+
+@pytest.mark.parametrize("made", ["plain", "tool", "agent", "handoff"])
+def test_what_would_go_unrecorded_is_refused(made: str) -> None:
+    model = Pretended(lambda _: [says("done")])
+    plain = Agent(name="plain", model=model, tools=[look_up])
+    agents = {
+        "plain": plain,
+        "tool": durable(Agent(name="desk", model=model)).clone(tools=[look_up]),
+        "agent": durable(Agent(name="desk", model=model)).clone(handoffs=[plain]),
+        "handoff": durable(Agent(name="desk", model=model)).clone(handoffs=[handoff(plain)]),
+    }
+    told = {
+        "plain": "the agent plain is not durable",
+        "tool": "the tool look_up of the agent desk is not durable, it was added afterwards",
+        "agent": "the agent plain is not durable",
+        "handoff": "the handoff transfer_to_plain of the agent desk is not durable, it was added afterwards",
+    }
+    app = Kagzi("memory://")
+
+    @app.workflow
+    async def ask() -> None:
+        await run(agents[made], "?")
+
+    with pytest.raises(WorkflowFailed, match=told[made]):
+        run_virtually(app, lambda: ask.run())
+    assert model.asked == 0
+    assert asyncio.run(run(agents[made], "?", run_config={"tracing_disabled": True})).final_output == "done"

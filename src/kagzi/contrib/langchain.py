@@ -22,6 +22,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ModelRequest, ModelResponse
 from langchain.tools.tool_node import ToolCallRequest
 from langchain_core.messages import ToolMessage, messages_from_dict, messages_to_dict
+from langgraph.config import get_config
 from langgraph.types import Command
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -29,7 +30,7 @@ from pydantic_core import to_jsonable_python
 from kagzi.contrib.steps import StepOptions, check_options, in_workflow, plain, record
 from kagzi.core.limits import check_name
 from kagzi.core.retry import Retry
-from kagzi.errors import NonRetryable
+from kagzi.errors import InvalidRequest, NonRetryable
 from kagzi.sdk.replay.rooted import rooted
 
 __all__ = ["KagziMiddleware", "StepOptions", "durable"]
@@ -68,6 +69,7 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         if not in_workflow():
             return await handler(request)
+        _refuse_streams()
 
         async def body() -> Any:
             response = await handler(request)
@@ -88,6 +90,8 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
         name, own = f"{self._prefix}.tool.{tool}", self._tools.get(tool, {})
         if not in_workflow():
             return await handler(request)
+        _refuse_streams()
+        self._check_names(request)
         if own is False:
             with rooted(f"{name}[{key}]"):
                 return await handler(request)
@@ -107,6 +111,26 @@ class KagziMiddleware(AgentMiddleware[Any, Any, Any]):
         assert isinstance(message, ToolMessage)
         return message
 
+    def _check_names(self, request: ToolCallRequest) -> None:
+        """Which tools there are is known here, and not before: other middleware may offer the model a part of them."""
+        there = {tool.name for tool in request.runtime.tools} | {request.tool_call["name"]}
+        if unknown := sorted(self._tools.keys() - there):
+            raise InvalidRequest(
+                f"KagziMiddleware(tools=...) names {unknown[0]!r}, which is no tool of this agent; there are: "
+                f"{', '.join(sorted(there))}"
+            )
+
+
+def _refuse_streams() -> None:
+    """What happens within a step is heard by nobody when the run is executed again."""
+    handlers = getattr(get_config().get("callbacks"), "handlers", ())
+    for handler in handlers:
+        if hasattr(handler, "tap_output_aiter"):  # as LangChain knows them
+            raise InvalidRequest(
+                "streams of tokens and of events within a step are not recorded; in a workflow use ainvoke, or astream "
+                'with stream_mode="updates" or "values", which give what a step has returned'
+            )
+
 
 async def _on_this_thread_in_workflows(default: Any, context: Context, func: Any, /, *args: Any, **kwargs: Any) -> Any:
     """LangSmith prepares the trace of each middleware in a thread, traced or not; a workflow has none."""
@@ -124,6 +148,9 @@ def durable(
 
     @wraps(node)
     async def step(state: S) -> Any:
+        if in_workflow():
+            _refuse_streams()
+
         async def body() -> Any:
             return await node(state)
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, TypeVar
+from weakref import WeakSet
 
 from agents import (
     Agent,
@@ -46,6 +47,8 @@ __all__ = ["StepOptions", "durable", "run"]
 
 T = TypeVar("T")
 
+# The functions that tools and handoffs of durable agents call.
+_recording: WeakSet[Callable[..., Any]] = WeakSet()
 _responses: TypeAdapter[ModelResponse] = TypeAdapter(ModelResponse)
 
 
@@ -90,10 +93,11 @@ async def run(
     approval_timeout: Duration | None = None,
     **options: Any,
 ) -> RunResult:
-    """Runs an agent as `Runner.run` does. With `approvals="approval"` a call that needs approval waits for the signal
-    `approval:<id of the call>`, a bool, for `approval_timeout` at most, after which it is rejected. The value
+    """Runs a durable agent as `Runner.run` does. With `approvals="approval"` a call that needs approval waits for the
+    signal `approval:<id of the call>`, a bool, for `approval_timeout` at most, after which it is rejected. The value
     `approvals` of the run shows what is asked."""
     if in_workflow():
+        _check_durable(agent, set())
         # Its exporter is a thread, and its ids are of chance.
         options["run_config"] = _without_tracing(options.get("run_config"))
     if approvals is not None:
@@ -110,6 +114,32 @@ async def run(
                 state.reject(item)
         result = await Runner.run(agent, state, **options)
     return result
+
+
+def _check_durable(agent: Agent[Any], seen: set[int]) -> None:
+    """Refuses an agent that would be asked, or call a tool, without a record: again at each replay."""
+    if id(agent) in seen:
+        return
+    seen.add(id(agent))
+    if not isinstance(agent.model, _DurableModel):
+        raise InvalidRequest(
+            f"the agent {agent.name} is not durable: nothing of it would be recorded in a workflow. Give run() what "
+            "durable(agent) returns"
+        )
+    for tool in agent.tools:
+        if isinstance(tool, FunctionTool) and tool.on_invoke_tool not in _recording:
+            raise InvalidRequest(
+                f"the tool {tool.name} of the agent {agent.name} is not durable, it was added afterwards: give an "
+                "agent its tools before durable(agent)"
+            )
+    for other in agent.handoffs:
+        if isinstance(other, Agent):
+            _check_durable(other, seen)
+        elif other.on_invoke_handoff not in _recording:
+            raise InvalidRequest(
+                f"the handoff {other.tool_name} of the agent {agent.name} is not durable, it was added afterwards: "
+                "give an agent its handoffs before durable(agent)"
+            )
 
 
 def _without_tracing(config: Any) -> RunConfig:
@@ -165,6 +195,7 @@ class _Wrapping:
         async def invoke(context: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
             return self.agent(await handoff.on_invoke_handoff(context, arguments))
 
+        _recording.add(invoke)
         made.on_invoke_handoff = invoke
         ahead = getattr(handoff, "_agent_ref", None)
         if ahead is not None and isinstance(known := ahead(), Agent):
@@ -194,6 +225,7 @@ class _Wrapping:
                 return await call(context, arguments)
             return await record(name, body, arguments, key=context.tool_call_id, options=options)
 
+        _recording.add(invoke)
         made.on_invoke_tool = invoke
         return made
 

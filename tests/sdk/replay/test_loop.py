@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import math
 import socket
+import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from kagzi import NonDeterminismError
 from kagzi.core.instant import SECOND
 from tests.sdk.replay.host import START, Host, step
 from tests.sdk.replay.workflows import Workflow, failure, finish, result, value
@@ -56,8 +59,8 @@ async def listens_to_signals() -> None:
     asyncio.get_running_loop().add_signal_handler(2, print)
 
 
-async def is_called_from_a_thread() -> None:
-    asyncio.get_running_loop().call_soon_threadsafe(print)
+async def waits_for_a_thread() -> None:
+    await asyncio.wrap_future(concurrent.futures.Future[None]())
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,7 @@ async def is_called_from_a_thread() -> None:
         connects_a_socket,
         starts_a_server,
         listens_to_signals,
-        is_called_from_a_thread,
+        waits_for_a_thread,
     ],
 )
 def test_what_touches_the_world_belongs_in_a_step(workflow: Workflow) -> None:
@@ -81,6 +84,29 @@ def test_what_touches_the_world_belongs_in_a_step(workflow: Workflow) -> None:
     assert "belongs in a step" in found.message
     assert f"{__file__}:" in found.message
     assert f"in {workflow.__name__}" in found.message  # type: ignore[attr-defined]
+
+
+def test_a_library_may_prefer_the_thread_safe_call_and_a_thread_may_not() -> None:
+    called: list[str] = []
+    refused: list[str] = []
+
+    def thread(loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.call_soon_threadsafe(called.append, "from elsewhere")
+        except NonDeterminismError as error:
+            refused.append(str(error))
+
+    async def workflow() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.call_soon_threadsafe(called.append, "from here")
+        await asyncio.sleep(0)
+        other = threading.Thread(target=thread, args=[loop])
+        other.start()
+        other.join()
+        return called
+
+    assert result(workflow) == '["from here"]'
+    assert "return it from the step" in refused[0]
 
 
 def test_a_mistake_in_a_task_group_is_that_mistake_unless_there_are_others() -> None:

@@ -355,6 +355,18 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Handle:
+        """As `call_soon` in workflow code, where libraries prefer this. From elsewhere nobody would know of it when the
+        run is executed again."""
+        if _get_running_loop() is self:
+            return self.call_soon(callback, *args, context=context)
+        raise NonDeterminismError(
+            "what steps and threads tell the event loop of a workflow is not recorded; return it from the step "
+            f"(loop.call_soon_threadsafe was called at {place_of_call()})"
+        )
+
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Handle:
@@ -392,6 +404,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         if self.evicting:
             self.refuse()
+        if sys._getframe(1).f_code is _WRAP_FUTURE:
+            # What the thread has done would come by call_soon_threadsafe, and the run wait for ever.
+            raise NonDeterminismError(
+                f"a thread belongs in a step (asyncio.wrap_future was called at {place_of_call()})"
+            )
         return _Future(loop=self)
 
     def create_task(
@@ -564,6 +581,7 @@ def _close_unstarted(holder: Any) -> None:
         coroutine.close()
 
 
+_WRAP_FUTURE = asyncio.wrap_future.__code__
 _ENSURES = {
     function.__code__
     for function in (asyncio.ensure_future, getattr(asyncio.tasks, "_ensure_future", None))
@@ -649,7 +667,7 @@ def _forbid(method: str, what: str) -> Callable[..., NoReturn]:
 
 
 _FORBIDDEN = {
-    "a thread": ("run_in_executor", "set_default_executor", "call_soon_threadsafe", "shutdown_default_executor"),
+    "a thread": ("run_in_executor", "set_default_executor", "shutdown_default_executor"),
     "network I/O": (
         *("getaddrinfo", "getnameinfo", "create_connection", "create_server", "start_tls", "sendfile"),
         *("create_unix_connection", "create_unix_server", "create_datagram_endpoint", "connect_accepted_socket"),
