@@ -15,6 +15,7 @@ import pytest
 from kagzi import serve
 from kagzi.access import Gate
 from kagzi.connect import make_store
+from kagzi.core.address import is_loopback
 from kagzi.core.instant import SECOND
 from kagzi.core.key import Role
 from kagzi.engine.local import LocalEngine
@@ -22,7 +23,7 @@ from kagzi.errors import InvalidRequest
 from kagzi.rpc.server.guard import GateGuard
 from kagzi.rpc.tls import ServerTls
 from kagzi.serve import Server, _reflection, check_exposure, server_url
-from kagzi.settings import Settings, is_loopback
+from kagzi.settings import Settings
 from kagzi.store.protocol.store import Store
 
 MEMORY = Settings(url="memory://")

@@ -21,13 +21,14 @@ from msgspec import Struct
 from kagzi.api.engine import ManagedEngine
 from kagzi.clock import SystemClock
 from kagzi.coordinator.coordinator import Coordinator
+from kagzi.core.address import is_loopback
 from kagzi.core.instant import SECOND
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, MissingDependency
 from kagzi.owners import is_trusted
 from kagzi.rpc.missing import grpc_is_missing
-from kagzi.settings import DATA_DIRECTORY, Loaded, Settings, is_loopback, mask_url, project_directory, variable
+from kagzi.settings import DATA_DIRECTORY, Loaded, Settings, mask_url, project_directory, variable
 from kagzi.store.migrate import RETENTION_DAYS
 from kagzi.store.protocol.store import Store
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from kagzi.access import Gate
 from kagzi.api.engine import Engine, ManagedEngine
 from kagzi.clock import Clock
+from kagzi.core.address import is_loopback
 from kagzi.engine.audit import Audit
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import InvalidRequest
@@ -148,7 +148,7 @@ class Mounted:
             return None
         client = (scope.get("client") or ("",))[0]
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if _is_loopback(client) and all(is_local(host, frozenset()) for host in hosts):
+        if is_loopback(client) and all(is_local(host, frozenset()) for host in hosts):
             return None
         return Refused(
             403,
@@ -161,13 +161,6 @@ class Mounted:
 def _talkative() -> float:
     """The engine of a server has duties there, and none here that could fall silent."""
     return 0.0
-
-
-def _is_loopback(client: str) -> bool:
-    try:
-        return ipaddress.ip_address(client).is_loopback
-    except ValueError:
-        return False
 
 
 async def _redirect(to: str, send: Send) -> None:

@@ -21,6 +21,7 @@ from kagzi.access import Gate
 from kagzi.clock import SystemClock
 from kagzi.connect import default_url, engine_settings, make_store
 from kagzi.coordinator.coordinator import Coordinator
+from kagzi.core.address import is_loopback
 from kagzi.engine.local import LocalEngine
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, Unavailable
@@ -28,7 +29,7 @@ from kagzi.ids import RandomIds
 from kagzi.process import OpenFiles, fewer_collections, new_event_loop
 from kagzi.rpc.missing import grpc_is_missing
 from kagzi.sdk.payload import Codec
-from kagzi.settings import Settings, is_loopback, mask_url
+from kagzi.settings import Settings, mask_url
 from kagzi.version import __version__
 
 logger = logging.getLogger("kagzi.server")

@@ -19,7 +19,7 @@ from kagzi.settings import Settings, accepted, default, description, is_secret, 
 _SETTINGS = """\
 # Settings
 
-<!-- Made from the table in src/kagzi/settings.py: python -m kagzi.cli.reference -->
+<!-- Made from the table in src/kagzi/settings/table.py: python -m kagzi.cli.reference -->
 
 Kagzi needs no settings. Each of these can be given, and whoever comes first decides:
 

@@ -11,7 +11,6 @@ endpoint with sessions and forms of their own (`pages.py`).
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -29,6 +28,7 @@ from kagzi import tracing
 from kagzi.access import Gate
 from kagzi.access.shares import Shares
 from kagzi.api.keys import AuditService
+from kagzi.core.address import is_loopback
 from kagzi.errors import LimitExceeded, Unavailable
 from kagzi.http import limits
 from kagzi.http.call import Host
@@ -226,12 +226,7 @@ def is_local(header: str, names: frozenset[str]) -> bool:
         name = name[1:].partition("]")[0]
     elif name.count(":") == 1:
         name = name.partition(":")[0]
-    if name in names or name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return name in names or is_loopback(name)
 
 
 def _log(request: Request, status: int, seconds: float, request_id: str) -> None:
