@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -16,6 +19,7 @@ from kagzi.testing import CrashReport, NotCrashSafe, crash_everywhere
 
 app = Kagzi("memory://")
 seen: list[str] = []
+moments: list[timedelta] = []
 counter = itertools.count()
 
 
@@ -71,6 +75,68 @@ async def counts() -> int:
     return await counted()
 
 
+@app.resource
+def desk() -> Iterator[str]:
+    yield "a desk"
+
+
+@app.step(retry=Retry.none)
+async def breaks(name: str) -> None:
+    seen.append(name)
+    raise ValueError(name)
+
+
+@app.step
+async def about(now: datetime) -> str:
+    moments.append(abs(kagzi.now() - now))
+    return desk()
+
+
+@app.workflow
+async def settled() -> list[str]:
+    """Signals that come once, resources, and the time of bodies."""
+    first = await kagzi.wait_signal("go", str)
+    told = await about(kagzi.now())
+    await kagzi.sleep("night", "8h")
+    later = await about(kagzi.now())
+    second = await kagzi.wait_signal("go", str, timeout="1d", default="nobody")
+    return [first, told, later, second]
+
+
+@app.workflow
+async def tries() -> None:
+    with contextlib.suppress(ValueError):
+        await breaks("once more")
+
+
+@app.workflow
+async def wanders() -> None:
+    await once("a")
+    await once(str(next(counter)))
+    await once("b")
+
+
+@app.workflow
+async def decides_by_a_step() -> None:
+    await (once("even") if await counted() % 2 else twice("odd"))
+
+
+@app.workflow
+async def opens_a_file() -> None:
+    with open(__file__):
+        await once("a")
+
+
+@app.workflow
+async def notes_what_differs() -> None:
+    await note()
+
+
+@app.step
+async def note() -> None:
+    seen.append(str(next(counter)))
+
+
 def test_a_workflow_that_survives_everything(caplog: pytest.LogCaptureFixture) -> None:
     """Retries, sleeps, signals, `def` steps, a group and a `def` child with a timeout."""
     with caplog.at_level(logging.WARNING):
@@ -78,8 +144,32 @@ def test_a_workflow_that_survives_everything(caplog: pytest.LogCaptureFixture) -
     assert report.crashes == 2 * report.recorded
     assert report.recorded >= 6
     assert [record for record in caplog.records if "is let go of" in record.getMessage()] == []
-    assert crash_everywhere(always_fails, effects=seen) == CrashReport(recorded=1, crashes=2)
+    assert crash_everywhere(always_fails, effects=seen, signals=[("go", True)]) == CrashReport(recorded=1, crashes=2)
     assert seen == []
+
+
+def test_each_trial_begins_alike_and_leaves_the_app_as_it_was() -> None:
+    """Signals come once, resources are open, bodies have the virtual time, and what effects hold is put back."""
+    ids = app._ids
+    box = {"boxes": {"a": ["b"]}}
+    book = Kagzi("memory://")
+
+    @book.step
+    async def enter() -> None:
+        if "c" not in box["boxes"]["a"]:
+            box["boxes"]["a"].append("c")
+
+    @book.workflow
+    async def once_each() -> int:
+        await enter()
+        return len(box["boxes"]["a"])
+
+    assert crash_everywhere(once_each, effects=box).crashes == 2
+    assert box == {"boxes": {"a": ["b"]}}
+    assert crash_everywhere(settled, signals=[("go", "yes")]).crashes > 8
+    assert app._ids is ids
+    assert moments
+    assert max(moments) < timedelta(minutes=1)
 
 
 def test_the_step_whose_effect_is_doubled_is_named_and_no_other() -> None:
@@ -89,11 +179,53 @@ def test_the_step_whose_effect_is_doubled_is_named_and_no_other() -> None:
     assert not any("step 'once' is" in problem for problem in found.value.problems)
     with pytest.raises(NotCrashSafe, match="step 'thank' is not idempotent"):
         crash_everywhere(shop.doubled, "ada", 1, effects=lambda: list(shop.mails), reset=shop.mails.clear)
+    with pytest.raises(NotCrashSafe, match="step 'breaks' is not idempotent"):
+        crash_everywhere(tries, effects=seen)
+
+
+def test_what_is_not_deterministic_is_told_apart() -> None:
+    with pytest.raises(NotCrashSafe, match="not_deterministic is not deterministic: without a crash it came to"):
+        crash_everywhere(shop.not_deterministic)
+    with pytest.raises(NotCrashSafe, match="after a crash it was executed again and did something else"):
+        crash_everywhere(wanders, effects=lambda: None, reset=seen.clear)
+    with pytest.raises(
+        NotCrashSafe, match=r"opens_a_file is not deterministic: .* has open\('.*test_crashes\.py'\) at"
+    ):
+        crash_everywhere(opens_a_file)
+
+
+def test_effects_of_bodies_that_run_side_by_side_have_no_order() -> None:
+    tosses: list[str] = []
+
+    @app.step
+    async def toss() -> None:
+        tosses.append("again")
+
+    @app.step
+    async def one_of_two(name: str) -> None:
+        await asyncio.sleep(0.01 if (name == "a") is (len(tosses) == 1) else 0.02)
+        if name not in seen:
+            seen.append(name)
+
+    @app.workflow
+    async def side_by_side() -> None:
+        await toss()
+        await asyncio.gather(one_of_two("a"), one_of_two("b"))
+
+    def reset() -> None:
+        seen.clear()
+        tosses.clear()
+
+    assert crash_everywhere(side_by_side, effects=lambda: list(seen), reset=reset).crashes > 2
 
 
 def test_what_differs_without_a_crash_cannot_be_compared() -> None:
     with pytest.raises(NotCrashSafe, match="what step 'counted' returns"):
         crash_everywhere(counts)
+    with pytest.raises(NotCrashSafe, match="what step 'counted' returns"):
+        crash_everywhere(decides_by_a_step, effects=lambda: None, reset=seen.clear)
+    with pytest.raises(NotCrashSafe, match=r"two runs of notes_what_differs .* are different: nothing can be compared"):
+        crash_everywhere(notes_what_differs, effects=seen)
 
 
 def test_mistakes() -> None:
@@ -109,3 +241,5 @@ def test_mistakes() -> None:
 
     with pytest.raises(InvalidRequest, match="`def` test"):
         asyncio.run(inside())
+    with app, pytest.raises(InvalidRequest, match="opens the app itself"):
+        crash_everywhere(counts)

@@ -77,6 +77,8 @@ def crash_everywhere(
         raise InvalidRequest(f"crash_everywhere() takes a workflow, as made by @app.workflow, not {workflow!r:.100}")
     if asyncio._get_running_loop() is not None:
         raise InvalidRequest("crash_everywhere() has event loops of its own; call it in a `def` test")
+    if workflow._app._engine is not None:  # type: ignore[attr-defined]
+        raise InvalidRequest("crash_everywhere() opens the app itself; call it outside of `with app:`")
     world = _World(effects, reset)
     told = tuple(signals)
 
@@ -186,8 +188,6 @@ class _Trial:
 
     def run(self, world: _World) -> _Outcome:
         app = self._app
-        if app._engine is not None:
-            raise InvalidRequest("crash_everywhere() opens the app itself; call it outside of `async with app:`")
         ids = app._ids
         with _silence(unless=self.crash is None):
             try:
@@ -360,6 +360,8 @@ def _seq(step: Step) -> int:
 
 def _check_repeatable(workflow: Workflow[Any, Any], first: _Outcome, second: _Outcome) -> None:
     """Two runs without a crash have to be the same before any can be compared with them."""
+    if first.failure is not None and _is_nondeterminism(first.failure):
+        raise NotCrashSafe([f"{workflow.name} is not deterministic: {first.failure.message}"])
     told = f"\n  first:  {first}{_shown_effects(first)}\n  second: {second}{_shown_effects(second)}"
     for one, other in zip(first.steps.values(), second.steps.values(), strict=False):
         if one.step_id != other.step_id:
@@ -372,7 +374,8 @@ def _check_repeatable(workflow: Workflow[Any, Any], first: _Outcome, second: _Ou
             )
         if one.output != other.output:
             break
-    if first.end != second.end or not _same(first.effects, second.effects):
+    apart = first.end != second.end or first.steps.keys() != second.steps.keys()
+    if apart or not _same(first.effects, second.effects):
         step = _first_difference(first, second)
         culprit = "" if step is None else f", first of all what step {step_name(step)!r} returns"
         raise NotCrashSafe(
@@ -395,7 +398,7 @@ def _compare(workflow: Workflow[Any, Any], plain: _Outcome, crashed: _Outcome) -
             "kagzi.random(), which are the same when the workflow is executed again."
         )
     if crashed.end != plain.end:
-        if crashed.failure is not None and crashed.failure.type.rpartition(".")[2] == "NonDeterminismError":
+        if crashed.failure is not None and _is_nondeterminism(crashed.failure):
             return "deterministic", (
                 f"{workflow.name} is not deterministic: after a crash it was executed again and did something else.\n"
                 f"  {crashed.failure.message}"
@@ -420,6 +423,10 @@ def _compare(workflow: Workflow[Any, Any], plain: _Outcome, crashed: _Outcome) -
             f"  with a crash:    {crashed.effects!r:.{_SHOWN}}"
         )
     return None
+
+
+def _is_nondeterminism(failure: Failure) -> bool:
+    return failure.type.rpartition(".")[2] == "NonDeterminismError"
 
 
 def _missing(one: _Outcome, other: _Outcome) -> list[str]:
