@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kagzi
-from kagzi import CannotDecode, Codec, Kagzi, codecs
+from kagzi import CannotDecode, Codec, Conflict, Kagzi, codecs
 from kagzi.codecs import Chain, Compress, DirectoryBlobs, Encrypt, Offload
 from kagzi.errors import InvalidRequest
 
@@ -122,6 +122,8 @@ async def test_the_database_sees_no_payload_and_a_wrong_key_is_told(tmp_path: Pa
     async with stranger:
         with pytest.raises(CannotDecode, match="the key 'a' is not the one"):
             await (await stranger.find("one", same)).result(timeout=30)
+        with pytest.raises(Conflict, match="cannot be told: a payload was changed, or the key 'a' is not the one"):
+            await same.options(id="one").start("secret input")
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.limits import DEFAULT_QUEUE
 from kagzi.core.signal import check_key
 from kagzi.engine.local import LocalEngine
-from kagzi.errors import InvalidRequest
+from kagzi.errors import Conflict, InvalidRequest
 from kagzi.ids import IdSource
 from kagzi.sdk.debounce import debounce_of
 from kagzi.sdk.definitions import Workflow, WorkflowOptions
@@ -87,10 +86,16 @@ async def find_same(engine: Engine, start: StartRun, codec: Codec) -> str | None
     run = await engine.workflows.get_by_external_id(start.namespace, start.external_id)
     if run.workflow_type != start.workflow_type:
         return None
-    with contextlib.suppress(Exception):  # another key, or no codec at all: then it is another input
-        if codec.decode(run.input) == codec.decode(start.input) and start.on_conflict is not OnConflict.FAIL:
-            return run.run_id
-    return None
+    if start.on_conflict is OnConflict.FAIL:
+        return None
+    try:
+        same = codec.decode(run.input) == codec.decode(start.input)
+    except Exception as error:  # codecs are the user's
+        raise Conflict(
+            f"id {start.external_id!r} belongs to run {run.run_id} of {run.workflow_type}, and whether that was "
+            f"started with the same input cannot be told: {error}"
+        ) from error
+    return run.run_id if same else None
 
 
 def joinable(engine: Engine, options: WorkflowOptions) -> LocalEngine:

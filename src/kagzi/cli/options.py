@@ -116,19 +116,19 @@ def settings_of(**flags: object) -> Loaded:
     )
 
 
-def home_of(url: str | None, namespace: str | None) -> Loaded:
-    """Returns the settings of a command that looks at runs. Where nothing else says where they live, the app of
-    KAGZI_APP or kagzi.toml does, so that its commands and its worker look at the same place."""
-    loaded = settings_of(url=url, namespace=namespace)
+def home_of(url: str | None, namespace: str | None, app: str | None = None) -> Loaded:
+    """Returns the settings of a command that looks at runs. Where nothing else says where they live, `app` does, or
+    that of KAGZI_APP or kagzi.toml, so that its commands and its worker look at the same place."""
+    loaded = settings_of(url=url, namespace=namespace, app=app)
     settings = loaded.settings
     if settings.app is None or settings.url is not None or settings.db_url is not None:
         return loaded
     from kagzi.cli.application import load_app
 
-    app = load_app(settings.app)
+    named = load_app(settings.app)
     # A key from the environment is not shown to an address that a file chose, directly or by its app.
     source = loaded.sources["app"] if loaded.from_file("app") else f"the app {settings.app}"
-    told = {"url": app.url, "namespace": None if namespace else app.namespace}
+    told = {"url": named.url, "namespace": None if namespace else named.namespace}
     told = {field: value for field, value in told.items() if value is not None}
     return Loaded(replace(settings, **told), loaded.sources | dict.fromkeys(told, source), loaded.file)
 

@@ -113,7 +113,11 @@ async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -
 
 @runs.command()
 @click.argument("run_id", metavar="RUN")
-@click.option("--app", metavar="APP", help="Decode payloads and errors with the codec of this app.")
+@click.option(
+    "--app",
+    metavar="APP",
+    help="Decode payloads and errors with the codec of this app. It says where the run lives, too.",
+)
 @where
 @as_json
 def show(run_id: str, app: str | None, url: str | None, namespace: str | None, json: bool) -> None:
@@ -122,7 +126,7 @@ def show(run_id: str, app: str | None, url: str | None, namespace: str | None, j
     Also how far it has come, if it says so, and what it was told.
     Attempts of steps are listed as they happened. A failed run shows where in your code it failed.
     """
-    loaded = home_of(url, namespace)
+    loaded = home_of(url, namespace, app)
     settings = loaded.settings
     start_logging(settings, quiet=True)
     shown = run(_show(loaded, run_id))
