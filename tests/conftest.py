@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kagzi.store.postgres.arrays import expect_lists
 from kagzi.store.sqlite import SqliteStore
 from tests.postgres_databases import in_thread
 
@@ -21,8 +20,6 @@ settings.load_profile("steady")
 # A shell that starts the suite in the background has it ignore SIGINT, and every process that it starts would, too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-expect_lists()  # so that every statement of ours is tried as in a server
 
 
 def pytest_collection_finish() -> None:

@@ -206,10 +206,6 @@ def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) ->
 
     async def main() -> None:
         server = Server(settings, make_ports=make_ports, grace=grace, insecure=insecure)
-        if server.url.lower().startswith("postgres"):
-            from kagzi.store.postgres.arrays import expect_lists
-
-            expect_lists()  # nobody else uses the driver here
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt instead

@@ -1,23 +1,30 @@
-"""How asyncpg encodes arrays, in a process that is all ours.
+"""How asyncpg encodes arrays, told what it need not ask.
 
-Of every element it asks whether that is a container itself, by abstract base classes: eighteen calls of Python
-functions for one recorded step, a third of all calls that a server makes for it and a tenth of its time. The arrays of
-our statements are flat lists, and whether something is a list can be seen without asking.
-
-In programs of others asyncpg stays as it is: there, somebody may hand it a set or an array of another library.
+Of every element it asks whether that is a container itself, by abstract base classes: fifty calls of Python functions
+for a run of one step, a tenth of the time that its process takes for it. Of the elements that our statements have the
+answer is known without them. Here the questions begin with the classes of those; whatever is of another class, a set or
+an array of a library, is asked after as ever. So nothing changes but the time, for whoever shares the driver with us.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sized
 from typing import Final
 
 from asyncpg.protocol import protocol
 
-_ASKED_BY: Final = ("IterableABC", "SizedABC")
+# Asked in this order: what is iterable, has a length, is neither text nor bytes, and maps nothing is an array. Numbers
+# and None are none in the end, because they count as mappings; the other two answers they only have at once.
+_ASKED: Final[dict[str, tuple[type, tuple[type, ...]]]] = {
+    "IterableABC": (Iterable, (str, int, bytes, type(None), list, tuple)),
+    "SizedABC": (Sized, (str, int, bytes, type(None), list, tuple)),
+    "MappingABC": (Mapping, (int, type(None))),
+}
 
 
-def expect_lists() -> None:
-    """From now on, in this process, what is given for an array is a list or a tuple."""
-    if all(hasattr(protocol, name) for name in _ASKED_BY):  # else a version that asks in another way
-        for name in _ASKED_BY:
-            setattr(protocol, name, (list, tuple))
+def ask_quickly() -> None:
+    """Puts the classes of our elements before the base classes that asyncpg asks by, from now on, in this process."""
+    if any(getattr(protocol, name, None) is not base for name, (base, _) in _ASKED.items()):
+        return  # done before, or a version that asks in another way
+    for name, (base, known) in _ASKED.items():
+        setattr(protocol, name, (*known, base))

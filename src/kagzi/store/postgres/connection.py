@@ -25,6 +25,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from kagzi.errors import InvalidRequest, KagziError, SchemaMismatch, Unavailable
 from kagzi.store.postgres.address import read_address
+from kagzi.store.postgres.arrays import ask_quickly
 from kagzi.store.postgres.pooled import PooledConnection
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Connector:
         settings: Mapping[str, str] = _SETTINGS,
         pooled: bool | None = None,
     ) -> None:
+        ask_quickly()
         address = read_address(url)
         self.where = address.where
         self.pooled = address.pooled if pooled is None else pooled
