@@ -88,7 +88,7 @@ def test_mistakes_do_not_show_keys() -> None:
 async def test_the_database_sees_no_payload_and_a_wrong_key_is_told(tmp_path: Path) -> None:
     path = tmp_path / "kagzi.db"
 
-    def shop(codec: Codec) -> tuple[Kagzi, kagzi.Workflow[[str], str]]:
+    def shop(codec: Codec | None) -> tuple[Kagzi, kagzi.Workflow[[str], str]]:
         app = Kagzi(f"sqlite:///{path}", codec=codec)
 
         @app.step
@@ -124,6 +124,12 @@ async def test_the_database_sees_no_payload_and_a_wrong_key_is_told(tmp_path: Pa
             await (await stranger.find("one", same)).result(timeout=30)
         with pytest.raises(Conflict, match="cannot be told: a payload was changed, or the key 'a' is not the one"):
             await same.options(id="one").start("secret input")
+    bare, same = shop(None)
+    async with bare:
+        with pytest.raises(InvalidRequest, match="encoded by a codec that this app has not; give it that of the app"):
+            await (await bare.find("one", same)).result(timeout=30)
+        with pytest.raises(InvalidRequest, match="encoded by a codec that this app has not"):
+            same.signature.decode_arguments(codec.encode(b'["secret input"]'))
 
 
 @pytest.mark.parametrize("method", ["zlib", "zstd"])

@@ -22,6 +22,7 @@ from kagzi.errors import InvalidRequest, NotSerializable
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _DEEPEST_LOOK = 10
+SEALED = "it was encoded by a codec that this app has not; give it that of the app that has written it"
 
 
 class Codec(Protocol):
@@ -43,7 +44,7 @@ def decode(data: bytes) -> Any:
     try:
         return read_plain(data)
     except UNREADABLE as error:
-        raise InvalidRequest(f"the payload cannot be read as JSON: {reason_of(error)}") from None
+        raise InvalidRequest(f"the payload cannot be read as JSON: {reason_of(error, data)}") from None
 
 
 # What was wrong, for people.
@@ -149,7 +150,15 @@ def safe_repr(value: object) -> str:
     return _ADDRESS.sub("", text)
 
 
-def reason_of(error: BaseException) -> str:
+def is_sealed(data: bytes) -> bool:
+    """Whether it begins as what the codecs of `kagzi.codecs` have made, and no JSON, does."""
+    return data[:1] in (b"\x00", b"\x01", b"\x02", b"\x03", b"\x04")
+
+
+def reason_of(error: BaseException, data: bytes = b"") -> str:
+    """What is wrong with this data, for people."""
+    if is_sealed(data):
+        return SEALED
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     return str(error)[:500]

@@ -26,7 +26,9 @@ from kagzi.core.values import UNREADABLE, decode_other, read_plain, reader, show
 from kagzi.errors import InvalidRequest, NotSerializable
 from kagzi.sdk.annotations import annotations_of, context_class, parameters_of, types_of
 from kagzi.sdk.payload import (
+    SEALED,
     Codec,
+    is_sealed,
     reason_of,
     refuse,
     refuse_changed,
@@ -235,7 +237,7 @@ class Signature:
             return self._read_result(data)
         except UNREADABLE as error:
             raise InvalidRequest(
-                f"{self.result_words} cannot be read as {show_type(self._result_type)}: {reason_of(error)}"
+                f"{self.result_words} cannot be read as {show_type(self._result_type)}: {reason_of(error, data)}"
             ) from None
 
     def settle_result(self, value: Any) -> tuple[bytes, Any]:
@@ -436,7 +438,11 @@ class Signature:
                 return self._decode_object(data)
             if data.strip() == b"null" and not bare:
                 return self._checked((), {})
-            problem = TypeError(f"{self.name}() takes a JSON array of arguments or an object by name")
+            problem = (
+                InvalidRequest(f"the arguments of {self.name} cannot be read: {SEALED}")
+                if is_sealed(data)
+                else TypeError(f"{self.name}() takes a JSON array of arguments or an object by name")
+            )
         except (TypeError, InvalidRequest) as error:
             problem = error
         if bare and single is not None:
@@ -445,7 +451,7 @@ class Signature:
             except UNREADABLE as error:
                 if data.strip() == b"null":
                     return self._checked((), {})  # nothing was given
-                if first not in (b"[", b"{"):
+                if first not in (b"[", b"{") and not is_sealed(data):
                     problem = self._unreadable(single.name, error)
             else:
                 if value is None and single.default is not _EMPTY:
@@ -501,7 +507,7 @@ class Signature:
         try:
             return msgspec.json.decode(data, type=shape)
         except UNREADABLE as error:
-            raise InvalidRequest(f"the arguments of {self.name} cannot be read: {reason_of(error)}") from None
+            raise InvalidRequest(f"the arguments of {self.name} cannot be read: {reason_of(error, data)}") from None
 
     def _read(self, name: str, raw: msgspec.Raw) -> Any:
         try:
