@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kagzi.api.events import ScheduleChanged
 from kagzi.api.operations import Chunk, CompleteRun
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
 from kagzi.api.workers import Claim
@@ -40,6 +41,53 @@ def test_a_schedule_fires_at_its_moment() -> None:
             (fired,) = (await engine.schedules.runs("default", schedule.schedule_id)).items
             assert 0 <= fired.created_at - schedule.next_fire_at <= SECOND // 100
             assert sum(engine.metrics.schedule_lag.counts) == 1
+            assert engine.metrics.runs_started == {("default", "order"): 1}
+
+    run(main)
+
+
+def test_who_watches_is_told_what_happens_to_schedules() -> None:
+    async def main() -> None:
+        async with new_engine(coordinate=True) as engine:
+            reader = engine.events.subscribe(namespace="default")
+            schedule = await made(engine, overlap=Overlap.SKIP)
+            schedules, key = engine.schedules, ("default", schedule.schedule_id)
+
+            async def update(**fields: Any) -> None:
+                await schedules.update(UpdateSchedule(namespace="default", schedule_id=schedule.schedule_id, **fields))
+
+            # The first run is not executed, so two firings are skipped.
+            until = (schedule.next_fire_at or 0) + 2 * MINUTE
+            await asyncio.sleep((until - database_now()) / SECOND + 0.02)
+            await update(jitter=SECOND)
+            await update(enabled=False)
+            await update(enabled=True, jitter=0)
+            await schedules.trigger(*key, engine._ids.run_id())
+            for started in (2, 0):  # one from before, and one of those that were skipped; the first has its run
+                assert (await schedules.backfill(*key, until - 3 * MINUTE, until)).started == started
+            await schedules.delete(*key)
+            told = [each.event for each in await reader.next(0)]
+            assert [
+                (event.schedule_id, event.change.value, event.count)
+                for event in told
+                if isinstance(event, ScheduleChanged)
+            ] == [
+                (schedule.schedule_id, *each)
+                for each in (
+                    ("created", None),
+                    ("fired", 1),
+                    ("skipped", 1),
+                    ("skipped", 1),
+                    ("updated", None),
+                    ("paused", None),
+                    ("resumed", None),
+                    ("updated", None),
+                    ("fired", 1),
+                    ("fired", 2),
+                    ("deleted", None),
+                )
+            ]
+            assert engine.metrics.schedule_firings == {("default", "fired"): 1, ("default", "skipped"): 2}
 
     run(main)
 

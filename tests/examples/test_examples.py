@@ -7,12 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from examples import (
     agent,
+    backfill_month,
     changing_runs,
     exactly_once,
     fan_out,
@@ -109,6 +111,25 @@ def test_nightly_report_as_a_program(tmp_path: Path) -> None:
     first = run(EXAMPLES / "nightly_report.py", tmp_path)
     assert re.search(r"(28|29|30|31) reports of last month were started", first)
     assert "0 reports of last month were started" in run(EXAMPLES / "nightly_report.py", tmp_path)
+
+
+def test_a_month_is_backfilled_once_with_a_report_of_each_day() -> None:
+    async def scenario() -> tuple[list[int], list[str]]:
+        schedule = await backfill_month.make_schedule()
+        since, until = (datetime(2025, month, 1, tzinfo=backfill_month.BERLIN) for month in (3, 4))
+        started = [await schedule.backfill(since, until) for _ in range(2)]
+        await asyncio.sleep(60)
+        return started, sorted(run.output[0] for run in (await schedule.runs(page_size=100)).items)
+
+    started, days = run_virtually(backfill_month.app, scenario)
+    assert started == [31, 0]
+    assert days == [f"2025-03-{day:02}" for day in range(1, 32)]
+
+
+def test_a_schedule_declared_in_code_as_a_program(tmp_path: Path) -> None:
+    said = run(EXAMPLES / "declared_schedule.py", tmp_path)
+    assert "heartbeat: every 1s, declared in code: True" in said
+    assert len(re.findall(r"^\d\d:\d\d:\d\d shop is up$", said, re.M)) == 2
 
 
 async def test_changing_runs(tmp_path: Path) -> None:

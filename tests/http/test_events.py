@@ -19,7 +19,7 @@ from kagzi.http import limits
 from tests.engine.test_events import Worker
 from tests.http.support import DOCUMENT, Client, _valid, engine_on, serving, until_waited_for
 
-SCHEMAS = {"run": "RunEvent", "queue": "QueueEvent", "resync": "ResyncEvent"}
+SCHEMAS = {"run": "RunEvent", "schedule": "ScheduleEvent", "queue": "QueueEvent", "resync": "ResyncEvent"}
 
 
 class Reader:
@@ -84,6 +84,28 @@ async def test_the_life_of_a_run(client: Client, engine: LocalEngine) -> None:
             assert {(each["run_id"], each["workflow"], each["queue"]) for each in seen} == {(run_id, "ship", "shop")}
             near = [(await close_up.next("run"))[2]["change"] for _ in range(5)]
             assert near == ["claimed", "progressed", "parked", "claimed", "finished"]
+
+
+async def test_the_life_of_a_schedule(quick: Client) -> None:
+    async with reading(quick) as reader:
+        body = {"name": "nightly", "workflow": "w", "cron": "@daily"}
+        schedule_id = (await quick.post("/api/v1/schedules", body, status=201))["schedule_id"]
+        path = f"/api/v1/schedules/{schedule_id}"
+        await quick.post(path, {"cron": "@hourly"})
+        await quick.post(f"{path}/pause", {"reason": "inventory"})
+        await quick.post(f"{path}/resume")
+        await quick.post(f"{path}/backfill", {"since": "2026-01-01T00:00:00Z", "until": "2026-01-01T05:00:00Z"})
+        await quick.post(f"{path}/delete")
+        told = [await reader.next("run", "schedule") for _ in range(11)]
+    assert [data["workflow"] for _, kind, data in told if kind == "run"] == 5 * ["w"]
+    assert [(data["schedule_id"], data["change"], data["count"]) for _, kind, data in told if kind == "schedule"] == [
+        (schedule_id, "created", None),
+        (schedule_id, "updated", None),
+        (schedule_id, "paused", None),
+        (schedule_id, "resumed", None),
+        (schedule_id, "fired", 5),
+        (schedule_id, "deleted", None),
+    ]
 
 
 async def test_other_namespaces_are_not_told_of(quick: Client) -> None:

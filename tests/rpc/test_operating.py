@@ -9,10 +9,12 @@ import pytest
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.operations import Chunk, CompleteRun, StartRun
+from kagzi.api.schedules import CreateSchedule
 from kagzi.api.workers import Poll, Registration
 from kagzi.api.workflows import RunFilter
 from kagzi.core.page import made_at
 from kagzi.core.run import RunStatus
+from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.worker import WorkerStatus, WorkflowType
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound
@@ -140,6 +142,27 @@ async def test_runs_are_counted(home: Home) -> None:
     assert await admin.count_runs("default", created_before=1_000_000) == ()
     with pytest.raises(InvalidRequest):
         await admin.count_runs("\0")
+
+
+async def test_schedules_are_counted(home: Home) -> None:
+    schedules, admin = home.seen.schedules, home.seen.admin
+    for enabled in (True, False):
+        create = CreateSchedule(
+            namespace="default",
+            schedule_id=home.real._ids.run_id(),
+            workflow_type="w",
+            task_queue="q",
+            cron_expr="@daily",
+            enabled=enabled,
+        )
+        await schedules.create(create)
+    await schedules.trigger("default", create.schedule_id, home.real._ids.run_id())
+    await home.complete_one(await home.register())
+    for namespace in ("default", None):
+        assert await admin.count_schedules(namespace) == ScheduleCounts(2, 1, 1, 1, 0, 0)
+    assert await admin.count_schedules("nowhere") == ScheduleCounts(0, 0, 0, 0, 0, 0)
+    with pytest.raises(InvalidRequest):
+        await admin.count_schedules("\0")
 
 
 async def test_exact_statuses_are_listed(home: Home) -> None:

@@ -399,7 +399,10 @@ OURS: dict[str, str] = {
     "ExchangeResponse": "1 answers *ExchangedAnswer",
     "ExchangedAnswer": "1 number int64, 2 status int32, 3 response bytes, 4 error ErrorDetail",
     "GetStatsRequest": "50 live bool, 51 created_after ?Ts, 52 created_before ?Ts",
-    "GetStatsResponse": "50 counts *RunCount, 51 at_least bool, 52 workers_by_status map<string,int64>",
+    "GetStatsResponse": (
+        "50 counts *RunCount, 51 at_least bool, 52 workers_by_status map<string,int64>, 53 schedule_runs int64, "
+        "54 successful_schedule_runs int64, 55 failed_schedule_runs int64, 56 skipped_firings int64"
+    ),
     "RunCount": "1 workflow_type string, 2 task_queue string, 3 status WorkflowStatus, 4 count int64, 5 at_least bool",
     "GetQueueDepthResponse": "50 at_least bool",
     "WorkflowSchedule": (

@@ -10,6 +10,7 @@ from kagzi.core.instant import Instant
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import RunStatus
+from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.worker import Worker, WorkerStatus
 
 
@@ -47,6 +48,10 @@ class AdminService(Protocol):
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         """None: in all namespaces."""
+        ...
+
+    async def count_schedules(self, namespace: str | None) -> ScheduleCounts:
+        """None: in all namespaces. Reads counters, no runs; of many schedules the answer may be half a minute old."""
         ...
 
     async def count_runs(

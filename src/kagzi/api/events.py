@@ -1,4 +1,4 @@
-"""A stream of what happens to runs, for those who watch.
+"""A stream of what happens to runs and schedules, for those who watch.
 
 Like every wake-up it is a hint: what is told did happen, but not everything that happens is told. A reader that must
 not miss anything looks again at what it is interested in whenever it gets `Resync`.
@@ -38,6 +38,26 @@ class RunChanged(Struct, frozen=True, kw_only=True):
     at: Instant  # by the database's clock, as well as it is known here
 
 
+class ScheduleChange(StrEnum):
+    CREATED = "created"
+    UPDATED = "updated"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    DELETED = "deleted"
+    FIRED = "fired"  # by the clock, by hand or for a time that has passed: runs were started
+    SKIPPED = "skipped"  # firings did not become runs
+
+
+class ScheduleChanged(Struct, frozen=True, kw_only=True):
+    """Something happened to a schedule."""
+
+    namespace: str
+    schedule_id: str
+    change: ScheduleChange
+    count: int | None = None  # so many runs were started, or firings skipped
+    at: Instant
+
+
 class QueueChanged(Struct, frozen=True, kw_only=True):
     """Another process made work available in this queue."""
 
@@ -52,7 +72,7 @@ class Resync(Struct, frozen=True, kw_only=True):
     at: Instant
 
 
-Event = RunChanged | QueueChanged | Resync
+Event = RunChanged | ScheduleChanged | QueueChanged | Resync
 
 
 class Numbered(Struct, frozen=True):

@@ -92,6 +92,17 @@ class Schedule(Struct, frozen=True, kw_only=True):
     limit_key: str | None = None  # whose share of limits its runs take
 
 
+class ScheduleCounts(Struct, frozen=True):
+    """How many schedules there are, and what became of their firings: the sums of their counters."""
+
+    total: int
+    enabled: int
+    runs: int
+    successful: int
+    failed: int
+    skipped: int  # firings
+
+
 class Skip(Struct, frozen=True, kw_only=True):
     """Firings in a row that did not become runs."""
 

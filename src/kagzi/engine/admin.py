@@ -8,6 +8,7 @@ from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant, Span
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
 from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
+from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_instant
 from kagzi.engine.remembered import Remembered
@@ -26,6 +27,7 @@ class Admin:
         self._tokens = PageTokens(store.page_secret)
         self._counts = Remembered[str | None, tuple[RunCount, ...]](_counted, least=_FRESH_SECONDS)
         self._live_counts = Remembered[str | None, tuple[RunCount, ...]](_counted)
+        self._schedule_counts = Remembered[str | None, ScheduleCounts](lambda counts: counts.total)
 
     async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker_id = check_id(worker_id, "worker id")
@@ -64,6 +66,11 @@ class Admin:
         if namespace is not None:
             check_name(namespace, "namespace")
         return await self._store.workers.count(namespace, self._stale)
+
+    async def count_schedules(self, namespace: str | None) -> ScheduleCounts:
+        if namespace is not None:
+            check_name(namespace, "namespace")
+        return await self._schedule_counts.get(namespace, lambda: self._store.schedules.count(namespace))
 
     async def count_runs(
         self,

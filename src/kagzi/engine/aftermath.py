@@ -94,11 +94,12 @@ class Aftermath:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)
 
     def fired(self, runs: Sequence[Recovered]) -> None:
-        """Schedules have started these runs."""
+        """Schedules or jobs have started these runs."""
         for run in runs:
             self._wakeups.available((run.namespace, run.task_queue), run.available_at)
             if self._events.on:
-                self._events.run(run.namespace, run.run_id, Change.STARTED, RunStatus.PENDING, queue=run.task_queue)
+                workflow = run.workflow_type or None
+                self._events.run(run.namespace, run.run_id, Change.STARTED, RunStatus.PENDING, workflow, run.task_queue)
 
     def told_to_end(self, answers: Sequence[tuple[str, CancelAnswer]]) -> None:
         """Runs were told to end, each in this namespace."""

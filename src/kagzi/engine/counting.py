@@ -105,8 +105,8 @@ class Counting:
         except Exception:
             log.exception("counting a commit failed")
 
-    def spawned(self, runs: Sequence[Told]) -> None:
-        """Counts children that were started."""
+    def started(self, runs: Sequence[Recovered] | Sequence[Told]) -> None:
+        """Counts those of them that are new: children, and runs of schedules."""
         for run in runs:
             if run.workflow_type:
                 self._metrics.runs_started.add((run.namespace, run.workflow_type))

@@ -1,4 +1,4 @@
-"""Telling those who watch what happens to runs.
+"""Telling those who watch what happens to runs and schedules.
 
 Changes made through this process are noticed where their commits are answered; ends of runs and new work elsewhere are
 heard from other processes. No query is made for any of it, and while nobody watches nothing is noted down at all.
@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kagzi.api.events import Change, Numbered, QueueChanged, Resync, RunChanged
+from kagzi.api.events import Change, Numbered, QueueChanged, Resync, RunChanged, ScheduleChange, ScheduleChanged
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.store.protocol.changes import Recovered
@@ -98,6 +98,14 @@ class Events:
                 change = Change.FINISHED if run.status.finished else Change.RETURNED
                 self.run(run.namespace, run.run_id, change, run.status, queue=run.task_queue)
 
+    def schedule(self, namespace: str, schedule_id: str, change: ScheduleChange, count: int | None = None) -> None:
+        if self.on:
+            self._tell(
+                ScheduleChanged(
+                    namespace=namespace, schedule_id=schedule_id, change=change, count=count, at=self._now()
+                )
+            )
+
     def queue(self, namespace: str, queue: str) -> None:
         self._tell(QueueChanged(namespace=namespace, queue=queue, at=self._now()))
 
@@ -116,7 +124,7 @@ class Events:
             reader.close()
         self.on = False
 
-    def _tell(self, event: RunChanged | QueueChanged) -> None:
+    def _tell(self, event: RunChanged | ScheduleChanged | QueueChanged) -> None:
         self._numbers[event.namespace] += 1
         numbered = Numbered(self.last_id(event.namespace), event)
         self._kept.append(numbered)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from kagzi.api.events import Change
+from kagzi.api.events import Change, ScheduleChange
 from kagzi.api.operations import Write
 from kagzi.api.workers import Polled
 from kagzi.clock import Clock, SystemClock
@@ -320,8 +320,9 @@ class _Parts:
             namespaces,
             settings,
             new_run_id=ids.run_id,
-            started=self._aftermath.fired,
+            started=self._started,
             changed=agenda.look_soon,
+            tell=self.events.schedule,
             audit=self.audit.record,
         )
         self.workers = Workers(
@@ -397,7 +398,7 @@ class _Parts:
         self._counting.settled(writes, applied.answers)
         let_go = self._aftermath.settled(writes, applied.answers)
         if applied.woken:
-            self._counting.spawned(applied.woken)
+            self._counting.started(applied.woken)
             self._aftermath.woken(applied.woken)
         if let_go:
             self._loop.call_soon(self.polls.let_go, let_go)  # after those who wait for these runs
@@ -413,10 +414,20 @@ class _Parts:
         """Schedules have started runs."""
         if fired.late is not None:
             self._metrics.schedule_lag.observe(fired.late)
-        self._aftermath.fired(fired.runs)
+        for turn in fired.turns:
+            for change, count in ((ScheduleChange.FIRED, turn.started), (ScheduleChange.SKIPPED, turn.skipped)):
+                if count:
+                    self._metrics.schedule_firings.add((turn.namespace, change.value), count)
+                    self.events.schedule(turn.namespace, turn.schedule_id, change, count)
+        self._started(fired.runs)
         self._aftermath.told_to_end(fired.told)
         self._aftermath.woken(fired.woken)
         self._look_soon()  # when they are due next
+
+    def _started(self, runs: Sequence[Recovered]) -> None:
+        """Schedules or jobs have started these runs."""
+        self._counting.started(runs)
+        self._aftermath.fired(runs)
 
     def _done(self, changed: Changed) -> None:
         """A duty was done."""

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from kagzi.api.events import ScheduleChange
 from kagzi.api.schedules import Backfilled, CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.api.workers import Registration
 from kagzi.core.audit import OK, AuditEntry
@@ -42,7 +43,7 @@ _DECLARED: Final = 1000  # by one worker
 
 class Schedules:
     """`api.schedules.ScheduleService` over a store. `started` hears of runs that were inserted, `changed` that some
-    schedule may be due at another moment than before."""
+    schedule may be due at another moment than before, `tell` what has happened to which one."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Schedules:
         new_run_id: Callable[[], str],
         started: Callable[[list[Recovered]], None],
         changed: Callable[[], None],
+        tell: Callable[[str, str, ScheduleChange, int | None], None],
         audit: Callable[[AuditEntry], None],
     ) -> None:
         self._store = store
@@ -62,6 +64,7 @@ class Schedules:
         self._new_run_id = new_run_id
         self._started = started
         self._changed = changed
+        self._tell = tell
         self._audit = audit
 
     async def create(self, create: CreateSchedule) -> Schedule:
@@ -81,6 +84,7 @@ class Schedules:
         if isinstance(made, Conflict):
             raise made
         self._changed()
+        self._tell(made.namespace, made.schedule_id, ScheduleChange.CREATED, None)
         return made
 
     async def get(self, namespace: str, schedule_id: str) -> Schedule:
@@ -137,6 +141,11 @@ class Schedules:
         if isinstance(changed, InvalidRequest):
             raise changed
         self._changed()
+        told = [] if update.enabled is None else [ScheduleChange.RESUMED if update.enabled else ScheduleChange.PAUSED]
+        if update.enabled is None or update.is_by_hand:
+            told.append(ScheduleChange.UPDATED)
+        for change in told:
+            self._tell(update.namespace, schedule_id, change, None)
         return changed
 
     def check_declared(self, registration: Registration) -> None:
@@ -175,6 +184,7 @@ class Schedules:
                 warnings.append(told)
             if verdict in (Verdict.CREATED, Verdict.TAKEN_OVER):
                 self._changed()
+                await self._tell_declared(registration.namespace, each.name, verdict)
                 self._audit(
                     AuditEntry(
                         actor=f"worker:{registration.worker_id}",
@@ -188,6 +198,12 @@ class Schedules:
                 )
         return tuple(warnings)
 
+    async def _tell_declared(self, namespace: str, name: str, verdict: Verdict) -> None:
+        found = await self._store.schedules.find(namespace, name)
+        if found is not None:
+            created = verdict is Verdict.CREATED
+            self._tell(namespace, found, ScheduleChange.CREATED if created else ScheduleChange.UPDATED, None)
+
     async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> str:
         run_id = check_new_run_id(run_id, "run id")
         found = await self._id_of(namespace, schedule_id)
@@ -198,6 +214,7 @@ class Schedules:
         if isinstance(started, Conflict):
             raise started
         self._started([started])
+        self._tell(namespace, found, ScheduleChange.FIRED, 1)
         return run_id
 
     async def backfill(self, namespace: str, schedule_id: str, since: Instant, until: Instant) -> Backfilled:
@@ -219,12 +236,16 @@ class Schedules:
                     "Backfilling again starts the rest"
                 )
             self._started(started)
+            if started:
+                self._tell(namespace, schedule.schedule_id, ScheduleChange.FIRED, len(started))
             inserted += len(started)
         return Backfilled(started=inserted, existing=len(instants) - inserted)
 
     async def delete(self, namespace: str, schedule_id: str) -> None:
-        if not await self._store.schedules.delete(namespace, await self._id_of(namespace, schedule_id)):
+        found = await self._id_of(namespace, schedule_id)
+        if not await self._store.schedules.delete(namespace, found):
             raise _missing(namespace, schedule_id)
+        self._tell(namespace, found, ScheduleChange.DELETED, None)
 
     async def runs(
         self, namespace: str, schedule_id: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None

@@ -1,6 +1,7 @@
 """The stream of changes, as server-sent events.
 
     event: run       data: a RunEvent       something happened to a run
+    event: schedule  data: a ScheduleEvent  something happened to a schedule
     event: queue     data: a QueueEvent     another server made work available in a queue
     event: resync    data: a ResyncEvent    something may have been missed: read again what you show
 
@@ -16,7 +17,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from kagzi.api.events import Change, Event, Numbered, QueueChanged, RunChanged, Subscription
+from kagzi.api.events import (
+    Change,
+    Event,
+    Numbered,
+    QueueChanged,
+    RunChanged,
+    ScheduleChange,
+    ScheduleChanged,
+    Subscription,
+)
 from kagzi.core.run import RunStatus
 from kagzi.http.call import Call, Namespaced, Stream
 from kagzi.http.fields import Name
@@ -44,6 +54,16 @@ class RunEvent(Struct, frozen=True, kw_only=True):
     status: RunStatus | None
     workflow: str | None
     queue: str | None
+    at: Moment | None
+
+
+class ScheduleEvent(Struct, frozen=True, kw_only=True):
+    """Something happened to a schedule. `count` is how many runs were started, or firings skipped; else it is null."""
+
+    namespace: str
+    schedule_id: str
+    change: ScheduleChange
+    count: int | None
     at: Moment | None
 
 
@@ -99,6 +119,14 @@ def _document(event: Event) -> tuple[str, Struct]:
             status=event.status,
             workflow=event.workflow,
             queue=event.queue,
+            at=moment(event.at),
+        )
+    if isinstance(event, ScheduleChanged):
+        return "schedule", ScheduleEvent(
+            namespace=event.namespace,
+            schedule_id=event.schedule_id,
+            change=event.change,
+            count=event.count,
             at=moment(event.at),
         )
     if isinstance(event, QueueChanged):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from kagzi.core.limits import NAME_CHARACTERS
-from kagzi.http.events import QueueEvent, ResyncEvent, RunEvent
+from kagzi.http.events import QueueEvent, ResyncEvent, RunEvent, ScheduleEvent
 from kagzi.http.fields import TEXT
 from kagzi.http.problems import MEDIA_TYPE, Problem
 from kagzi.version import __version__
@@ -112,7 +112,13 @@ def _with_integers(schema: Any) -> Any:
 
 
 def _kinds(routes: Iterable[Route]) -> list[type[Struct]]:
-    kinds: dict[type[Struct], None] = {Problem: None, RunEvent: None, QueueEvent: None, ResyncEvent: None}
+    kinds: dict[type[Struct], None] = {
+        Problem: None,
+        RunEvent: None,
+        ScheduleEvent: None,
+        QueueEvent: None,
+        ResyncEvent: None,
+    }
     for route in routes:
         for kind in (route.query, route.body, route.answer):
             if isinstance(kind, type):

@@ -68,6 +68,17 @@ async def get_server(call: Call[NoQuery, None]) -> ServerInfo:  # noqa: ARG001
     return ServerInfo(name="kagzi", version=__version__, api="v1")
 
 
+class ScheduleStats(Struct, frozen=True, kw_only=True):
+    """How many schedules there are, how many of them fire, and what became of their firings: exact, from counters."""
+
+    total: Count
+    enabled: Count
+    runs: Count
+    successful: Count
+    failed: Count
+    skipped: Count
+
+
 class Stats(Struct, frozen=True, kw_only=True):
     """How much there is in a namespace. Counts may be a few seconds old; `at_least`: there is more than was counted."""
 
@@ -76,11 +87,13 @@ class Stats(Struct, frozen=True, kw_only=True):
     runs_by_status: dict[RunStatus, int]
     runs_by_workflow: dict[str, int]
     workers_by_status: dict[WorkerStatus, int]
+    schedules: ScheduleStats
     at_least: bool
 
 
 async def get_stats(call: Call[Namespaced, None]) -> Stats:
     counts = await call.engine.admin.count_runs(call.namespace)
+    schedules = await call.engine.admin.count_schedules(call.namespace)
     by_status: Counter[RunStatus] = Counter()
     by_workflow: Counter[str] = Counter()
     for run in counts:
@@ -92,6 +105,14 @@ async def get_stats(call: Call[Namespaced, None]) -> Stats:
         runs_by_status={status: count for status, count in by_status.items() if count},
         runs_by_workflow=dict(by_workflow.most_common(NAMES)),
         workers_by_status=await call.engine.admin.count_workers(call.namespace),
+        schedules=ScheduleStats(
+            total=schedules.total,
+            enabled=schedules.enabled,
+            runs=schedules.runs,
+            successful=schedules.successful,
+            failed=schedules.failed,
+            skipped=schedules.skipped,
+        ),
         at_least=any(run.at_least for run in counts),
     )
 

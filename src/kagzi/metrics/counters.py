@@ -129,6 +129,7 @@ class Metrics:
         self.step_seconds = Histograms(spans(STEP_SECONDS), free=3)  # namespace, workflow, step, status
         self.step_retries = Counts(free=3)  # namespace, workflow, step
         self.leases_expired = Counts(free=1)  # namespace
+        self.schedule_firings = Counts(free=1)  # namespace, outcome
         self.schedule_lag = Histogram(spans(CALL_SECONDS))
         self.batch_size = Histogram(SIZES)
         self.store_seconds = Histograms(spans(CALL_SECONDS))  # op

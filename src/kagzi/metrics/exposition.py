@@ -92,6 +92,12 @@ DEFINITIONS: Final[tuple[Definition, ...]] = (
         "Runs taken from a worker that was not heard of in time.",
     ),
     Definition(
+        "kagzi_schedule_firings_total",
+        "counter",
+        ("namespace", "outcome"),
+        "Firings of schedules whose time had come: fired, as runs, or skipped.",
+    ),
+    Definition(
         "kagzi_schedule_lag_seconds", "histogram", (), "How late schedules fired that were not catching up, by turns."
     ),
     Definition("kagzi_batch_size", "histogram", (), "Writes that shared a transaction."),
@@ -134,6 +140,7 @@ class Values:
             "kagzi_run_retries_total": _copy(metrics.run_retries),
             "kagzi_step_retries_total": _copy(metrics.step_retries),
             "kagzi_leases_expired_total": _copy(metrics.leases_expired),
+            "kagzi_schedule_firings_total": _copy(metrics.schedule_firings),
             "kagzi_store_errors_total": _copy(metrics.store_errors),
             "kagzi_rpc_requests_total": _copy(metrics.rpc_requests),
             "kagzi_http_requests_total": _copy(metrics.http_requests),

@@ -24,6 +24,7 @@ from kagzi.core.schedule import (
     unfired,
 )
 from kagzi.errors import Conflict, InvalidRequest, KagziError
+from kagzi.store.protocol.schedules import Turned
 
 
 class Due(Struct, frozen=True, kw_only=True):
@@ -106,6 +107,20 @@ def lateness(plans: list[Plan], now: Instant) -> Span | None:
     """Returns how late the latest firing is that is no catching up."""
     lates = [now - run.scheduled_for for each in plans for run in each.runs if run.scheduled_for is not None]
     return max([late for late in lates if late <= ON_TIME], default=None)
+
+
+def turns(plans: list[Plan], inserted: Collection[str]) -> list[Turned]:
+    """Returns what the plans came to; `inserted` are the runs that were none before."""
+    found = (
+        Turned(
+            namespace=each.due.namespace,
+            schedule_id=each.due.template.schedule_id,
+            started=sum(run.run_id in inserted for run in each.runs),
+            skipped=each.skipped,
+        )
+        for each in plans
+    )
+    return [turn for turn in found if turn.started or turn.skipped]
 
 
 def first_firing(cron_expr: str, timezone: str, after: Instant) -> Instant | None:

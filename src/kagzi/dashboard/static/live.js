@@ -116,7 +116,7 @@ function connect() {
     if (!body.dataset.every) stopPolling();
     soon();
   });
-  for (const name of ["run", "queue", "resync"]) source.addEventListener(name, soon);
+  for (const name of ["run", "schedule", "queue", "resync"]) source.addEventListener(name, soon);
   source.addEventListener("error", () => {
     startPolling();
     if (source && source.readyState === EventSource.CLOSED) {

@@ -15,6 +15,7 @@ from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.namespace import Namespace
 from kagzi.core.page import Page
 from kagzi.core.rate import RateLimit
+from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
@@ -63,6 +64,17 @@ class RemoteAdmin:
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
         answer = await self._stats(namespace, live=True)
         return {WorkerStatus(status): count for status, count in answer.workers_by_status.items()}
+
+    async def count_schedules(self, namespace: str | None) -> ScheduleCounts:
+        answer = await self._stats(namespace, live=True)
+        return ScheduleCounts(
+            total=answer.total_schedules,
+            enabled=answer.enabled_schedules,
+            runs=answer.schedule_runs,
+            successful=answer.successful_schedule_runs,
+            failed=answer.failed_schedule_runs,
+            skipped=answer.skipped_firings,
+        )
 
     async def count_runs(
         self,

@@ -11,7 +11,7 @@ from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
+from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, ScheduleCounts, Skip, SkipReason, Template
 from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.postgres.cancels import cancel
@@ -36,6 +36,7 @@ from kagzi.store.schedules import (
     refuse_fired,
     same_schedule,
     taken,
+    turns,
 )
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ _READ_FIRING = STATEMENTS["read_firing"]
 _MOVE_TEMPLATES = STATEMENTS["move_templates"]
 _MOVE_SCHEDULES = STATEMENTS["move_schedules"]
 _COUNT_FIRINGS = STATEMENTS["count_firings"]
+_COUNT_SCHEDULES = STATEMENTS["count_schedules"]
 _INSERT_SKIPS = STATEMENTS["insert_skips"]
 _LIST_SKIPS = STATEMENTS["list_skips"]
 _LOCK_ENDED_SCHEDULES = STATEMENTS["lock_ended_schedules"]
@@ -257,6 +259,12 @@ class Schedules(Noun):
         return list(runs.values())
 
     @asks
+    async def count(self, connection: Connection, namespace: str | None) -> ScheduleCounts:
+        row = await connection.fetchrow(_COUNT_SCHEDULES, namespace)
+        assert row is not None
+        return ScheduleCounts(*row)
+
+    @asks
     async def page_of_runs(
         self, connection: Connection, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int
     ) -> list[Run]:
@@ -312,6 +320,7 @@ class Schedules(Noun):
             told=told,
             woken=woken,
             late=lateness(plans, at),
+            turns=turns(plans, runs),
             errors=[(*_key(each), each.error) for each in plans if each.error],
         )
 

@@ -273,6 +273,7 @@ def recovered_of(row: asyncpg.Record) -> Recovered:
         task_queue=row["task_queue"],
         status=RunStatus(row["status"]),
         available_at=row["available_at"] or 0,
+        workflow_type=row.get("workflow_type", ""),
     )
 
 

@@ -20,6 +20,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     task_queue: str
     status: RunStatus
     available_at: Instant
+    workflow_type: str = ""  # of one that a schedule has just started
 
 
 class Told(Struct, frozen=True, kw_only=True):

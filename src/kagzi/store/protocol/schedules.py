@@ -13,9 +13,18 @@ from kagzi.core.declaration import Verdict
 from kagzi.core.instant import Instant, Span
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run
-from kagzi.core.schedule import Schedule, Skip
+from kagzi.core.schedule import Schedule, ScheduleCounts, Skip
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.protocol.changes import Recovered, Told
+
+
+class Turned(Struct, frozen=True, kw_only=True):
+    """What a turn made of one schedule."""
+
+    namespace: str
+    schedule_id: str
+    started: int  # runs
+    skipped: int  # firings
 
 
 class Fired(Struct, frozen=True, kw_only=True):
@@ -27,6 +36,7 @@ class Fired(Struct, frozen=True, kw_only=True):
     late: Span | None = None  # how late the latest of them is; None if none is on time (see `core.schedule.ON_TIME`)
     errors: list[tuple[str, str, str]] = []  # namespace, schedule and why it could not fire
     woken: list[Told] = []  # runs that were told of their ends
+    turns: list[Turned] = []  # of those that have fired or skipped something
 
 
 class Schedules(Protocol):
@@ -70,6 +80,10 @@ class Schedules(Protocol):
     async def backfill(self, schedule: Schedule, instants: Sequence[tuple[Instant, str]]) -> list[Recovered] | None:
         """Insert a run for each instant, with this run id, unless it has one. None if the schedule is gone or fires at
         other times than this one by now."""
+        ...
+
+    async def count(self, namespace: str | None) -> ScheduleCounts:
+        """None: in all namespaces."""
         ...
 
     async def page_of_runs(self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int) -> list[Run]:

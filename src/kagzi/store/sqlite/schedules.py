@@ -6,13 +6,15 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from kagzi.api.operations import CancelAnswer, CancelRun
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.core.declaration import Declaration, Standing, Verdict, judge
 from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
-from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, Skip, SkipReason, Template
+from kagzi.core.schedule import MOST_COUNTED, Overlap, Schedule, ScheduleCounts, Skip, SkipReason, Template
 from kagzi.core.tags import decode_tags, encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.protocol.changes import Recovered, Told
@@ -31,6 +33,7 @@ from kagzi.store.schedules import (
     refuse_fired,
     same_schedule,
     taken,
+    turns,
 )
 from kagzi.store.sqlite.cancels import cancel
 from kagzi.store.sqlite.nouns import Noun, reads, writes
@@ -167,7 +170,7 @@ class Schedules(Noun):
         found = execute(connection, "read_firing", (namespace, run_id)).fetchone()
         if found[3] != schedule_id:
             return Conflict(f"run id {run_id} belongs to another run")
-        return _read_firing(connection, namespace, run_id)
+        return replace(_read_firing(connection, namespace, run_id), workflow_type="")  # it is not new
 
     @writes
     def backfill(
@@ -181,6 +184,10 @@ class Schedules(Noun):
         runs = _insert(connection, wanted, now)
         _count(connection, schedule.schedule_id, runs, now)
         return runs
+
+    @reads
+    def count(self, connection: sqlite3.Connection, namespace: str | None) -> ScheduleCounts:
+        return ScheduleCounts(*execute(connection, "count_schedules", (namespace,)).fetchone())
 
     @reads
     def page_of_runs(
@@ -221,6 +228,7 @@ class Schedules(Noun):
             told=told,
             woken=woken,
             late=lateness(plans, now),
+            turns=turns(plans, {run.run_id for run in runs}),
             errors=[(each.due.namespace, each.due.template.schedule_id, each.error) for each in plans if each.error],
         )
 
@@ -363,13 +371,16 @@ def _insert(connection: sqlite3.Connection, runs: Iterable[Planned], now: Instan
 
 
 def _read_firing(connection: sqlite3.Connection, namespace: str, run_id: str) -> Recovered:
-    task_queue, status, available_at, _ = execute(connection, "read_firing", (namespace, run_id)).fetchone()
+    task_queue, status, available_at, _, workflow_type = execute(
+        connection, "read_firing", (namespace, run_id)
+    ).fetchone()
     return Recovered(
         namespace=namespace,
         run_id=run_id,
         task_queue=task_queue,
         status=RunStatus(status),
         available_at=available_at or 0,
+        workflow_type=workflow_type,
     )
 
 

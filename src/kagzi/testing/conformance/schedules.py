@@ -14,9 +14,9 @@ from kagzi.core.cron import Times, parse_times
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
-from kagzi.core.schedule import Overlap, Schedule, SkipReason, delay_of, firing_id
+from kagzi.core.schedule import Overlap, Schedule, ScheduleCounts, SkipReason, delay_of, firing_id
 from kagzi.errors import Conflict, InvalidRequest, NotFound
-from kagzi.store.protocol.schedules import Fired
+from kagzi.store.protocol.schedules import Fired, Turned
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
 
 MINUTE = 60 * SECOND
@@ -317,9 +317,14 @@ class TestOverlap:
 
     async def test_skip_leaves_a_record(self, bench: Bench) -> None:
         found, first = await self._second(bench, Overlap.SKIP)
-        assert (await fire(bench)).runs == []
+        fired = await fire(bench)
+        assert (fired.runs, fired.turns) == (
+            [],
+            [Turned(namespace=NAMESPACE, schedule_id=found.schedule_id, started=0, skipped=1)],
+        )
         assert await skips(bench, found) == [(bench.now(), bench.now(), 1, SkipReason.OVERLAP)]
         assert (await look(bench, found)).skipped_runs == 1
+        assert await bench.store.schedules.count(NAMESPACE) == ScheduleCounts(1, 1, 1, 0, 0, 1)
         await bench.done(await bench.claim(first), CompleteRun(output=b"1"))
         bench.clock.advance(MINUTE)
         assert len((await fire(bench)).runs) == 1
@@ -407,8 +412,28 @@ class TestCounters:
         for _ in range(2):
             after = await look(bench, found)
             assert (after.total_runs, after.successful_runs, after.failed_runs) == (5, 2, 1)
+            assert await bench.store.schedules.count(NAMESPACE) == ScheduleCounts(1, 1, 5, 2, 1, 0)
             assert await bench.store.schedules.fold_ends(10) in (0, 1)
         assert (await bench.store.overview.horizon([])).schedule_end is None
+
+    async def test_the_counters_of_all_are_the_sums_of_those_there_are(self, bench: Bench) -> None:
+        nothing = ScheduleCounts(0, 0, 0, 0, 0, 0)
+        assert await bench.store.schedules.count(None) == nothing
+        first, second = await made(bench), await made(bench, enabled=False)
+        for _ in range(2):
+            await bench.store.schedules.trigger(NAMESPACE, second.schedule_id, bench.new_id())
+        until(bench, first.next_fire_at)
+        assert (await fire(bench)).turns == [
+            Turned(namespace=NAMESPACE, schedule_id=first.schedule_id, started=1, skipped=0)
+        ]
+        for claim in await bench.claims(limit=10):
+            await bench.done(claim, CompleteRun(output=b"1"))
+        for namespace in (NAMESPACE, None):
+            assert await bench.store.schedules.count(namespace) == ScheduleCounts(2, 1, 3, 3, 0, 0)
+        assert await bench.store.schedules.count("nowhere") == nothing
+        # Ends that nobody has folded yet go with their schedule.
+        await bench.store.schedules.delete(NAMESPACE, second.schedule_id)
+        assert await bench.store.schedules.count(None) == ScheduleCounts(1, 1, 1, 1, 0, 0)
 
     async def test_every_way_to_end_is_counted(self, bench: Bench) -> None:
         found = await made(bench, timeout=5 * SECOND)

@@ -110,6 +110,7 @@ class AdminService:
             created_before=optional_instant(request, "created_before"),
         )
         workers = await self._admin.count_workers(namespace)
+        schedules = await self._admin.count_schedules(namespace)
         by_status: Counter[str] = Counter()
         by_type: Counter[str] = Counter()
         for run in runs:
@@ -123,11 +124,17 @@ class AdminService:
             failed_workflows=by_status[RunStatus.FAILED] + by_status[RunStatus.TIMED_OUT],
             total_workers=sum(workers.values()),
             online_workers=workers.get(WorkerStatus.ONLINE, 0),
+            total_schedules=schedules.total,
+            enabled_schedules=schedules.enabled,
             workflows_by_status={str(status): count for status, count in by_status.items() if count},
             workflows_by_type=dict(by_type.most_common(_MOST_NAMES)),
             counts=[count_to_wire(run) for run in runs],
             at_least=any(run.at_least for run in runs),
             workers_by_status={str(status): count for status, count in workers.items()},
+            schedule_runs=schedules.runs,
+            successful_schedule_runs=schedules.successful,
+            failed_schedule_runs=schedules.failed,
+            skipped_firings=schedules.skipped,
         )
 
     async def GetQueueDepth(self, request: pb.GetQueueDepthRequest, call: Call) -> pb.GetQueueDepthResponse:  # noqa: ARG002

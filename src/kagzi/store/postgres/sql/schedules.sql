@@ -49,6 +49,21 @@ CROSS JOIN LATERAL (
 ) AS e
 ORDER BY k.place;
 
+-- name: count_schedules
+-- Schedules of a namespace, or of all; those that fire; their counters, and the ends that nobody has added to them yet.
+SELECT count(*) AS total, count(*) FILTER (WHERE t.status = 'SCHEDULED') AS enabled,
+       coalesce(sum(s.total_runs), 0)::bigint AS runs,
+       coalesce(sum(s.successful_runs), 0)::bigint
+           + (SELECT count(*) FROM kagzi.schedule_ends AS e JOIN kagzi.schedules USING (namespace, schedule_id)
+              WHERE e.status = 'COMPLETED' AND ($1::text IS NULL OR e.namespace = $1::text)) AS successful,
+       coalesce(sum(s.failed_runs), 0)::bigint
+           + (SELECT count(*) FROM kagzi.schedule_ends AS e JOIN kagzi.schedules USING (namespace, schedule_id)
+              WHERE e.status IN ('FAILED', 'TIMED_OUT') AND ($1::text IS NULL OR e.namespace = $1::text)) AS failed,
+       coalesce(sum(s.skipped_runs), 0)::bigint AS skipped
+FROM kagzi.schedules AS s
+JOIN kagzi.workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
+WHERE $1::text IS NULL OR s.namespace = $1::text;
+
 -- name: find_schedule
 -- The schedule that has this name.
 SELECT s.schedule_id FROM kagzi.schedules AS s WHERE s.namespace = $1::text AND s.name = $2::text;
@@ -219,7 +234,7 @@ JOIN kagzi.workflow_runs AS t ON t.namespace = k.namespace AND t.run_id = k.sche
 JOIN kagzi.schedules AS s ON s.namespace = k.namespace AND s.schedule_id = k.schedule_id
 ORDER BY k.namespace COLLATE "C", k.external_id COLLATE "C", k.run_id
 ON CONFLICT DO NOTHING
-RETURNING namespace, run_id, task_queue, status, available_at;
+RETURNING namespace, run_id, task_queue, status, available_at, workflow_type;
 
 -- name: copy_template_inputs
 -- Large inputs of templates, for the runs that were fired by them.

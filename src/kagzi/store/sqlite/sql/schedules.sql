@@ -31,6 +31,20 @@ LEFT JOIN workflow_payloads AS p
     ON t.input IS NULL AND p.namespace = t.namespace AND p.run_id = t.run_id AND p.kind = 'input'
 WHERE s.namespace = ?1 AND s.schedule_id = ?2;
 
+-- name: count_schedules
+-- Schedules of a namespace, or of all; those that fire; their counters, and the ends that nobody has added to them yet.
+SELECT count(*), coalesce(sum(t.status = 'SCHEDULED'), 0), coalesce(sum(s.total_runs), 0),
+    coalesce(sum(s.successful_runs), 0)
+        + (SELECT count(*) FROM schedule_ends AS e JOIN schedules USING (namespace, schedule_id)
+           WHERE e.status = 'COMPLETED' AND (?1 IS NULL OR e.namespace = ?1)),
+    coalesce(sum(s.failed_runs), 0)
+        + (SELECT count(*) FROM schedule_ends AS e JOIN schedules USING (namespace, schedule_id)
+           WHERE e.status IN ('FAILED', 'TIMED_OUT') AND (?1 IS NULL OR e.namespace = ?1)),
+    coalesce(sum(s.skipped_runs), 0)
+FROM schedules AS s
+JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
+WHERE ?1 IS NULL OR s.namespace = ?1;
+
 -- name: find_schedule
 -- The schedule that has this name.
 SELECT schedule_id FROM schedules WHERE namespace = ?1 AND name = ?2;
@@ -172,7 +186,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: read_firing
 -- What wakes the queue of a run that was fired.
-SELECT task_queue, status, available_at, schedule_group_id FROM workflow_runs WHERE namespace = ?1 AND run_id = ?2;
+SELECT task_queue, status, available_at, schedule_group_id, workflow_type FROM workflow_runs WHERE namespace = ?1 AND run_id = ?2;
 
 -- name: move_template
 -- When a schedule fires next, and when it is looked at.
