@@ -29,7 +29,7 @@ from kagzi.core.conflict import OnConflict
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
-from kagzi.store.postgres.cancels import repeat, wake_run
+from kagzi.store.postgres.cancels import apply_requests, wake_run
 from kagzi.store.postgres.duties import Duties
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
@@ -112,7 +112,8 @@ def side(ring: Ring, name: str, parent: Claim, child: Claim) -> Side:  # noqa: F
             case "fork":
                 fork = Fork(from_step=None)
                 source = {"of_run_id": parent.run_id, "keep_steps": True, "keep_id": False, "fork": fork}
-                return await repeat(connection, RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), **source), now)
+                request = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), **source)
+                return await apply_requests(connection, [request], now)
             case "wake":
                 return await wake_run(connection, NAMESPACE, parent.run_id, now)
         assert name == "move"
