@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+from kagzi.core.versions import WorkflowInterface
 from kagzi.sdk.definitions.workflow import Workflow
+from kagzi.sdk.interfaces import describe_all
 from kagzi.testing.simulation import limited, restarts, workload
 
 Workflows = dict[tuple[str, str], Workflow[Any, Any]]
@@ -25,6 +28,16 @@ def workflows_of(seed: int) -> Workflows:
     if restarts.has_restarts(seed):
         found |= restarts.app._workflows
     return found
+
+
+def interfaces_of(workflows: Workflows) -> tuple[WorkflowInterface, ...]:
+    """What their workers tell of them, which is the same in each of their lives and made once."""
+    return _described(tuple(sorted(workflows)))
+
+
+@cache
+def _described(names: tuple[tuple[str, str], ...]) -> tuple[WorkflowInterface, ...]:
+    return describe_all([_ALL[name] for name in names])
 
 
 _ALL: Workflows = {**workload.app._workflows, **limited.app._workflows, **restarts.app._workflows}

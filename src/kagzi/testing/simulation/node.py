@@ -19,7 +19,7 @@ from kagzi.sdk.worker.heartbeat import Held, Pace, beat
 from kagzi.sdk.worker.settings import WorkerSettings
 from kagzi.sdk.worker.worker import Worker
 from kagzi.testing.faulty import FaultyEngine
-from kagzi.testing.simulation.catalogue import workflow_named, workflows_of
+from kagzi.testing.simulation.catalogue import interfaces_of, workflow_named, workflows_of
 from kagzi.testing.simulation.handlers import HANDLER
 from kagzi.testing.simulation.link import Link
 from kagzi.testing.simulation.orders import Order
@@ -108,6 +108,7 @@ class Node:
         await self._until_it_works(self.engine.open)
         app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
         app._workflows = workflows_of(self.world.seed)
+        app._interfaces = interfaces_of(app._workflows)
         await app.open(self.engine)
         self.app = app
         if self.has_worker:

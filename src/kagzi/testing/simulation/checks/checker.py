@@ -124,9 +124,10 @@ class Checker:
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
         rows = [self.runs[run_id] for run_id, _ in touched]
-        if (problem := handlers_problem(before, rows, self._world.namespace_handler)) is not None:
-            raise Violation(f"{method} has {problem}")
-        self._ids.check(before, rows, method, args)
+        if rows:
+            if (problem := handlers_problem(before, rows, self._world.namespace_handler)) is not None:
+                raise Violation(f"{method} has {problem}")
+            self._ids.check(before, rows, method, args)
         self._families.check(before, rows, now, method, args)
         self.schedules.check(before, rows, now, method, args)
         self._limits.check(before, rows, now, method, args)

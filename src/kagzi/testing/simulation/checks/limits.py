@@ -44,6 +44,7 @@ class Limits:
         self._connection = connection
         self._runs = runs  # as they are after the transaction
         self._on = has_limits(world.seed)
+        self._rows: list[tuple[Any, ...]] = []  # what they are made of
         self._limits: dict[tuple[Scope, str], FlowLimit] = {}
         self._begun: dict[tuple[str, ...], list[Instant]] = defaultdict(list)
         self._stuck: dict[_Line, Instant] = {}
@@ -51,8 +52,10 @@ class Limits:
     def check(self, before: dict[str, RunRow], touched: list[RunRow], now: Instant, method: str, args: Any) -> None:
         if not self._on:
             return
-        limits = [limit_of(row) for row in self._connection.execute(_READ)]
-        self._limits = {(limit.scope, limit.name): limit for limit in limits}
+        rows = self._connection.execute(_READ).fetchall()
+        if rows != self._rows:
+            self._rows = rows
+            self._limits = {(limit.scope, limit.name): limit for limit in map(limit_of, rows)}
         for row in touched:
             old = before.get(row.run_id)
             self._check_holding(old, row, method, args)

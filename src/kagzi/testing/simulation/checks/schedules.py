@@ -55,6 +55,7 @@ class Schedules:
         self._world = world
         self._connection = connection
         self._runs = runs  # as they are after the transaction
+        self._read: list[tuple[Any, ...]] = []
         self._rows: dict[str, ScheduleRow] = {}
         self._fired: dict[tuple[str, Instant], str] = {}  # ever, also of what was deleted since
         self._of_schedule: dict[str, list[str]] = {}  # its runs
@@ -68,8 +69,12 @@ class Schedules:
         born = [row for row in touched if row.schedule_group_id is not None and row.run_id not in before]
         if not born and method not in _CHANGES and not self._rows:
             return
+        read = self._connection.execute(_READ).fetchall()
+        if read == self._read and not touched and method not in _CHANGES:
+            return
         old = self._rows
-        self._rows = {row[0]: ScheduleRow(*row) for row in self._connection.execute(_READ)}
+        self._read = read
+        self._rows = {row[0]: ScheduleRow(*row) for row in read}
         for row in born:
             self._check_birth(row, old.get(row.schedule_group_id or ""), now, method)
         for schedule_id, new in self._rows.items():
