@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.faults.program import Program
-from tests.warm import PIPE, Warm
+from tests.warm import PIPE, Process, Warm
 
 T = TypeVar("T")
 
@@ -113,22 +113,36 @@ class WorkerProcess:
 
 
 class ServerProcess:
-    """`kagzi server` on a database, on a port of its own choice if none is given."""
+    """`kagzi server` on a database, on a port of its own choice if none is given. Forked where there is a `warm`: in a
+    new interpreter where its memory or its files are looked at."""
 
-    def __init__(self, directory: Path, database: str, *, lease: float, port: int = 0, number: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        database: str,
+        *,
+        lease: float,
+        port: int = 0,
+        number: int = 0,
+        warm: Warm | None = None,
+    ) -> None:
         self.log_path = directory / f"server-{number}.log"
+        arguments = ["-m", "kagzi", "server", "--port", str(port), "--http-port", "0", "--url", database]
+        environ = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT / "src"),
+            "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS": f"{lease:g}",
+        }
+        self.process: Process | subprocess.Popen[bytes]
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "kagzi", "server", "--port", str(port), "--http-port", "0", "--url", database],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT / "src"),
-                    "KAGZI_WORKER_VISIBILITY_TIMEOUT_SECS": f"{lease:g}",
-                },
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if warm is not None:
+                self.process = warm.start(
+                    arguments, directory=ROOT, environ=environ, stdout=log.fileno(), stderr=log.fileno()
+                )
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, *arguments], env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
 
     @property
     def log(self) -> str:

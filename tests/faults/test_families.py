@@ -17,6 +17,7 @@ from kagzi.testing.postgres import PostgresServer
 from tests.campaigns import length
 from tests.faults.conftest import MakeSite
 from tests.faults.processes import LEASE, ServerProcess, Site
+from tests.warm import Warm
 
 pytestmark = pytest.mark.postgres
 
@@ -31,10 +32,11 @@ PATIENCE = 180.0
 class World:
     """A PostgreSQL, a server on it and workers of that, each of which may go away at any moment."""
 
-    def __init__(self, directory: Path, postgres: PostgresServer, make_site: MakeSite) -> None:
+    def __init__(self, directory: Path, postgres: PostgresServer, make_site: MakeSite, warm: Warm) -> None:
         self._directory = directory
         self._postgres = postgres
         self._make_site = make_site
+        self._warm = warm
         self._servers: list[ServerProcess] = []
         self._workers: list[Any] = []
         self.site: Site
@@ -48,7 +50,9 @@ class World:
 
     def _serve(self, port: int) -> ServerProcess:
         number = len(self._servers)
-        server = ServerProcess(self._directory, self._postgres.url, lease=LEASE, port=port, number=number)
+        server = ServerProcess(
+            self._directory, self._postgres.url, lease=LEASE, port=port, number=number, warm=self._warm
+        )
         self._servers.append(server)
         return server
 
@@ -71,8 +75,10 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, postgres_server: PostgresServer, make_site: MakeSite) -> AsyncIterator[World]:
-    world = World(tmp_path, postgres_server, make_site)
+async def world(
+    tmp_path: Path, postgres_server: PostgresServer, make_site: MakeSite, warm: Warm
+) -> AsyncIterator[World]:
+    world = World(tmp_path, postgres_server, make_site, warm)
     await world.open()
     try:
         yield world

@@ -13,6 +13,7 @@ from kagzi import RunStatus
 from tests.faults.conftest import MakeSite
 from tests.faults.processes import LEASE, ServerProcess, Site
 from tests.faults.program import total_of_mixed
+from tests.warm import Warm
 
 
 @pytest.fixture(
@@ -22,7 +23,7 @@ from tests.faults.program import total_of_mixed
         pytest.param("server", marks=pytest.mark.postgres),
     ]
 )
-async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Path, warm: Warm) -> AsyncIterator[Site]:
     """On each database, and with a server process between PostgreSQL and everybody else."""
     if request.param == "sqlite":
         yield make_site(f"sqlite:///{tmp_path / 'kagzi.db'}", lease=LEASE)
@@ -31,7 +32,7 @@ async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Pa
     if request.param == "postgres":
         yield make_site(database, lease=LEASE)
         return
-    server = ServerProcess(tmp_path, database, lease=LEASE)
+    server = ServerProcess(tmp_path, database, lease=LEASE, warm=warm)
     try:
         yield make_site(await server.url())
     finally:

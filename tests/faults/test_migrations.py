@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from tests.faults.processes import ROOT
+from tests.warm import PIPE, Warm, clean_environ
 
 # All wait for the same moment, so that they open the database at once and not as their interpreters come up.
 STARTER = """
@@ -34,17 +32,11 @@ asyncio.run(main())
 PROCESSES = 5
 
 
-def start_at_once(url: str) -> None:
+def start_at_once(url: str, directory: Path, warm: Warm) -> None:
+    program = directory / "starter.py"
+    program.write_text(STARTER)
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", STARTER, url],
-            cwd=ROOT,
-            env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        warm.start([str(program), url], directory=directory, environ=clean_environ(), stdin=PIPE)
         for _ in range(PROCESSES)
     ]
     try:
@@ -62,9 +54,8 @@ def start_at_once(url: str) -> None:
             assert not errors
     finally:
         for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()
+            process.wait()
 
 
 async def _postgres_counts(url: str) -> tuple[list[int], int]:
@@ -77,10 +68,10 @@ async def _postgres_counts(url: str) -> tuple[list[int], int]:
         await connection.close()
 
 
-def test_sqlite_is_migrated_once(tmp_path: Path) -> None:
+def test_sqlite_is_migrated_once(tmp_path: Path, warm: Warm) -> None:
     for repetition in range(2):
         path = tmp_path / f"{repetition}.db"
-        start_at_once(f"sqlite:///{path}")
+        start_at_once(f"sqlite:///{path}", tmp_path, warm)
         connection = sqlite3.connect(path)
         try:
             numbers = [row[0] for row in connection.execute("SELECT number FROM schema_migrations ORDER BY number")]
@@ -92,9 +83,9 @@ def test_sqlite_is_migrated_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_postgres_is_migrated_once(fresh_database: str) -> None:
+def test_postgres_is_migrated_once(fresh_database: str, tmp_path: Path, warm: Warm) -> None:
     for _ in range(2):
-        start_at_once(fresh_database)
+        start_at_once(fresh_database, tmp_path, warm)
         numbers, runs = asyncio.run(_postgres_counts(fresh_database))
         assert numbers == list(range(1, len(numbers) + 1))
         assert runs == PROCESSES

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 
 from kagzi import Handle, Kagzi
 from tests.faults.processes import ROOT, until
+from tests.warm import Process, Warm, clean_environ
 
 HEAD = """
 import kagzi
@@ -66,28 +65,33 @@ ENDS = {"1": ["paid", "reserved", "mailed"], "2": ["mailed", "reserved", "paid"]
 class Releases:
     """Worker processes of several releases of one program."""
 
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str, warm: Warm) -> None:
         self.ledger = directory / "ledger"
         self._directory = directory
+        self._warm = warm
         self._head = HEAD.format(url=url, ledger=str(self.ledger))
-        self._workers: list[subprocess.Popen[bytes]] = []
+        self._workers: list[Process] = []
         self._number = 0
 
-    async def start(self, *versions: str) -> subprocess.Popen[bytes]:
+    async def start(self, *versions: str) -> Process:
         self._number += 1
         program = self._directory / f"release_{self._number}.py"
         program.write_text(self._head + "".join(versions))
         log = self._directory / f"release-{self._number}.log"
         with log.open("wb") as out:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "kagzi", "worker", str(program)], cwd=ROOT, stdout=out, stderr=out
+            worker = self._warm.start(
+                ["-m", "kagzi", "worker", str(program)],
+                directory=ROOT,
+                environ=clean_environ(),
+                stdout=out.fileno(),
+                stderr=out.fileno(),
             )
         self._workers.append(worker)
         await until(lambda: "is up" in log.read_text() or worker.poll() is not None, "the worker is up")
         assert worker.poll() is None, log.read_text()
         return worker
 
-    async def replace(self, old: subprocess.Popen[bytes], *versions: str) -> subprocess.Popen[bytes]:
+    async def replace(self, old: Process, *versions: str) -> Process:
         """One worker by another: the new one comes first, then the old one drains."""
         new = await self.start(*versions)
         old.send_signal(signal.SIGTERM)
@@ -97,14 +101,13 @@ class Releases:
 
     def close(self) -> None:
         for worker in self._workers:
-            if worker.poll() is None:
-                worker.kill()
-                worker.wait()
+            worker.kill()
+            worker.wait()
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True)
-async def test_a_rolling_deploy_under_load_loses_nothing(url: str, tmp_path: Path) -> None:
+async def test_a_rolling_deploy_under_load_loses_nothing(url: str, tmp_path: Path, warm: Warm) -> None:
     app = Kagzi(url)
 
     @app.workflow(name="checkout", version="1")
@@ -125,7 +128,7 @@ async def test_a_rolling_deploy_under_load_loses_nothing(url: str, tmp_path: Pat
             runs.append((version, await workflow.start(f"order-{len(runs)}")))
             await asyncio.sleep(0.02)
 
-    releases = Releases(tmp_path, url)
+    releases = Releases(tmp_path, url, warm)
     try:
         async with app:
             workers = [await releases.start(OLD) for _ in range(2)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
-import sys
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 from kagzi import RunStatus
 from kagzi.api.schedules import CreateSchedule
@@ -17,6 +16,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.schedule import Overlap
 from kagzi.engine.local import LocalEngine
 from kagzi.ids import RandomIds
+from tests.warm import PIPE, Process, Warm, clean_environ
 
 # Fires schedules and does nothing else, until it is killed or its standard input ends.
 COORDINATOR = """
@@ -36,19 +36,21 @@ SCHEDULES = 40
 KILLS = 6
 
 
-def coordinator(url: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen([sys.executable, "-c", COORDINATOR, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"open\n"
-    return process
+def kill(process: Process) -> None:
+    process.kill()
+    process.communicate()  # closes its pipes
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    with process:  # closes its pipes
-        process.kill()
+async def test_each_instant_becomes_one_run_whoever_is_killed(url: str, tmp_path: Path, warm: Warm) -> None:
+    program = tmp_path / "coordinator.py"
+    program.write_text(COORDINATOR)
 
+    def coordinator() -> Process:
+        process = warm.start([str(program), url], directory=tmp_path, environ=clean_environ(), stdin=PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        return process
 
-async def test_each_instant_becomes_one_run_whoever_is_killed(url: str) -> None:
     # Without duties of its own: only the processes fire.
     opened = connect(url)
     assert isinstance(opened, LocalEngine)
@@ -69,13 +71,13 @@ async def test_each_instant_becomes_one_run_whoever_is_killed(url: str) -> None:
             for _ in range(SCHEDULES)
         ]
         chance = random.Random(7)
-        running = [await asyncio.to_thread(coordinator, url) for _ in range(2)]
+        running = [await asyncio.to_thread(coordinator) for _ in range(2)]
         try:
             for _ in range(KILLS):
                 await asyncio.sleep(chance.uniform(0.2, 1.5))
                 victim = running.pop(chance.randrange(len(running)))
                 kill(victim)
-                running.append(await asyncio.to_thread(coordinator, url))
+                running.append(await asyncio.to_thread(coordinator))
             # Whatever was missed meanwhile is made up for.
             until = (await engine.store.overview.horizon([])).now
             async with asyncio.timeout(60):

@@ -11,17 +11,18 @@ import pytest
 
 from tests.faults.conftest import MakeSite
 from tests.faults.processes import LEASE, ServerProcess, Site
+from tests.warm import Warm
 
 RUNS, SIGNALS = 50, 20
 
 
 @pytest.fixture(params=["sqlite", pytest.param("server", marks=pytest.mark.postgres)])
-async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Path) -> AsyncIterator[Site]:
+async def site(request: pytest.FixtureRequest, make_site: MakeSite, tmp_path: Path, warm: Warm) -> AsyncIterator[Site]:
     """On a file that all processes share, and with a server process between PostgreSQL and everybody else."""
     if request.param == "sqlite":
         yield make_site(f"sqlite:///{tmp_path / 'kagzi.db'}", lease=LEASE)
         return
-    server = ServerProcess(tmp_path, request.getfixturevalue("postgres_database"), lease=LEASE)
+    server = ServerProcess(tmp_path, request.getfixturevalue("postgres_database"), lease=LEASE, warm=warm)
     try:
         yield make_site(await server.url())
     finally:
