@@ -45,18 +45,44 @@ MUTANTS: list[Mutant] = [
     kernel.cancellations_are_replayed_last,
 ]
 MOST_SEEDS = BATCHES * SEEDS_IN_A_BATCH
-# Most bugs show in one of the first seeds. For the others, a seed that has shown them is tried first: a search through
-# all of them would take longer than all the other planted bugs together.
+# Tried first, because it shows the bug soonest. Nobody has to look for a better one while the bug shows in one of the
+# first few, as most do; a search through all of them would take longer than all the other planted bugs together.
 FIRST_FEW = 8
 HINTS = {
-    "apply_an_operation_after_a_refused_one": 18,
+    "a_tick_fires_one_timer": 20,
+    "apply_an_operation_after_a_refused_one": 27,
+    "cancellations_are_not_recorded": 18,
     "cancellations_are_replayed_last": 11,
+    "cancelled_bodies_are_not_told": 1,
+    "cancelled_bodies_are_not_waited_for": 33,
+    "claim_before_the_time": 5,
     "claim_under_the_token_of_the_poll": 24,
     "count_renewed_leases_from_the_answer": 587,
+    "derive_ticks_from_timestamps": 16,
+    "drain_by_failing_steps": 14,
+    "drop_the_fence": 3,
+    "end_before_the_last_events": 2,
+    "errors_are_not_rebuilt": 4,
+    "evict_without_a_flag": 1,
+    "failed_attempts_are_forgotten": 5,
     "fire_timers_by_the_latest_time": 4,
-    "late_results_are_recorded": 9,
+    "late_results_are_recorded": 24,
+    "number_when_the_body_returns": 1,
     "overwrite_results": 41,
+    "recover_before_the_lease_ends": 11,
+    "replay_starts_bodies": 3,
+    "restart_sleeps_on_replay": 38,
+    "retry_before_the_failure_is_durable": 3,
+    "several_chunks_in_flight": 1,
     "start_bodies_behind_a_park": 163,
+    "start_time_of_the_worker": 38,
+    "tasks_are_hashed_by_chance": 38,
+    "tasks_are_named_by_a_counter_of_the_process": 5,
+    "ticks_are_no_events": 10,
+    "time_of_the_worker": 39,
+    "two_events_in_one_drain": 44,
+    "wait_for_the_newest_acknowledgement_only": 1,
+    "wake_only_by_notification": 7,
 }
 
 
@@ -69,5 +95,5 @@ def test_a_planted_bug_is_noticed(mutant: Mutant, monkeypatch: Patch) -> None:
     seed = first_seed_that_fails(range(MOST_SEEDS) if hint is None else [hint, *range(MOST_SEEDS)])
 
     assert seed is not None, f"{mutant.__name__} was not noticed in {MOST_SEEDS} seeds"
-    expected = range(FIRST_FEW) if hint is None else [hint]
+    expected = sorted({hint or 0, *range(FIRST_FEW)})
     assert seed in expected, f"{mutant.__name__} shows in seed {seed}, not in {expected}: write that into HINTS"

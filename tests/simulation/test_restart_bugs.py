@@ -16,10 +16,13 @@ SEEDS = [seed for seed in range(250) if has_restarts(seed)]
 FIRST = SEEDS[0]
 # A seed that has shown the bug, where the first does not.
 HINTS = {
-    "forks_keep_the_step_they_begin_with": 16,
-    "repeats_keep_one_event_less": 16,
-    "restarts_take_the_place_of_what_went_well": 16,
+    "a_patch_is_decided_once_for_all": 186,
     "a_patch_is_on_where_the_old_code_was": 33,
+    "beginning_anew_takes_all_signals": 16,
+    "forks_keep_the_step_they_begin_with": 16,
+    "moved_runs_are_hurried": 43,
+    "repeats_keep_one_event_less": 16,
+    "restarts_take_the_place_of_what_went_well": 33,
 }
 Patch = pytest.MonkeyPatch
 
