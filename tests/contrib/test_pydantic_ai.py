@@ -16,6 +16,7 @@ from pydantic_ai.models.function import FunctionModel
 
 import kagzi
 from kagzi import CannotDecode, InvalidRequest, Kagzi, Retry, WorkflowFailed
+from kagzi.codecs import Encrypt
 from kagzi.contrib.pydantic_ai import Approval, KagziDurability
 from kagzi.testing import crash_everywhere, replay, run_virtually
 from tests.contrib.pydantic_ai_program import RECORDED, Desk, calls, play, results, says, scripted
@@ -345,6 +346,24 @@ def test_what_earlier_versions_have_recorded_is_understood(file: Path) -> None:
     desk = Desk(app)
     assert replay(file, app).events == 11
     assert (desk.asked, desk.looked_up, desk.paid) == (0, [], [])
+
+
+def test_what_an_agent_says_is_sealed_as_all_else_is() -> None:
+    app = Kagzi("memory://", codec=Encrypt({"1": bytes(32)}, current="1"))
+    agent = with_tool(kagzi.attempt)
+
+    @app.workflow
+    async def ask() -> str:
+        return (await agent.run("?")).output
+
+    async def main() -> list[bytes | None]:
+        run = await ask.start()
+        assert await run.result() == "1"
+        return [step.output for step in await app.engine.workflows.steps("default", run.id)]
+
+    outputs = run_virtually(app, main)
+    assert len(outputs) == 3
+    assert all(output is not None and output.startswith(b"\x03") for output in outputs)
 
 
 def test_a_recording_that_cannot_be_read_is_no_error_of_the_model() -> None:

@@ -6,9 +6,10 @@ import asyncio
 import functools
 import inspect
 import os
+import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +207,129 @@ def test_a_call_that_waits_while_the_app_is_closed_says_so() -> None:
 def test_what_cannot_be_opened_can_be_tried_again(tmp_path: Path) -> None:
     app, total, _ = shop(f"sqlite:///{tmp_path}/place/kagzi.db")
     (tmp_path / "place").touch()
+    before = threading.active_count()
     for _ in range(2):
         with pytest.raises(kagzi.KagziError):
             total.start_sync(1, 2)
+        with pytest.raises(kagzi.KagziError):
+            app.__enter__()
+    while threading.active_count() > before:
+        pass  # the threads of the loops end
     (tmp_path / "place").unlink()
     with app:
         assert total.start_sync(1, 2).status_sync() == "PENDING"
+    assert app.opening is None
+
+
+@pytest.mark.parametrize("when", ["at the beginning", "at the end"])
+def test_a_worker_of_a_block_that_fails_tells_the_block(when: str) -> None:
+    app, total, _ = shop()
+
+    @app.resource
+    def desk() -> Iterator[str]:
+        if when == "at the beginning":
+            raise OSError("no desk")
+        yield "a desk"
+        raise OSError("no desk")
+
+    done = []
+    with app:
+        with pytest.raises(OSError, match="no desk"), app.worker_sync():
+            done.append(total.run_sync(1, 2))
+        assert total.start_sync(1, 2).status_sync() == "PENDING", "the app is open all the same"
+    assert done == ([] if when == "at the beginning" else [3])
+
+
+@pytest.mark.parametrize("end", ["of the block", "of the app", "of the app, and of the block later"])
+def test_the_end_waits_for_what_the_worker_has_begun(end: str, tmp_path: Path) -> None:
+    app = Kagzi(f"sqlite:///{tmp_path}/kagzi.db")
+    begun, finish, left = threading.Event(), threading.Event(), threading.Event()
+
+    @app.step
+    def slow() -> str:
+        begun.set()
+        threading.Timer(0.3, finish.set).start()  # when the end has begun
+        finish.wait(FOR_EVER)
+        return "done"
+
+    @app.workflow
+    async def waits() -> str:
+        return await slow()
+
+    def serve() -> None:
+        with app.worker_sync():
+            begun.wait(FOR_EVER)
+            if end == "of the app, and of the block later":
+                left.wait(FOR_EVER)
+
+    with app:
+        run = waits.start_sync()
+        if end == "of the block":
+            serve()
+            assert run.status_sync() == "COMPLETED"
+            assert not app.portal._blocks
+        else:
+            thread = threading.Thread(target=serve if "block" in end else app.run_worker, daemon=True)
+            thread.start()
+            begun.wait(FOR_EVER)
+    if end != "of the block":
+        left.set()
+        thread.join(FOR_EVER)
+        assert not thread.is_alive()
+    assert app.handle(run.id).status_sync() == "COMPLETED"
+    app.portal.end()
+
+
+def test_a_call_whose_loop_stands_still_in_the_middle_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kagzi.sdk.blocking, "_LOOK_SECONDS", 0.01)
+    app, _, asks = shop()
+    failures: list[BaseException] = []
+
+    def waits(id: str) -> None:
+        try:
+            app.handle(id).result_sync()
+        except BaseException as error:
+            failures.append(error)
+
+    with asyncio.Runner() as runner:
+
+        async def begin() -> threading.Thread:
+            await app.open()
+            run = await asks.start()
+            others = len(asyncio.all_tasks())
+            thread = threading.Thread(target=waits, args=[run.id])
+            thread.start()
+            while len(asyncio.all_tasks()) == others:
+                await asyncio.sleep(0)
+            return thread
+
+        runner.run(begin()).join(FOR_EVER)
+        assert [str(each).partition(" (")[0] for each in failures] == [
+            "the app was closed while this call waited for it"
+        ]
+        runner.run(app.close())
+
+
+def test_what_is_begun_for_a_call_that_is_interrupted_is_not_wanted_any_more() -> None:
+    app, _, asks = shop()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with app:
+        run = asks.start_sync()
+        assert app.opening is not None
+        loop = app.opening.loop
+        before = len(asyncio.all_tasks(loop))
+        old = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                run.result_sync()
+        finally:
+            signal.signal(signal.SIGALRM, old)
+        while len(asyncio.all_tasks(loop)) > before:
+            pass
 
 
 @in_thread
@@ -232,7 +350,7 @@ def test_a_worker_in_a_thread(home: str) -> None:
 
 
 PROGRAM = """
-import multiprocessing, os, signal, sys, threading
+import multiprocessing, os, signal, sys, threading, time
 from kagzi import InvalidRequest, Kagzi
 
 app = Kagzi(sys.argv[1])
@@ -262,6 +380,7 @@ def used_before():
     try:
         with app:
             assert total.start_sync(1, 2).status_sync() == "PENDING"
+        assert app.opening is None, "the blocks of the process before it do not count"
     except InvalidRequest as error:
         assert sys.argv[1].startswith("grpc") and "which gRPC does not survive" in str(error), error
         print("refused", flush=True)
@@ -271,7 +390,8 @@ in_child(first_use)
 with app:
     assert len(app.runs_sync().items) == 8
     for _ in range(2):
-        in_child(used_before)
+        with app.portal._guard:  # as another thread may in the moment of a fork
+            in_child(used_before)
         total.start_sync(3, 4)  # what the child has closed is not closed here
     if not sys.argv[1].startswith("grpc"):
         worker = multiprocessing.get_context("fork").Process(target=app.run_worker)
@@ -281,6 +401,18 @@ with app:
         worker.join()
         assert worker.exitcode == 0
 print(len(app.runs_sync().items), flush=True)
+
+begun = threading.Event()
+
+@app.step
+def slow() -> None:
+    begun.set()
+    time.sleep(0.3)
+    print("drained", flush=True)
+
+slow.start_sync()
+threading.Thread(target=app.run_worker, daemon=True).start()
+begun.wait()  # and the end of the program waits for the rest
 """
 
 
@@ -291,7 +423,7 @@ async def test_forked_processes_open_the_app_for_themselves(home: str) -> None:
     )
     async with asyncio.timeout(FOR_EVER):
         output, _ = await program.communicate()
-    expected = ["refused", "refused", "10"] if home.startswith("grpc") else ["13"]
+    expected = ["refused", "refused", "10", "drained"] if home.startswith("grpc") else ["13", "drained"]
     assert output.decode().split() == expected
     assert program.returncode == 0
 
