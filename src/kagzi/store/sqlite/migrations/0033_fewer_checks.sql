@@ -1,0 +1,1 @@
+-- Nothing to do here: PostgreSQL reads the conditions of checks in every statement, SQLite once for a connection.
