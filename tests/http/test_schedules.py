@@ -54,7 +54,8 @@ async def test_bad_input_is_told_with_its_field(client: Client) -> None:
     for body, told in (
         ({"workflow": "w", "cron": "61 * * * *"}, "cron: Bad minute '61'"),
         ({"workflow": "w", "cron": "@daily", "tz": "Mars/Olympus"}, "time zone"),
-        ({"workflow": "w", "cron": "@daily", "catchup": 10_001}, "catchup"),
+        ({"workflow": "w", "cron": "@daily", "catchup": 10_001}, "catchup: it takes a whole number from 0 to 10,000"),
+        ({"workflow": "w", "cron": "@daily", "catchup": "all"}, "catchup: it takes a whole number from 0 to 10,000"),
         ({"workflow": "w", "cron": "@daily", "overlap": "never"}, "overlap"),
         ({"workflow": "w"}, "cron"),
     ):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from starlette.requests import ClientDisconnect, Request
 
 from kagzi.core.limits import NAME_CHARACTERS, check_id, check_name, check_text
@@ -207,6 +207,8 @@ def _convert(read: Callable[[], T], kind: type[T]) -> T:
         message = text[: where.start()] if where else text
         if choices := _choices(kind, field):
             message = f"{message}; there are {', '.join(choices)}"
+        elif (bounds := _bounds(kind, field)) is not None:
+            message = f"it takes a whole number from {bounds[0]:,} to {bounds[1]:,}, for example {bounds[0] or 1}"
         raise BadField(field, f"{field or 'the body'}: {message}") from None
 
 
@@ -228,6 +230,16 @@ def _several(kind: type[Struct]) -> frozenset[str]:
 def _mappings(kind: type[Struct]) -> frozenset[str]:
     """The fields whose parts have names of their own."""
     return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is dict)
+
+
+def _bounds(kind: type[Struct], field: str) -> tuple[int, int] | None:
+    """The least and the most that a whole number may be, if the field is one that has both."""
+    hint = get_type_hints(kind, include_extras=True).get(field)
+    for part in (hint, *get_args(hint)):
+        for meta in getattr(part, "__metadata__", ()):
+            if isinstance(meta, Meta) and meta.multiple_of == 1 and meta.ge is not None and meta.le is not None:
+                return int(meta.ge), int(meta.le)
+    return None
 
 
 def _choices(kind: type[Struct], field: str) -> list[str]:
