@@ -18,7 +18,7 @@ from benchmarks import databases, machine
 from benchmarks.environments import bench_directory, python_of, versions_of
 from benchmarks.report import Report
 from benchmarks.runner import ScriptFailed, run
-from benchmarks.workloads import SETTINGS, STORES, SYSTEMS, WORKLOADS, Measurement, Setting, Task
+from benchmarks.workloads import BY_DEFAULT, SETTINGS, STORES, SYSTEMS, WORKLOADS, Measurement, Setting, Task
 
 STOLEN = "stolen_percent"
 MOST_STOLEN_PERCENT = 5.0
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 def parse(arguments: list[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", type=names(tuple(WORKLOADS)), default=tuple(WORKLOADS), metavar="W1,W2")
-    parser.add_argument("--systems", type=names(SYSTEMS), default=SYSTEMS, metavar="KAGZI,DBOS")
+    parser.add_argument("--systems", type=names(SYSTEMS), default=BY_DEFAULT, metavar="KAGZI,DBOS")
     parser.add_argument("--stores", type=names(STORES), default=STORES, metavar="POSTGRESQL,SQLITE")
     parser.add_argument("--quick", action="store_true", help="smaller counts: a look, not a measurement")
     parser.add_argument("--repeat", type=int, default=1, help="measure everything N times, medians count")

@@ -6,6 +6,7 @@ Everything comes from the package index when it is needed; nothing of a peer is 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -20,10 +21,17 @@ REQUIREMENTS = {
     # The SDK brings no SQL schema; the command line tool of the same version does.
     "absurd": ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),
     # aiohttp is for the callers: the fastest of the usual clients. granian takes uvloop if it is there.
+    "temporal": ("temporalio==1.35.0",),
     "restate": ("restate-sdk[serde]==1.2.0", "granian==2.8.7", "uvloop==0.23.0", "aiohttp==3.14.5"),
 }
 # From npm, into `npm` in the same directory.
 NPM_REQUIREMENTS = {"restate": ("@restatedev/restate-server@1.7.12",)}
+
+
+# The dev server of Temporal's command line tool is built from its module: the Python package would fetch it from a site
+# of its own. The tool itself cannot be built from its module, which lacks a part that the server does without.
+TEMPORAL_CLI = "github.com/temporalio/cli"
+TEMPORAL_VERSION = "v1.9.1"
 
 
 class EnvironmentFailed(Exception):
@@ -41,6 +49,8 @@ def python_of(system: str, say: Callable[[str], None]) -> Path:
     """The interpreter a system runs with: the project's own, or a peer's, which is made if need be."""
     if system not in REQUIREMENTS:
         return Path(sys.executable)
+    if system == "temporal":
+        temporal_server(say)
     directory = bench_directory() / f"venv-{system}"
     python = directory / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     stamp = directory / "installed"
@@ -58,6 +68,26 @@ def python_of(system: str, say: Callable[[str], None]) -> Path:
         _run("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(prefix), *packages)
     stamp.write_text(wanted)
     return python
+
+
+def temporal_server(say: Callable[[str], None]) -> Path:
+    """The dev server of Temporal, built once; that takes minutes, and gigabytes while it goes on."""
+    binary = bench_directory() / f"temporal-dev-{TEMPORAL_VERSION}"
+    if binary.exists():
+        return binary
+    say(f"building the dev server of {TEMPORAL_CLI} {TEMPORAL_VERSION}")
+    module = json.loads(_run("go", "mod", "download", "-json", f"{TEMPORAL_CLI}@{TEMPORAL_VERSION}"))
+    source = BENCH / "temporal-source"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(module["Dir"], source, copy_function=shutil.copyfile)
+    for directory, _, _ in os.walk(source):
+        os.chmod(directory, 0o755)
+    shutil.copytree(Path(__file__).parent / "systems" / "temporal", source / "cmd" / "dev")
+    missing = f"{TEMPORAL_CLI}/cliext"
+    _run("go", "-C", str(source), "mod", "edit", "-dropreplace", missing, "-droprequire", missing)
+    _run("go", "-C", str(source), "build", "-mod=mod", "-buildvcs=false", "-o", str(binary), "./cmd/dev")
+    shutil.rmtree(source)
+    return binary
 
 
 def versions_of(python: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from benchmarks.workloads import BARS, STORES, WORKLOADS, Bar, Measurement, Work
 
 # Kagzi in process and behind its server, each with rows of its own, and whom they are compared with.
 OWN = ("kagzi", "server")
-PEERS = {"dbos": "DBOS", "absurd": "Absurd", "restate": "Restate"}
+PEERS = {"dbos": "DBOS", "absurd": "Absurd", "restate": "Restate", "temporal": "Temporal"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,7 @@ _RESTATE_LOCAL = {
 
 # "idle" and "memory" are Kagzi's own: what it asks of a database and of a machine.
 _ALL = frozenset({"w1", "w2", "w3", "w4", "w5", "w6"})
-# Runs that talk, beside the one peer that has both in one process as Kagzi does.
+# Runs that talk.
 _TALKING = frozenset({"children", "signal"})
 _APART = frozenset({"w3", "memory"})
 _WORKER_APART = {"worker_apart": True}
@@ -234,22 +234,25 @@ _WORKER_APART = {"worker_apart": True}
 SETTINGS: tuple[Setting, ...] = (
     Setting("kagzi", "postgresql", "one process", {}, _ALL | _TALKING | {"idle"}),
     Setting("kagzi", "postgresql", "worker apart", _WORKER_APART, _APART),
-    Setting("server", "postgresql", "server", {}, _ALL),
+    Setting("server", "postgresql", "server", {}, _ALL | _TALKING),
     Setting("dbos", "postgresql", "direct", _DBOS_DIRECT, _ALL | _TALKING),
     Setting("dbos", "postgresql", "queue", _DBOS_QUEUE, _ALL | _TALKING),
     Setting("absurd", "postgresql", "as documented", _ABSURD_DOCUMENTED, _ALL),
     Setting("absurd", "postgresql", "8 connections", _ABSURD_TUNED, _ALL),
     # Restate has a store of its own. It stands here because its like is Kagzi's server.
-    Setting("restate", "postgresql", "as shipped", _RESTATE_SHIPPED, _ALL),
-    Setting("restate", "postgresql", "4 partitions", _RESTATE_SMALL, _ALL),
-    Setting("restate", "postgresql", "local log", _RESTATE_LOCAL, _ALL, counts=False),
+    Setting("restate", "postgresql", "as shipped", _RESTATE_SHIPPED, _ALL | _TALKING),
+    Setting("restate", "postgresql", "4 partitions", _RESTATE_SMALL, _ALL | _TALKING),
+    Setting("restate", "postgresql", "local log", _RESTATE_LOCAL, _ALL | _TALKING, counts=False),
+    # The dev server: one process on SQLite. A thousand children take it minutes.
+    Setting("temporal", "postgresql", "dev server", {}, frozenset({"signal"})),
     Setting("kagzi", "sqlite", "one process", {}, _ALL | _TALKING),
     Setting("kagzi", "sqlite", "worker apart", _WORKER_APART, _APART),
     Setting("dbos", "sqlite", "direct", {**_DBOS_DIRECT, **_DBOS_SQLITE}, _ALL | _TALKING),
     Setting("dbos", "sqlite", "queue", {**_DBOS_QUEUE, **_DBOS_SQLITE}, _ALL | _TALKING),
 )
 STORES = ("postgresql", "sqlite")
-SYSTEMS = ("kagzi", "server", "dbos", "absurd", "restate")
+SYSTEMS = ("kagzi", "server", "dbos", "absurd", "restate", "temporal")
+BY_DEFAULT = SYSTEMS[:-1]  # the server of the last is built for minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +286,9 @@ BARS: tuple[Bar, ...] = (
     Bar("postgresql", "w5", 0.1, "absurd"),
     Bar("postgresql", "children", 1, "dbos"),
     Bar("postgresql", "signal", 1, "dbos"),
+    Bar("postgresql", "children", 1, "restate", system="server", setting="server"),
+    Bar("postgresql", "signal", 1, "restate", system="server", setting="server"),
+    Bar("postgresql", "signal", 1, "temporal", system="server", setting="server"),
     Bar("sqlite", "children", 1, "dbos"),
     Bar("sqlite", "signal", 1, "dbos"),
     Bar("postgresql", "w6", 150),

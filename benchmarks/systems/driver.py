@@ -26,6 +26,8 @@ PATIENCE_SECONDS = 120.0
 PARALLEL_STEPS = 200
 CHILDREN = 1000
 UNTIL_PARKED_SECONDS = 0.3
+UNTIL_THERE_SECONDS = 3.0  # a worker that has a process of its own
+TOLD_FIRST = 3  # to warm up
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,15 +266,16 @@ class Bench:
         """From the call that tells a run something to its end: that of its function for peers, who would ask again and
         again for the result."""
         samples: list[float] = []
-        for _ in range(self._sizes.runs):
+        for number in range(TOLD_FIRST + self._sizes.runs):
             x, handle = await self._start()
-            await asyncio.sleep(UNTIL_PARKED_SECONDS)
+            await asyncio.sleep(UNTIL_PARKED_SECONDS if number else UNTIL_THERE_SECONDS)
             begin = time.perf_counter()
             stopwatch.begin(x)
             await system.tell(handle, x)
             self._compare(x, await self._system.result(handle))
             whole = time.perf_counter() - begin
             samples.append((stopwatch.seconds()[x] if self._system.times_itself else whole) * 1000)
+        del samples[:TOLD_FIRST]
         return {"p50_ms": median(samples), "p95_ms": percentile(samples, 0.95), "runs": len(samples)}
 
     async def _single_runs(self) -> Values:

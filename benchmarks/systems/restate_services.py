@@ -7,7 +7,7 @@ from datetime import timedelta
 import restate
 from restate.serde import JsonSerde
 
-from benchmarks.systems.driver import PARALLEL_STEPS
+from benchmarks.systems.driver import CHILDREN, PARALLEL_STEPS
 from benchmarks.systems.stopwatch import stopwatch
 
 SLEEP_SECONDS = 2.0
@@ -55,4 +55,24 @@ async def sleeper(ctx: restate.Context, x: int) -> int:
     return x
 
 
-app = restate.app([bench])
+@bench.handler()
+async def family(ctx: restate.Context, x: int) -> int:
+    children = [ctx.service_call(one_step, arg=x + i) for i in range(CHILDREN)]
+    await restate.gather(*children)
+    return sum([await child for child in children])
+
+
+talking = restate.Workflow("talking")
+
+
+@talking.main()
+async def told(ctx: restate.WorkflowContext, x: int) -> int:  # noqa: ARG001
+    return await ctx.promise("go", type_hint=int).value()
+
+
+@talking.handler()
+async def go(ctx: restate.WorkflowSharedContext, x: int) -> None:
+    await ctx.promise("go", type_hint=int).resolve(x)
+
+
+app = restate.app([bench, talking])

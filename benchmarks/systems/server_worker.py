@@ -71,6 +71,9 @@ class KagziServer:
     async def start(self, workflow: str, x: int) -> Any:
         return await self._workflows[workflow].start(x)
 
+    async def tell(self, handle: Any, x: int) -> None:
+        await handle.signal("go", x)
+
     async def result(self, handle: Any) -> Any:
         return await handle.result(timeout=RESULT_TIMEOUT)
 
