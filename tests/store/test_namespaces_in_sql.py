@@ -30,7 +30,6 @@ EXCEPTIONS = {
         "aside_lines": _ALL,
         "expire_workers": _ALL,
         "find_dead_leases": _ALL,
-        "find_overdue_cancels": _ALL,
         "find_overdue_runs": _ALL,
         "live_offers": _ALL,
         "lock_due_schedules": _ALL,

@@ -29,6 +29,7 @@ _LAST_EVENTS = STATEMENTS["last_events"]
 _RECOVER_RUNS = STATEMENTS["recover_runs"]
 _TIME_OUT_STEPS = STATEMENTS["time_out_steps"]
 _FIND_OVERDUE_RUNS = STATEMENTS["find_overdue_runs"]
+_PROLONG_CANCELS = STATEMENTS["prolong_cancels"]
 _FIND_OVERDUE_CANCELS = STATEMENTS["find_overdue_cancels"]
 _PRUNE_RUNS = STATEMENTS["prune_runs"]
 _FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -91,6 +92,7 @@ class Duties(Noun):
     @asks
     async def end_cancelled_runs(self, connection: Connection, limit: int) -> Changed:
         error = cancelled_unclean()
+        await connection.execute(_PROLONG_CANCELS, self.now(), limit)
         return await _end_overdue(connection, _FIND_OVERDUE_CANCELS, limit, RunStatus.CANCELLED, error, self.now())
 
     @asks

@@ -75,6 +75,7 @@ class Duties(Noun):
 
     @writes
     def end_cancelled_runs(self, connection: sqlite3.Connection, limit: int) -> Changed:
+        execute(connection, "prolong_cancels", (self.now(),))
         return _end_overdue(
             connection, "find_overdue_cancels", limit, RunStatus.CANCELLED, cancelled_unclean(), self.now()
         )

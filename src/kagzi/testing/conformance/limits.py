@@ -54,6 +54,16 @@ async def held_run(bench: Bench) -> tuple[str, Claim]:
     return run_id, holder
 
 
+async def waiting_run(bench: Bench) -> tuple[str, Claim]:
+    """A run that has slept and is due in a queue that is full, and the claim of the one that has its only slot."""
+    run_id = await bench.start()
+    await bench.done(await bench.claim(run_id), ParkRun(available_at=bench.now() + SECOND, inbox_seq=0))
+    holder = await bench.claim(await bench.start())
+    await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
+    bench.clock.advance(2 * SECOND)
+    return run_id, holder
+
+
 async def limit(bench: Bench, most: int | None, key_most: int | None = None) -> FlowLimit:
     return await bench.store.limits.change(
         NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=most, key_concurrency=key_most)
@@ -325,6 +335,47 @@ class TestLimits:
         bench.clock.advance(CANCEL_GRACE + HELD_GRACE - 1)
         assert (await bench.store.duties.end_cancelled_runs(10)).runs == []
         bench.clock.advance(1)
+        assert [run.run_id for run in (await bench.store.duties.end_cancelled_runs(10)).runs] == [run_id]
+
+    @pytest.mark.parametrize("grace", [CANCEL_GRACE, 10 * CANCEL_GRACE])
+    async def test_the_time_to_clean_up_does_not_pass_while_its_queue_is_full(self, bench: Bench, grace: int) -> None:
+        run_id, holder = await waiting_run(bench)
+        asked = bench.now()
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id, grace=grace))
+        for _ in range(3):
+            assert await bench.claims() == ()
+            bench.clock.advance(grace + SECOND)
+            assert (await bench.store.duties.end_cancelled_runs(10)).runs == []
+        await bench.done(holder, CompleteRun(output=b"1"))
+        await unhold(bench)
+        bench.clock.advance(CANCEL_GRACE - 1)
+        await bench.claim(run_id)
+        assert (await bench.run(run_id)).cancel_deadline == max(asked + grace, bench.now() + CANCEL_GRACE)
+
+    async def test_a_cancelled_run_has_time_to_clean_up_once_its_queue_has_a_slot(self, bench: Bench) -> None:
+        run_id, holder = await waiting_run(bench)
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id))
+        bench.clock.advance(CANCEL_GRACE - 1)  # nobody has looked after its time yet
+        await bench.done(holder, CompleteRun(output=b"1"))
+        claim = await bench.claim(run_id)
+        assert (await bench.run(run_id)).cancel_deadline == bench.now() + CANCEL_GRACE
+        bench.clock.advance(CANCEL_GRACE - 1)
+        await bench.done(claim, HandBackRun())
+        await bench.claim(run_id)  # once: it has been claimed since it was told
+        bench.clock.advance(1)
+        assert [run.run_id for run in (await bench.store.duties.end_cancelled_runs(10)).runs] == [run_id]
+
+    @pytest.mark.parametrize("pause", [True, False])
+    async def test_a_cancelled_run_whose_queue_nobody_serves_is_ended_after_its_grace(
+        self, bench: Bench, pause: bool
+    ) -> None:
+        run_id, holder = await waiting_run(bench)
+        await bench.answer(CancelRun(namespace=NAMESPACE, run_id=run_id))
+        if pause:
+            await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "")
+        else:
+            await bench.done(holder, CompleteRun(output=b"1"))
+        bench.clock.advance(CANCEL_GRACE)
         assert [run.run_id for run in (await bench.store.duties.end_cancelled_runs(10)).runs] == [run_id]
 
     async def test_waking_does_not_move_a_run_that_is_held(self, bench: Bench) -> None:

@@ -19,11 +19,19 @@ UPDATE kagzi.workflow_runs AS r SET
                         ELSE least(r.available_at, i.now) END,
     claim_key = CASE WHEN r.status = 'RUNNING' OR r.started_at IS NULL THEN NULL
                      WHEN r.claim_key <= i.now THEN r.claim_key
-                     ELSE {{claim_key_of_now(r.priority, i.now)}} END
+                     ELSE {{claim_key_of_now(r.priority, i.now)}} END,
+    held_key = CASE WHEN r.status <> 'RUNNING' AND r.started_at IS NOT NULL AND {{has_queue_limit(r)}}
+                    THEN {{place_of_cancelled(r, i.now)}} ELSE r.held_key END
 FROM instant AS i
 WHERE r.namespace = $2::text AND r.run_id = $3::uuid AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
   AND NOT r.cancel_requested AND (NOT $6::boolean OR r.started_at IS NOT NULL OR {{has_no_parent(r)}})
 RETURNING {{changed_run}}, r.cancel_requested;
+
+-- fragment: has_queue_limit(r)
+-- Whether only so many runs of its queue may run at once.
+EXISTS (SELECT FROM kagzi.limits AS l
+            WHERE l.namespace = r.namespace AND l.scope = 'queue' AND l.name = r.task_queue
+              AND coalesce(l.concurrency, l.declared) IS NOT NULL)
 
 -- fragment: has_no_parent(r)
 -- Whether nobody waits for the end of this run in the way of a parent.

@@ -94,8 +94,36 @@ ORDER BY r.deadline_at
 LIMIT $2::integer
 FOR NO KEY UPDATE OF r SKIP LOCKED;
 
+-- fragment: waits_for_queue(r, now)
+-- Whether a run is due and its queue is full. One of a paused queue is not meant: nobody would come for it.
+{r}.status <> 'RUNNING' AND {r}.claim_key <= {now} AND EXISTS (
+        SELECT FROM kagzi.limits AS l
+        WHERE l.namespace = {r}.namespace AND l.scope = 'queue' AND l.name = {r}.task_queue AND l.paused_at IS NULL
+          AND coalesce(l.concurrency, l.declared) <= (
+              SELECT count(*) FROM kagzi.workflow_runs AS x
+              WHERE x.status = 'RUNNING' AND x.namespace = {r}.namespace AND x.task_queue = {r}.task_queue))
+
+-- name: prolong_cancels
+-- Give runs that were told to end and wait for a slot of their queue time to be claimed and to clean up.
+WITH instant AS MATERIALIZED (
+    SELECT coalesce($1::bigint, kagzi.clock()) AS now
+), waiting AS MATERIALIZED (
+    SELECT r.namespace, r.run_id
+    FROM kagzi.workflow_runs AS r
+    WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL
+      AND r.cancel_deadline <= (SELECT i.now FROM instant AS i) AND r.status IN ('PENDING', 'SLEEPING')
+      AND {{waits_for_queue(r, (SELECT i.now FROM instant AS i))}}
+    ORDER BY r.cancel_deadline
+    LIMIT $2::integer
+    FOR NO KEY UPDATE OF r SKIP LOCKED
+)
+UPDATE kagzi.workflow_runs AS r SET
+    cancel_deadline = i.now + {{CANCEL_GRACE}}::bigint, held_key = {{place_of_cancelled(r, i.now)}}
+FROM waiting AS w CROSS JOIN instant AS i
+WHERE r.namespace = w.namespace AND r.run_id = w.run_id;
+
 -- name: find_overdue_cancels
--- Live runs that were told to end and have used up their time, whatever they are doing.
+-- Live runs that were told to end and have used up their time, whatever they are doing, but waiting for a slot.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
@@ -103,7 +131,7 @@ SELECT r.namespace, r.run_id, i.now
 FROM instant AS i
 CROSS JOIN kagzi.workflow_runs AS r
 WHERE r.cancel_deadline IS NOT NULL AND r.finished_at IS NULL AND r.cancel_deadline <= (SELECT i.now FROM instant AS i)
-  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING')
+  AND r.status IN ('PENDING', 'RUNNING', 'SLEEPING') AND ({{waits_for_queue(r, i.now)}}) IS NOT TRUE
 ORDER BY r.cancel_deadline
 LIMIT $2::integer
 FOR NO KEY UPDATE OF r SKIP LOCKED;

@@ -14,6 +14,11 @@ least({now} - {priority} * {{AGEING}}::bigint, {now})
 CASE WHEN {r}.held_key IS NOT NULL AND {r}.cancel_deadline IS NOT NULL
          THEN greatest({r}.cancel_deadline, {now} + {{CANCEL_GRACE}}::bigint) ELSE {r}.cancel_deadline END
 
+-- fragment: place_of_cancelled(r, now)
+-- Marks a run that was told to end and waits for a slot of its queue: it stays claimable, and has time to clean up when it
+-- is claimed (grace_when_claimed). Should a line hold it, it is the first there.
+coalesce({r}.held_key, least({r}.claim_key, {now}) - 1125899906842624)
+
 -- fragment: step_columns
 -- What is written of a step, in the order of its values.
 namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at, retry_at,

@@ -7,7 +7,14 @@ WHERE namespace = ?1 AND run_id = ?2 AND {{is_run(r)}};
 -- name: request_cancel
 -- Tell a run to end. The inbox grows, so that a holder cannot park past it; what sleeps is made claimable.
 UPDATE workflow_runs
-SET cancel_requested = 1, inbox_seq = inbox_seq + 1, cancel_deadline = ?3, available_at = ?4, claim_key = ?5
+SET cancel_requested = 1, inbox_seq = inbox_seq + 1, cancel_deadline = ?3, available_at = ?4, claim_key = ?5,
+    -- What waits for a slot of its queue has time to clean up when it is claimed (claim_runs). Should a line hold it, it is the
+    -- first there.
+    held_key = CASE WHEN status <> 'RUNNING' AND EXISTS (
+            SELECT 1 FROM limits AS l
+            WHERE l.namespace = ?1 AND l.scope = 'queue' AND l.name = task_queue
+              AND coalesce(l.concurrency, l.declared) IS NOT NULL)
+        THEN coalesce(held_key, ?5 - 1125899906842624) ELSE held_key END
 WHERE namespace = ?1 AND run_id = ?2 AND finished_at IS NULL;
 
 -- name: cancel_unbegun_run

@@ -51,6 +51,23 @@ WHERE deadline_at <= ?1 AND deadline_at IS NOT NULL AND finished_at IS NULL
 ORDER BY deadline_at
 LIMIT ?2;
 
+-- fragment: waits_for_queue
+-- Whether a run is due and its queue is full. One of a paused queue is not meant: nobody would come for it.
+status <> 'RUNNING' AND claim_key <= ?1 AND EXISTS (
+        SELECT 1 FROM limits AS l
+        WHERE l.namespace = workflow_runs.namespace AND l.scope = 'queue' AND l.name = workflow_runs.task_queue
+          AND l.paused_at IS NULL
+          AND coalesce(l.concurrency, l.declared) <= (
+              SELECT count(*) FROM workflow_runs AS x INDEXED BY workflow_runs_leased
+              WHERE x.status = 'RUNNING' AND x.namespace = l.namespace AND x.task_queue = l.name))
+
+-- name: prolong_cancels
+-- Give runs that were told to end and wait for a slot of their queue time to be claimed and to clean up.
+UPDATE workflow_runs
+SET cancel_deadline = ?1 + {{CANCEL_GRACE}}, held_key = coalesce(held_key, claim_key - 1125899906842624)
+WHERE cancel_deadline <= ?1 AND cancel_deadline IS NOT NULL AND finished_at IS NULL
+  AND status IN ('PENDING', 'SLEEPING') AND {{waits_for_queue}};
+
 -- name: find_overdue_cancels
 -- Runs that were told to end and have used up their time.
 SELECT namespace, run_id, task_queue, coalesce(available_at, ?1)

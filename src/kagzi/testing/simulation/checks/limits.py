@@ -63,6 +63,9 @@ class Limits:
                 self._check_grace(old, row, now, method)
             if row.status is RunStatus.RUNNING and (old is None or old.status is not RunStatus.RUNNING):
                 self._check_begun(old, row, now)
+        if method == "duties.end_cancelled_runs":
+            for row in touched:
+                self._check_queue(before[row.run_id], row, now)
         if self._world.calm and method in ("overview.horizon", "workers.heartbeats", "claim"):
             self._check_stuck(now)
 
@@ -170,6 +173,18 @@ class Limits:
             if not row.status.finished and (row.cancel_deadline or 0) < now + CANCEL_GRACE:
                 raise wrong(row.run_id, f"is let in and has no time to clean up: {difference(old, row)}")
             self._world.operation("cancelled run that was held")
+
+    def _check_queue(self, old: RunRow, row: RunRow, now: Instant) -> None:
+        """It was full before, if it is full after others have ended."""
+        queue = self._limits.get((Scope.QUEUE, row.task_queue))
+        if old.status not in CLAIMABLE or (old.claim_key or 0) > now or queue is None or queue.most is None:
+            return
+        running = [each for each in self._runs.values() if each.status is RunStatus.RUNNING]
+        if queue.paused_at is not None or sum(each.task_queue == row.task_queue for each in running) < queue.most:
+            return
+        if row.status.finished:
+            raise wrong(row.run_id, f"was ended uncleaned while it waited for a slot of {queue}")
+        self._world.operation("cancelled run whose queue is full")
 
     # (22)
 

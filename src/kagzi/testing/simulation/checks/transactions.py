@@ -22,7 +22,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND, Instant
-from kagzi.core.run import CLAIMABLE, RunStatus
+from kagzi.core.run import CANCEL_GRACE, CLAIMABLE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.store.lines import HELD
 from kagzi.store.unserved import ASIDE
@@ -187,6 +187,11 @@ class Transactions:
         self._after_requests(old, new, now, [request], beside_chunks=False)
 
     def _after_cancel_grace(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        if new.status is old.status and new.status in CLAIMABLE:
+            same = msgspec.structs.replace(old, cancel_deadline=new.cancel_deadline, held_key=new.held_key)
+            if difference(same, new) or new.cancel_deadline != now + CANCEL_GRACE or new.held_key is None:
+                raise wrong(new.run_id, f"was not given time to clean up: {difference(old, new)}")
+            return
         if new.status is not RunStatus.CANCELLED or old.cancel_deadline is None or old.cancel_deadline > now:
             raise wrong(new.run_id, "was ended before the time it had to clean up was over")
         self.revoked[new.run_id] = now
