@@ -14,6 +14,7 @@ import pytest
 
 from examples import (
     agent,
+    api_client,
     backfill_month,
     changing_runs,
     exactly_once,
@@ -23,6 +24,7 @@ from examples import (
     long_sleep,
     nightly_report,
     order_with_children,
+    outage,
     retries_and_errors,
     saga,
     subscription,
@@ -152,6 +154,21 @@ async def test_tenants() -> None:
     assert acme <= 2
     assert small == 1
     assert cities == ["LISBON", "OSLO", "PUNE", "QUITO", "RIGA"]
+
+
+async def test_an_api_with_a_rate() -> None:
+    total, answered, refused, most = await api_client.main()
+    assert (total, answered, refused) == (29_200, 24, 0)
+    assert most <= 2
+
+
+async def test_an_outage() -> None:
+    assert await outage.main() == [
+        "would retry 8 runs",
+        "8 found, 8 retried, 0 skipped, 0 failed",
+        "8 of 8 charged",
+        "each reserved 1 time",
+    ]
 
 
 async def test_exactly_once() -> None:
