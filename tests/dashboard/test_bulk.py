@@ -52,6 +52,10 @@ async def test_a_selection_is_cancelled_retried_and_deleted(browser: Browser, en
     assert "Cancel: 2 of 2 runs" in done.text
     assert await live(engine) == {three}
 
+    unchanged = await browser.send((await browser.open(asking("wake", [three]))).form("/bulk"))
+    assert "Wake: 0 of 1 run " in unchanged.text
+    assert "need not be woken" in unchanged.text
+
     form = (await browser.open(asking("retry", [one, three]))).form("/bulk")
     mixed = await browser.send(form)
     assert "Retry: 1 of 2 runs" in mixed.text  # the other one has not ended, and that keeps nobody from the first

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kagzi.api.operations import FailRun
+from kagzi.api.operations import FailRun, ParkRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
@@ -29,6 +29,7 @@ from tests.store.test_conformance import bench, new_bench, on_postgres, on_sqlit
 __all__ = ["bench", "new_bench", "on_postgres", "on_sqlite"]  # fixtures of the neighbour's
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+FAR = 1000 * SECOND
 _MANY = 1000  # statements, more than a batch has
 
 
@@ -139,7 +140,10 @@ async def test_each_run_is_taken_on_once_whenever_a_coordinator_dies(
         await bench.done(claim, bench.completed("pay", 1), FailRun(error=Failure("shop.CardDeclined", "no").encode()))
         failed.append(claim.run_id)
     held, child = await parent_and_child(bench)
-    waiting = await bench.start()
+    waiting = await bench.start(delay=FAR if action is JobAction.WAKE else 0)
+    if action is JobAction.WAKE:
+        for claim in (held, child):  # else they do not wait for a moment
+            await bench.done(claim, ParkRun(available_at=bench.now() + FAR, inbox_seq=claim.inbox_seq))
     live = [held.run_id, child.run_id, waiting]
     bench.clock.advance(SECOND)
 
@@ -161,6 +165,8 @@ async def test_each_run_is_taken_on_once_whenever_a_coordinator_dies(
         assert kept == [1, 1] if action is JobAction.RETRY else kept == [0, 0]
     elif action is JobAction.DELETE:
         assert sorted(runs) == sorted(live)
+    elif action is JobAction.WAKE:
+        assert max(runs[run_id].available_at or FAR for run_id in live) <= bench.now()
     else:
         assert sorted(runs) == sorted(failed + live)
         ended = RunStatus.CANCELLED if action is JobAction.TERMINATE else RunStatus.RUNNING

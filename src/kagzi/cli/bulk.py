@@ -1,4 +1,4 @@
-"""`--all` of kagzi runs cancel, terminate, retry, rerun and delete: the same for many runs, as a job."""
+"""`--all` of kagzi runs cancel, terminate, wake, retry, rerun and delete: the same for many runs, as a job."""
 
 from __future__ import annotations
 

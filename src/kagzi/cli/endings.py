@@ -92,7 +92,8 @@ def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: st
 
 
 @click.command()
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@in_bulk(JobAction.WAKE)
+@click.argument("runs", metavar="RUN...", nargs=-1)
 @where
 @as_json
 def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:

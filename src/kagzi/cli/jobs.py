@@ -22,7 +22,7 @@ from kagzi.settings import Loaded
 def jobs() -> None:
     """Jobs: one thing done to many runs in the background, to each of them once.
 
-    They are started by `--all` of `kagzi runs cancel`, `terminate`, `retry`, `rerun` and `delete`.
+    They are started by `--all` of `kagzi runs cancel`, `terminate`, `wake`, `retry`, `rerun` and `delete`.
     """
 
 

@@ -15,6 +15,7 @@ class JobAction(StrEnum):
 
     CANCEL = "cancel"
     TERMINATE = "terminate"
+    WAKE = "wake"
     RETRY = "retry"
     RERUN = "rerun"
     DELETE = "delete"
@@ -50,13 +51,15 @@ _BATCHES: Final = {
     JobAction.RERUN: 10,
     JobAction.CANCEL: 25,
     JobAction.TERMINATE: 25,
+    JobAction.WAKE: 25,
     JobAction.DELETE: 100,
 }
 
 
 class Job(Struct, frozen=True, kw_only=True):
     """What is known about a job. `matched` runs were found so far: `done` were changed, `skipped` could not be, because
-    they had ended otherwise or had not ended, or are children that go with their parent; `failed` should have been."""
+    they had ended otherwise or had not ended, did not wait for a moment, or are children that go with their parent;
+    `failed` should have been."""
 
     namespace: str
     job_id: str

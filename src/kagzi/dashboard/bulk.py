@@ -14,6 +14,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core.job import MOST_RATE, JobAction, pace_of
 from kagzi.core.limits import is_run_id
 from kagzi.core.run import Run
+from kagzi.core.wake import not_woken
 from kagzi.dashboard.runs import ROWS, RunsQuery, filter_of
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
@@ -61,6 +62,14 @@ DEEDS: Final = {
             left=_ENDED,
             done="was ended",
             grave=True,
+        ),
+        Deed(
+            action=JobAction.WAKE,
+            button="Wake",
+            consequence="Each goes on at once as if the moment it waits for had come: sleeps end, timeouts run out, "
+            "and what waits for another attempt is tried again.",
+            left="Runs that do not wait for a moment are left as they are.",
+            done="goes on",
         ),
         Deed(
             action=JobAction.RETRY,
@@ -238,6 +247,10 @@ async def _apply(call: Call[Any, BulkForm], deed: Deed, run: Run, fresh: str) ->
                     namespace=namespace, run_id=run.run_id, reason="ended with others from the dashboard"
                 )
                 effective = (await workflows.terminate(end)).effective
+            case JobAction.WAKE:
+                woken = await workflows.wake(namespace, run.run_id)
+                if not woken.woken:
+                    return Outcome(run, not_woken(run.run_id, woken.status), False)
             case JobAction.DELETE:
                 await call.engine.jobs.delete_run(namespace, run.run_id)
             case JobAction.RETRY | JobAction.RERUN as action:

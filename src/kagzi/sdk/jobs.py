@@ -29,7 +29,8 @@ _LOOKS: Final = (0.05, 1.0)  # seconds between looks at a job that is waited for
 
 class JobRecord(Struct, frozen=True, kw_only=True):
     """A job at one moment. `matched` runs were found so far: `done` were changed; `skipped` could not be, because they
-    had ended otherwise or had not ended, or are children that go with their parent; `failed` should have been."""
+    had ended otherwise or had not ended, did not wait for a moment, or are children that go with their parent; `failed`
+    should have been."""
 
     id: str
     namespace: str
@@ -174,8 +175,8 @@ class Jobs:
     async def start(
         self, action: str, runs: Runs, *, rate: int | None = None, children: bool = False, everything: bool = False
     ) -> JobHandle:
-        """Do something to every run that is meant and that is there now: "retry", "cancel", "terminate", "rerun" or
-        "delete". `await app.jobs.start("retry", Runs(status="FAILED", error="CardDeclined"), rate=200)`.
+        """Do something to every run that is meant and that is there now: "retry", "cancel", "terminate", "wake",
+        "rerun" or "delete". `await app.jobs.start("retry", Runs(status="FAILED", error="CardDeclined"), rate=200)`.
 
         It goes on in the background, in whatever process has an engine, and changes each run once. `rate` is how many
         runs a second. Children are not repeated unless `children=True`: their parent starts them again. Without any

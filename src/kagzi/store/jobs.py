@@ -11,12 +11,12 @@ from typing import assert_never
 import msgspec
 from msgspec import Struct
 
-from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun
+from kagzi.api.operations import Answer, CancelAnswer, CancelRun, RepeatRun, Started, TerminateRun, WakeAnswer
 from kagzi.api.workflows import RunFilter
 from kagzi.core.family import ParentPolicy
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.job import Job, JobAction, JobStatus, pace_of
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import CLAIMABLE, Run, RunStatus
 from kagzi.errors import Conflict, NotFound
 from kagzi.store.protocol.changes import Recovered, RunKey, Told
 from kagzi.store.protocol.jobs import JobTurn
@@ -86,6 +86,8 @@ class Batch:
         action = self.job.action
         if action.repeats and not self.job.children and run.parent_policy not in (None, ParentPolicy.NONE):
             return False  # its parent starts it again if that is repeated; both would charge twice
+        if action is JobAction.WAKE:
+            return run.status in CLAIMABLE
         return run.status.finished is (action.repeats or action is JobAction.DELETE)
 
     def request(self, run: Run, run_id: str) -> CancelRun | TerminateRun | RepeatRun:
@@ -99,8 +101,8 @@ class Batch:
             case JobAction.RETRY | JobAction.RERUN as action:
                 keep = action is JobAction.RETRY
                 return RepeatRun(namespace=run.namespace, run_id=run_id, of_run_id=run.run_id, keep_steps=keep)
-            case JobAction.DELETE:
-                raise AssertionError("what is deleted is asked for nothing")
+            case JobAction.WAKE | JobAction.DELETE:
+                raise AssertionError("what is woken or deleted is asked for nothing")
             case action:
                 assert_never(action)
 
@@ -124,6 +126,22 @@ class Batch:
         else:
             self._failed += 1
             self._error = f"run {run.run_id}: {answer}"
+
+    def woke(self, run: Run, answer: WakeAnswer | None) -> None:
+        if answer is None or not answer.woken:
+            self._skipped += 1  # it does not wait for a moment any more, or was deleted
+            return
+        self._done += 1
+        self.woken.append(
+            Told(
+                namespace=run.namespace,
+                run_id=run.run_id,
+                task_queue=answer.task_queue,
+                status=answer.status,
+                available_at=answer.available_at,
+                inbox_seq=0,
+            )
+        )
 
     def deleted(self, count: int) -> None:
         self._done += count

@@ -31,7 +31,8 @@ from kagzi.api.operations import (
 from kagzi.api.workers import Claim, Poll, Polled
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
-from kagzi.store.postgres.cancels import apply_requests
+from kagzi.core.wake import Woken, read_woken
+from kagzi.store.postgres.cancels import apply_requests, lock_runs, wake_run
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.connection import Connector
@@ -194,6 +195,33 @@ async def test_cancel_and_retry(ring: Ring, first: str) -> None:
     # Either way it is due now, and whoever takes it hears why.
     again = await ring.bench.claim(claim.run_id)
     assert (again.cancel_requested, again.attempts) == (True, 1)
+
+
+@pytest.mark.parametrize("records", [True, False])
+async def test_two_wakes_and_a_claim_between_them_that_parks_again(ring: Ring, records: bool) -> None:
+    """The next one to claim the run hears of the second wake, too: nobody is told for nothing that a run was woken."""
+    bench = ring.bench
+    claim = await bench.started_claim()
+    until = bench.now() + FAR
+    await bench.done(claim, bench.completed("one", 1), ParkRun(available_at=until, inbox_seq=claim.inbox_seq))
+
+    async def wake(connection: Connection) -> bool:
+        async with connection.transaction():
+            await lock_runs(connection, [(NAMESPACE, claim.run_id)])
+            answer = await wake_run(connection, NAMESPACE, claim.run_id, bench.now())
+        assert answer is not None
+        return answer.woken
+
+    async def wake_claim_and_park(connection: Connection) -> bool:
+        woken = await wake(connection)
+        (again,) = (await claim_runs(connection, bench.poll(), LEASE, bench.now())).claims
+        steps = [bench.completed("two", 2)] if records else []
+        await ring.chunk(again, *steps, ParkRun(available_at=until, inbox_seq=again.inbox_seq))(connection)
+        return woken
+
+    assert await ring.fight(wake_claim_and_park, wake) == (True, True)
+    note = read_woken((await bench.claim(claim.run_id)).woken, incarnation=0, attempts=0)
+    assert note == Woken(0, 0, 2 if records else 1, until)
 
 
 async def test_a_claim_passes_over_a_run_that_is_being_cancelled(ring: Ring) -> None:

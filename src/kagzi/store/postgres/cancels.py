@@ -11,12 +11,12 @@ from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
-from kagzi.store.postgres.children import lock_families
+from kagzi.store.postgres.children import columns_of, lock_families
 from kagzi.store.postgres.ends import end_runs, ended
 from kagzi.store.postgres.forks import fork_run
 from kagzi.store.postgres.restarts import free_id, note_origin
 from kagzi.store.postgres.statements import STATEMENTS
-from kagzi.store.protocol.changes import Applied, Told
+from kagzi.store.protocol.changes import Applied, RunKey, Told
 from kagzi.store.starts import id_taken, superseded
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _COPY_FAILED_INPUT = STATEMENTS["copy_failed_input"]
 _COPY_STEPS = STATEMENTS["copy_steps"]
 _COPY_SIGNALS = STATEMENTS["copy_signals"]
 _FIND_REPEAT = STATEMENTS["find_repeat"]
+_LOCK_RUNS = STATEMENTS["lock_runs"]
 _WAKE_RUN = STATEMENTS["wake_run"]
 
 Request = CancelRun | TerminateRun | RepeatRun
@@ -109,8 +110,15 @@ def _answer(run_id: str, row: asyncpg.Record) -> CancelAnswer:
     )
 
 
+async def lock_runs(connection: Connection, runs: Sequence[RunKey]) -> None:
+    """Locks runs, in the one order, and waits for those who hold them."""
+    await connection.fetchval(_LOCK_RUNS, *columns_of(runs))
+
+
 async def wake_run(connection: Connection, namespace: str, run_id: str, now: Instant | None) -> WakeAnswer | None:
-    """Hands a run out that waits for a moment; None if there is no such run."""
+    """Hands a run out that waits for a moment, in a transaction that has locked it; None if there is no such run. The
+    lock comes before the statement that reads where the history of the run stands: whoever held it may have written
+    that."""
     row = await connection.fetchrow(_WAKE_RUN, now, namespace, run_id)
     woken = row is not None
     if row is None:

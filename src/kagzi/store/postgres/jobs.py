@@ -10,7 +10,7 @@ from kagzi.core.instant import Span
 from kagzi.core.job import Job, JobAction, JobStatus, batch_of
 from kagzi.core.page import Cursor
 from kagzi.store.jobs import DISABLED, Batch, Move, searched
-from kagzi.store.postgres.cancels import cancel, repeat
+from kagzi.store.postgres.cancels import cancel, lock_runs, repeat, wake_run
 from kagzi.store.postgres.children import columns_of, lock_families
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.search import list_runs
@@ -84,6 +84,10 @@ class Jobs(Noun):
             batch = Batch(job, found, cursor, str(row["last_run_id"]), limit)
             if job.action is JobAction.DELETE:
                 batch.deleted(len(await connection.fetch(_DELETE_RUNS, *columns_of(batch.keys))))
+            elif job.action is JobAction.WAKE:
+                await lock_runs(connection, batch.keys)
+                for run in batch.wanted:
+                    batch.woke(run, await wake_run(connection, run.namespace, run.run_id, now))
             else:
                 if not job.action.repeats and batch.wanted:
                     await lock_families(connection, batch.keys)  # all of them in one order, before the first is changed

@@ -364,7 +364,7 @@ CREATE TABLE kagzi.jobs (
     created_by text NOT NULL,
     error text,
     CONSTRAINT jobs_pkey PRIMARY KEY (namespace, job_id),
-    CONSTRAINT jobs_action CHECK (action = ANY (ARRAY['cancel'::text, 'terminate'::text, 'retry'::text, 'rerun'::text, 'delete'::text])),
+    CONSTRAINT jobs_action CHECK (action = ANY (ARRAY['cancel'::text, 'terminate'::text, 'wake'::text, 'retry'::text, 'rerun'::text, 'delete'::text])),
     CONSTRAINT jobs_moves CHECK ((status = 'RUNNING'::text) = (next_at IS NOT NULL)),
     CONSTRAINT jobs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'CANCELLED'::text, 'FAILED'::text]))
 );

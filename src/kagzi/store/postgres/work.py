@@ -9,7 +9,7 @@ from kagzi.api.operations import Chunk, SendSignal, StartRun, WakeAnswer, Write
 from kagzi.api.workers import LeaseState, Poll, Polled
 from kagzi.core.instant import Instant, Span
 from kagzi.errors import InvalidRequest
-from kagzi.store.postgres.cancels import Request, apply_requests, wake_run
+from kagzi.store.postgres.cancels import Request, apply_requests, lock_runs, wake_run
 from kagzi.store.postgres.chunks import apply_chunks
 from kagzi.store.postgres.claims import claim_runs
 from kagzi.store.postgres.leases import read_lease
@@ -108,7 +108,13 @@ class Work(Noun):
         if not is_id(run_id):
             return None
         now = self.now()
-        return await self.pool.run(lambda connection: wake_run(connection, namespace, run_id, now))
+
+        async def locked(connection: Connection) -> WakeAnswer | None:
+            async with connection.transaction():
+                await lock_runs(connection, [(namespace, run_id)])
+                return await wake_run(connection, namespace, run_id, now)
+
+        return await self.pool.run(locked)
 
     async def read_lease(self, namespace: str, run_id: str, token: str, confirm: bool) -> LeaseState | None:
         if not (is_id(run_id) and is_id(token)):

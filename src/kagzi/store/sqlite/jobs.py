@@ -13,7 +13,7 @@ from kagzi.core.page import Cursor
 from kagzi.store.jobs import DISABLED, Batch, Move, searched
 from kagzi.store.protocol.jobs import JobTurn
 from kagzi.store.searching import NEWEST
-from kagzi.store.sqlite.cancels import cancel, repeat
+from kagzi.store.sqlite.cancels import cancel, repeat, wake_run
 from kagzi.store.sqlite.duties import delete_runs
 from kagzi.store.sqlite.nouns import Noun, reads, writes
 from kagzi.store.sqlite.search import list_runs
@@ -60,6 +60,9 @@ class Jobs(Noun):
         )
         if job.action is JobAction.DELETE:
             batch.deleted(delete_runs(connection, batch.keys))
+        elif job.action is JobAction.WAKE:
+            for run in batch.wanted:
+                batch.woke(run, wake_run(connection, run.namespace, run.run_id, now))
         else:
             for run in batch.wanted:
                 request = batch.request(run, new_run_id() if job.action.repeats else "")

@@ -46,7 +46,7 @@ CREATE TABLE default_versions (
     PRIMARY KEY (namespace, workflow_type)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE jobs (
+CREATE TABLE "jobs" (
     job_id      TEXT NOT NULL,
     cursor      TEXT NOT NULL,           -- the last run that was looked at
     last_run_id TEXT NOT NULL,           -- the newest run when the job began: it never meets what it has started
@@ -60,7 +60,7 @@ CREATE TABLE jobs (
     rate        INTEGER,                 -- runs a second; NULL: the pace of its action
     children    INTEGER NOT NULL,
     namespace   TEXT NOT NULL,
-    action      TEXT NOT NULL CHECK (action IN ('cancel', 'terminate', 'retry', 'rerun', 'delete')),
+    action      TEXT NOT NULL CHECK (action IN ('cancel', 'terminate', 'wake', 'retry', 'rerun', 'delete')),
     status      TEXT NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'CANCELLED', 'FAILED')),
     filter      BLOB NOT NULL,
     created_by  TEXT NOT NULL,

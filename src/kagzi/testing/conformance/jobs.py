@@ -7,15 +7,16 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from kagzi.api.operations import CompleteRun, FailRun
+from kagzi.api.operations import CompleteRun, FailRun, ParkRun, RetryRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
 from kagzi.core.job import Job, JobAction, JobStatus
 from kagzi.core.run import RunStatus
+from kagzi.core.wake import NEWS_ALONE, Woken, read_woken
 from kagzi.store.jobs import encode_filter
-from kagzi.testing.conformance.bench import NAMESPACE, Bench
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
 
 _ERROR = Failure("shop.CardDeclined", "no").encode()
 
@@ -112,6 +113,27 @@ class TestJobs:
         assert job.job_id in (run.error or b"").decode()
         again = await finish(bench, await start_job(bench, JobAction.CANCEL, RunFilter(task_queue="orders")))
         assert (again.matched, again.done, again.skipped) == (4, 0, 4)
+
+    async def test_runs_that_wait_for_a_moment_are_woken(self, bench: Bench) -> None:
+        far = bench.now() + 1000 * SECOND
+        held, sleeping, failing, slow = [await bench.started_claim() for _ in range(4)]
+        await bench.done(sleeping, bench.completed("a", 3), ParkRun(available_at=far, inbox_seq=0))
+        await bench.done(failing, RetryRun(available_at=far, keep_seq=0, error=_ERROR))
+        await bench.done(slow, ParkRun(available_at=far, inbox_seq=0, waiting_for=("s:go", NEWS_ALONE)))
+        delayed = await bench.start(delay=1000 * SECOND)
+        bench.clock.advance(1)
+        job_id = await start_job(bench, JobAction.WAKE, RunFilter(task_queue=QUEUE))
+        told = []
+        while (job := await self._job(bench, job_id)).status is JobStatus.RUNNING:
+            bench.clock.advance(SECOND)
+            told += (await bench.store.jobs.run_batch(bench.new_id)).woken
+        assert (job.matched, job.done, job.skipped, job.failed) == (5, 3, 2, 0)
+        woken = {sleeping.run_id, failing.run_id, delayed}
+        assert {(each.run_id, each.task_queue) for each in told} == {(run_id, QUEUE) for run_id in woken}
+        claims = {claim.run_id: claim for claim in await bench.claims()}
+        assert claims.keys() == woken
+        assert read_woken(claims[sleeping.run_id].woken, incarnation=0, attempts=0) == Woken(0, 0, 3, far)
+        assert (await bench.run(held.run_id)).status is RunStatus.RUNNING
 
     async def test_finished_runs_are_deleted_and_live_ones_stay(self, bench: Bench) -> None:
         failed = await failed_runs(bench, 3)

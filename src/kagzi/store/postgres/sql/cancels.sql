@@ -71,12 +71,22 @@ FROM kagzi.workflow_runs AS r
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND {{is_run(r)}}
 FOR NO KEY UPDATE OF r;
 
+-- name: lock_runs
+-- Lock runs, in one order.
+SELECT count(*)
+FROM (
+    SELECT r.run_id
+    FROM unnest($1::text[], $2::uuid[]) AS k (namespace, run_id)
+    JOIN kagzi.workflow_runs AS r ON r.namespace = k.namespace AND r.run_id = k.run_id
+    ORDER BY r.namespace, r.run_id
+    FOR NO KEY UPDATE OF r
+) AS locked;
+
 -- name: wake_run
--- Hand a run out that waits for a moment. One that sleeps is given a note: where its history stands, and until when it
--- slept. Nobody writes steps of a run that is parked; one that is claimed while we wait for its lock is left as it is. One
--- that is claimed, records something and parks again meanwhile gets a note of before, which does not count: it sleeps on. One
--- that is held for a limit waits for no moment but for a slot, and keeps its place, even if a clock that was set back says
--- otherwise. Nor does one that was parked for news alone (`core.wake.NEWS_ALONE`); one that is not SLEEPING has in
+-- Hand a run out that waits for a moment. It is locked already (lock_runs): so what is read here of its history is what
+-- whoever had it before us has written. One that sleeps is given a note: where its history stands, and until when it slept.
+-- One that is held for a limit waits for no moment but for a slot, and keeps its place, even if a clock that was set back
+-- says otherwise. Nor does one that was parked for news alone (`core.wake.NEWS_ALONE`); one that is not SLEEPING has in
 -- `waiting_for` what it waited for before.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
