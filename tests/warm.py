@@ -30,7 +30,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 # What commands and programs load when they run, and not grpc: its settings come first.
-LOADED = ("asyncpg", "kagzi.store.postgres.store", "kagzi.store.sqlite.store")
+LOADED = (
+    "asyncpg",
+    "kagzi.http.port",
+    "kagzi.rpc.convert.runs",
+    "kagzi.store.postgres.store",
+    "kagzi.store.sqlite.store",
+    "uvloop",
+)
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 
 

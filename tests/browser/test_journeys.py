@@ -313,33 +313,32 @@ async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site
     async with site.app, site.app.worker():
         failed = await start(site.engine, "failing")
         await until(site, failed, RunStatus.FAILED)
-        for theme in ("light", "dark"):
-            async with site.visitor(
-                color_scheme=theme, viewport={"width": 320, "height": 640}, bypass_csp=True
-            ) as page:
-                for path in (
-                    "/",
-                    "/runs",
-                    f"/runs/{run_id}",
-                    f"/runs/{failed}",
-                    f"/runs/{run_id}/cancel",
-                    f"/runs/{failed}/fork",
-                    "/start",
-                    "/start?workflow=slow",
-                    "/bulk?action=cancel&of=search",
-                    "/jobs",
-                    "/workflows",
-                    "/versions",
-                    "/schedules",
-                    "/new-schedule?cron=0+2+*+*+*",
-                    "/workers",
-                    "/queues",
-                    "/limits",
-                    "/limits/set",
-                    "/system",
-                    "/login",
-                ):
-                    await page.goto(path)
+        async with site.visitor(viewport={"width": 320, "height": 640}, bypass_csp=True) as page:
+            for path in (
+                "/",
+                "/runs",
+                f"/runs/{run_id}",
+                f"/runs/{failed}",
+                f"/runs/{run_id}/cancel",
+                f"/runs/{failed}/fork",
+                "/start",
+                "/start?workflow=slow",
+                "/bulk?action=cancel&of=search",
+                "/jobs",
+                "/workflows",
+                "/versions",
+                "/schedules",
+                "/new-schedule?cron=0+2+*+*+*",
+                "/workers",
+                "/queues",
+                "/limits",
+                "/limits/set",
+                "/system",
+                "/login",
+            ):
+                await page.goto(path)
+                for theme in ("light", "dark"):
+                    await page.emulate_media(color_scheme=theme)
                     wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
                     assert wider <= 0, (theme, path)
                     if axe is not None:

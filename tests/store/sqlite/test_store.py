@@ -216,17 +216,6 @@ class TestMigrating:
         finally:
             await store.close()
 
-    async def test_processes_that_start_at_once_migrate_once(self, path: Path) -> None:
-        script = "import asyncio, sys; from kagzi.store.sqlite import SqliteStore\n"
-        script += "async def main():\n    s = SqliteStore(sys.argv[1]); await s.open(); await s.close()\n"
-        script += "asyncio.run(main())"
-        processes = [subprocess.Popen([sys.executable, "-c", script, str(path)]) for _ in range(5)]
-        assert [process.wait(60) for process in processes] == [0] * 5
-
-        with sqlite3.connect(path) as other:
-            assert other.execute("SELECT count(*) FROM schema_migrations").fetchone() == (len(schema._known()),)
-        other.close()
-
 
 class TestTrouble:
     async def test_what_fails_at_its_commit_is_not_acknowledged(self, bench: Bench) -> None:
