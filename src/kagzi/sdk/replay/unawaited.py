@@ -139,9 +139,10 @@ def unstarted(holder: Any) -> list[Any]:
     found = []
     while todo:
         held = gc.get_referents(todo.pop())
-        for value in held[:]:
-            if type(value) in _HOLDERS:
-                held += gc.get_referents(value)
+        if not _HOLDERS.isdisjoint(map(type, held)):
+            held += gc.get_referents(*[value for value in held if type(value) in _HOLDERS])
+        if CoroutineType not in map(type, held):
+            continue
         for value in held:
             if type(value) is CoroutineType and id(value) not in seen:
                 seen.add(id(value))
