@@ -39,6 +39,7 @@ def taken(slots: Slots) -> Resumed:
 def test_a_run_that_ends_makes_room_at_once_and_frees_its_slot_when_it_is_let_go_of() -> None:
     freed: list[int] = []
     slots = Slots(2, lambda: freed.append(slots.room))
+    slots.awaited = True
     first, _ = taken(slots), taken(slots)
     assert (slots.free, slots.room, freed) == (0, 0, [])
     slots.end(first)

@@ -36,7 +36,8 @@ class Slots:
         self._ending: set[Resumable] = set()
         self._lent: set[Resumable] = set()
         self._queue: deque[Resumable] = deque()
-        self._on_free = on_free  # called when there is room
+        self.awaited = False  # somebody waits for room
+        self._on_free = on_free  # called when there is room that is waited for
 
     @property
     def free(self) -> int:
@@ -104,7 +105,7 @@ class Slots:
     def _freed(self) -> None:
         if self._queue:
             self._serve()
-        if self.room > 0:
+        if self.awaited and self.room > 0:
             self._on_free()
 
     def _serve(self) -> None:

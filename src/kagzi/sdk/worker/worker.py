@@ -306,7 +306,9 @@ class Worker:
             while (full := self._room() <= 0) or self._suspects.trial_goes_on():
                 if full:
                     self._slot_free.clear()
+                    self.slots.awaited = True
                     await self._slot_free.wait()
+                    self.slots.awaited = False
                 else:
                     await asyncio.sleep(_TRIAL_LOOK_SECONDS)
             self._polls += 1
