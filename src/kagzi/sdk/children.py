@@ -268,7 +268,7 @@ def _start_of(workflow: Workflow[Any, Any], options: WorkflowOptions, execution:
         on_failure=None if handler is None else handler.name,
         on_failure_queue=None if handler is None else handler.queue,
         policy=ParentPolicy(options.on_parent_end or "cancel"),
-        trace_context=execution.trace_context,
+        trace_context=execution.run.trace_context,
         tags=options.tags,
         on_conflict=OnConflict(options.on_conflict or "fail"),
     )

@@ -60,7 +60,7 @@ def current() -> RunInfo:
     if execution is None:
         refuse_beside_workflow("kagzi.current()")
     else:
-        return RunInfo(execution.run_id, execution.workflow, namespace=execution.namespace)
+        return RunInfo(execution.run_id, execution.workflow, namespace=execution.run.namespace)
     step = current_step.get(None)
     if step is None:
         raise InvalidRequest("kagzi.current() was called outside of a workflow and outside of a step")
@@ -120,7 +120,7 @@ def scheduled_for() -> datetime | None:
                 "kagzi.scheduled_for() is for workflows; give what it returns to the step as an argument"
             )
         return None
-    return None if execution.scheduled_for is None else to_datetime(execution.scheduled_for)
+    return None if (moment := execution.run.scheduled_for) is None else to_datetime(moment)
 
 
 def events() -> int:

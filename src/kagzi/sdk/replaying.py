@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from kagzi.core.limits import PAYLOAD_BYTES
-from kagzi.core.retry import Retry
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -17,6 +15,7 @@ from kagzi.sdk.definitions import Workflow
 from kagzi.sdk.definitions.workflow import place_of
 from kagzi.sdk.histories import History, read_history, unpacked
 from kagzi.sdk.replay.comparing import ComparedExecution, Difference
+from kagzi.sdk.replay.recorded import run_to_replay
 from kagzi.sdk.worker.sealed_errors import SealedErrors
 
 
@@ -58,20 +57,21 @@ def replay(history: History | str | bytes | Path, app: Offers) -> Replayed:
     recorded = read(history)
     workflow = _workflow_of(recorded, app)
     codec = workflow.codec
-    execution = ComparedExecution(
-        run_id=recorded.run_id,
-        workflow=recorded.workflow,
-        started_at=recorded.started_at or 0,
-        history=recorded.rows() if codec is None else SealedErrors(codec).unsealed(tuple(recorded.rows())),
-        default_retry=Retry(),
-        payload_limit=PAYLOAD_BYTES,
-        seed=recorded.seed_run_id,
+    rows = tuple(recorded.rows())
+    events = rows if codec is None else SealedErrors(codec).unsealed(rows)
+    run = run_to_replay(
+        recorded.run_id,
+        recorded.workflow,
+        recorded.started_at or 0,
         namespace=recorded.namespace,
-        queue=recorded.queue,
-        scheduled_for=recorded.scheduled_for,
+        version=recorded.version,
+        task_queue=recorded.queue,
         attempts=recorded.attempts,
+        origin_run_id=recorded.seed_run_id,
+        scheduled_for=recorded.scheduled_for,
         incarnation=recorded.incarnation,
     )
+    execution = ComparedExecution(run, events)
     failed_input = None if recorded.failed_input is None else unpacked(recorded.failed_input)
     try:
         coroutine = _called(recorded, workflow, execution, failed_input)

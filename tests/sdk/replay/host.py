@@ -27,6 +27,7 @@ from kagzi.sdk.replay.calls import call_step, child_call
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowTask
 from kagzi.sdk.replay.outcome import Outcome
+from kagzi.sdk.replay.recorded import run_to_replay
 from kagzi.sdk.replay.waits import ChildWait, StepCall, Wait
 
 START = 1_700_000_000 * SECOND
@@ -261,17 +262,11 @@ class Host:
         self.last_time = (events[-1].finished_at or START) if events else START
         demand([row.completed_seq for row in events] == list(range(1, len(events) + 1)), "the history has gaps")
         self.execution = None
+        # Afterwards as if the one before had crashed: nobody knows how far it came.
+        lives = {"executions": 2, "crashes": 1} if self.visited else {"executions": 1}
+        run = run_to_replay(self.run_id, "program", START, origin_run_id=self.origin, **lives)
         execution = ObservedExecution(
-            self,
-            run_id=self.run_id,
-            workflow="program",
-            started_at=START,
-            history=history,
-            default_retry=self.retry,
-            payload_limit=1 << 20,
-            strict=self.strict,
-            seed=self.origin,
-            visited=self.visited,
+            self, run, history=history, default_retry=self.retry, payload_limit=1 << 20, strict=self.strict
         )
         self.visited = True
         self.execution = execution

@@ -210,7 +210,7 @@ def test_children_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_recursion_has_an_end() -> None:
     async def program() -> Any:
-        current()._depth = 100
+        current().run = replace(current().run, depth=100)
         await run()
 
     host = Host(program)

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from kagzi.api.operations import CancelStep, CompleteStep, TakeOutcome
+from kagzi.api.workers import Claim
 from kagzi.core.instant import SECOND
 from kagzi.core.step import Step, StepKind
 from kagzi.sdk.replay import children as family
@@ -214,8 +215,8 @@ def time_of_the_worker(patch: Patch) -> None:
 def start_time_of_the_worker(patch: Patch) -> None:
     create = Execution.__init__
 
-    def now(self: Execution, effects: Any, **kwargs: Any) -> None:
-        create(self, effects, **{**kwargs, "started_at": effects.now()})
+    def now(self: Execution, effects: Any, run: Claim, **kwargs: Any) -> None:
+        create(self, effects, replace(run, started_at=effects.now()), **kwargs)
 
     patch.setattr(Execution, "__init__", now)
 

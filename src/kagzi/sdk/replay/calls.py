@@ -150,7 +150,7 @@ async def outcome_of(execution: Execution, wait: ChildWait) -> Any:
     if wait.outcome is not None:
         return wait.result()
     loop = execution.loop
-    future = loop.create_future()
+    future = loop.future()
     wait.waiters.append(future)
     if len(wait.waiters) == 1:
         execution.request(wait)
@@ -171,7 +171,7 @@ async def awaiting(execution: Execution, wait: Wait) -> Any:
     """Asks for what a call is about and waits until it has happened."""
     loop = execution.loop
     loop.unawaited.strike(wait)
-    future = wait.future = loop.create_future()
+    future = wait.future = loop.future()
     execution.request(wait)
     try:
         return await future

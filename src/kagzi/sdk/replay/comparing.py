@@ -7,14 +7,17 @@ that it is recorded of, with the same arguments and in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from types import FrameType
 from typing import Any, TypeVar, assert_never
 
 from msgspec import Struct
 
 from kagzi.api.operations import Operation
+from kagzi.api.workers import Claim
 from kagzi.core.instant import Instant
+from kagzi.core.limits import PAYLOAD_BYTES
+from kagzi.core.retry import Retry
 from kagzi.core.step import Step, StepKind
 from kagzi.core.wake import WAKE
 from kagzi.sdk.replay.execution import Execution
@@ -45,8 +48,8 @@ class Difference(Struct, frozen=True):
 class ComparedExecution(Execution):
     """An execution that stops at the first difference."""
 
-    def __init__(self, **facts: Any) -> None:
-        super().__init__(NoEffects(), resumed=True, visited=True, **facts)
+    def __init__(self, run: Claim, history: Iterable[Step]) -> None:
+        super().__init__(NoEffects(), run, history=history, default_retry=Retry(), payload_limit=PAYLOAD_BYTES)
         self.difference: Difference | None = None
         self._events = tuple(self._recorded.events)
         self._places: dict[str, str] = {}

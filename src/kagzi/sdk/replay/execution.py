@@ -56,6 +56,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from kagzi.api.operations import CompleteStep, TakeSignal
+from kagzi.api.workers import Claim
 from kagzi.core.failure import Redact
 from kagzi.core.instant import NEVER, SECOND, Instant, Span
 from kagzi.core.retry import Retry
@@ -70,7 +71,7 @@ from kagzi.sdk.replay.continuing import ContinueAsNew, caught, is_asked
 from kagzi.sdk.replay.effects import Effects
 from kagzi.sdk.replay.inbox import SignalInbox
 from kagzi.sdk.replay.journal import Journal
-from kagzi.sdk.replay.loop import WorkflowLoop, WorkflowTask
+from kagzi.sdk.replay.loop import Timer, WorkflowLoop, WorkflowTask
 from kagzi.sdk.replay.outcome import Outcome
 from kagzi.sdk.replay.recorded import Recorded
 from kagzi.sdk.replay.steps import Steps
@@ -86,6 +87,7 @@ class Execution:
     # What most executions never set is a default of the class: an execution is made for each run.
     outcome: Outcome | None = None
     cancelled = False  # the workflow has been told to end
+    cancel_recorded = False  # that it was told, or will be when this is replayed
     random: Random | None = None  # made on first use, by the context
     may_await_news = False  # something from outside may be what the workflow waits for
     _unread = False  # signals may have come before the outcomes that are here: nothing is taken before they are read
@@ -99,57 +101,39 @@ class Execution:
     def __init__(
         self,
         effects: Effects,
+        run: Claim,
         *,
-        run_id: str,
-        workflow: str,
-        started_at: Instant,
-        resumed: bool = False,
-        visited: bool = False,
         history: Iterable[Step],
         default_retry: Retry,
         payload_limit: int,
         strict: bool = False,
-        seed: str | None = None,
-        namespace: str = "default",
-        queue: str = "default",
-        scheduled_for: Instant | None = None,
-        attempts: int = 0,
-        depth: int = 0,
-        trace_context: str | None = None,
-        incarnation: int = 0,
         redact: Redact | None = None,
     ) -> None:
-        self.run_id = run_id
-        self.queue = queue
-        self.scheduled_for = scheduled_for
-        self.namespace = namespace
-        self._repeats = seed is not None and seed != run_id  # the history of another run
-        # Of chance and of hashes: that of the run whose history this one repeats; each incarnation has another.
-        self.seed = f"{seed or run_id}/{incarnation}" if incarnation else seed or run_id
-        self.workflow = workflow
+        """`history` is that of the claim, with what a codec has sealed made readable."""
+        self.run = run
         self._effects = effects
         self.default_retry = default_retry
         self.payload_limit = payload_limit
         self._strict = strict
-        # Salted and spread, so that tasks of different runs do not collide in asyncio's process-wide set.
-        self.loop = WorkflowLoop(self, salt=crc32(self.seed.encode()) << 24, now=started_at)  # type: ignore[abstract]
-        self._recorded = recorded = Recorded(history)
-        self._journal = Journal(effects, self.loop, recorded.ticks)
         self.redact = redact
-        self.steps = Steps(effects, self.loop, self._journal, recorded.attempts, payload_limit, redact)
-        self._attempts = attempts  # of the run, that were set aside
-        self._incarnation = incarnation
-        self._depth = depth
-        self.trace_context = trace_context  # of the run, which its children have, too
+        # Of chance and of hashes: that of the run whose history this one repeats; each incarnation has another.
+        seed = run.origin_run_id or run.run_id
+        self.seed = seed = f"{seed}/{run.incarnation}" if run.incarnation else seed
+        # Salted and spread, so that tasks of different runs do not collide in asyncio's process-wide set.
+        self.loop = loop = WorkflowLoop(self, salt=crc32(seed.encode()) << 24, now=run.started_at)  # type: ignore[abstract]
+        self._recorded = recorded = Recorded(history)
+        self._journal = journal = Journal(effects, loop, recorded.ticks)
+        self.steps = Steps(effects, loop, journal, recorded.attempts, payload_limit, redact)
         self._waiting: dict[str, Wait] = {}  # called and not ended, in order of the calls
-        # That the workflow was told to end, or will be when this is replayed.
-        self.cancel_recorded = bool(recorded.events) and recorded.tells_cancelled()
+        # Whether an execution of the run has surely or perhaps been where the code is now, for switches.
+        self._on_old_ground = visited = run.executions - run.executions_before > 1
         # For logs: whether workflow code now does what it has done before. The code behind an event ran before the
         # event was durable, so that behind the last recorded one is old as well; the code before the first event is new
-        # in the first execution of a run, and known by `resumed` to be old later.
-        self.replaying = resumed or bool(recorded.events)
-        # For switches: whether an execution of the run has surely or perhaps been where the code is now.
-        self._on_old_ground = visited or bool(recorded.events)
+        # in the first execution of a run, and old later. But after a crash it is said again: perhaps nobody got as far.
+        self.replaying = visited and not run.crashes
+        if recorded.events:
+            self._on_old_ground = self.replaying = True
+            self.cancel_recorded = recorded.tells_cancelled()
 
     # What the host calls. Each call is one event; afterwards the host looks at `outcome` and `idle`.
 
@@ -207,7 +191,7 @@ class Execution:
         late = loop.late = now - zero if now > zero else 0
         loop.drain()
         loop.late = 0
-        if loop.timers and loop.next_due() is not None and self._main is not None and not self._main.done():
+        if loop.timers and self._main is not None and not self._main.done():
             # Only now, when bodies have been asked for: none of them has to wait until this is durable.
             self._journal.next_event(zero + late)
             self._journal.submit_unhurried(self._journal.marked(BEGIN, StepKind.SIGNAL, zero))
@@ -265,8 +249,8 @@ class Execution:
         if self.loop.evicting:
             return
         passed = self._effects.passed()
-        if self.loop.first_due(passed) is not None:
-            self._fire(passed)
+        if (timer := self.loop.first_due(passed)) is not None:
+            self._fire(timer, passed)
         self._settle()
 
     def receive(self, signals: Iterable[Signal], outcomes: Iterable[Step] = ()) -> None:
@@ -304,7 +288,7 @@ class Execution:
     def children(self) -> Children:
         """The runs that this one has spawned. Most have none."""
         if self._children is None:
-            children = Children(self._journal, self._recorded.children, self._family_id(), self._depth)
+            children = Children(self._journal, self._recorded.children, self._family_id(), self.run.depth)
             children.live = self.steps.live
             self._children = children
             self.may_await_news = True
@@ -312,8 +296,8 @@ class Execution:
 
     def _family_id(self) -> tuple[str, ...]:
         """Returns what the ids of children are made of: a run that is tried again, or begins anew, has others."""
-        attempts = str(self._attempts)
-        return (self.run_id, f"{attempts}/{self._incarnation}" if self._incarnation else attempts)
+        attempts, incarnation = self.run.attempts, self.run.incarnation
+        return (self.run_id, f"{attempts}/{incarnation}" if incarnation else str(attempts))
 
     @property
     def has_spawned(self) -> bool:
@@ -368,12 +352,24 @@ class Execution:
         self.steps.clear()
         self._recorded.events.clear()
 
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+    @property
+    def workflow(self) -> str:
+        return self.run.workflow_type
+
+    @property
+    def queue(self) -> str:
+        return self.run.task_queue
+
     def describe(self) -> str:
         return f"{self.workflow} ({self.run_id})"
 
     def about(self) -> dict[str, object]:
         """Which run this is, for lines of the log."""
-        return {"namespace": self.namespace, "run_id": self.run_id, "workflow": self.workflow}
+        return {"namespace": self.run.namespace, "run_id": self.run_id, "workflow": self.workflow}
 
     # What the loop calls.
 
@@ -423,7 +419,9 @@ class Execution:
         """
         if self.loop.evicting:
             return
-        if not self._recorded.events or self._repeats or (self._attempts and name != PROGRESS):
+        run = self.run
+        repeats = run.origin_run_id not in (None, run.run_id)  # the history of another run
+        if not self._recorded.events or repeats or (run.attempts and name != PROGRESS):
             self._effects.set_value(name, value)
 
     def patched(self, step_id: str) -> bool:
@@ -510,8 +508,8 @@ class Execution:
         if signal is None and outcome is None:
             return False
         passed = min(self._effects.passed(), came_at - 1)
-        if self.loop.first_due(passed) is not None:
-            self._fire(passed)
+        if (timer := self.loop.first_due(passed)) is not None:
+            self._fire(timer, passed)
         elif signal is not None and signal[1].sent_at == came_at:
             self._take(*signal)
         else:
@@ -542,10 +540,8 @@ class Execution:
         wait.deliver(taken, self)
         self.loop.drain()
 
-    def _fire(self, passed: Instant) -> None:
-        """Fires the timers that are due by then; there is one."""
-        timer = self.loop.first_due(passed)
-        assert timer is not None
+    def _fire(self, timer: Timer, passed: Instant) -> None:
+        """Fires the timers that are due by then, of which this is the first."""
         now = self._journal.next_event()
         self.loop.fire_due(passed)
         due = self.loop.next_due()
@@ -649,6 +645,7 @@ class Execution:
         self._let_go()
 
     def _let_go(self) -> None:
-        for wait in list(self._waiting.values()):
-            wait.withdraw(self)
+        if self._waiting:
+            for wait in list(self._waiting.values()):
+                wait.withdraw(self)
         self.evict()

@@ -36,6 +36,7 @@ from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from operator import methodcaller
 from pathlib import Path
+from sys import get_asyncgen_hooks, set_asyncgen_hooks
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, cast
 
@@ -184,7 +185,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.root = Scope(None, "")
         self.unawaited = Unawaited(self)
         self._ready: deque[Handle] = deque()
-        self.timers: list[Timer] = []
+        self.timers: list[Timer] = []  # a heap, the first of which was not cancelled
         self._tasks: list[WorkflowTask] = []
         self._generators: list[AsyncGenerator[Any, Any]] = []
         self._host: list[tuple[asyncio.AbstractEventLoop | None, Any]] = []  # what was running when this was entered
@@ -199,9 +200,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def __enter__(self) -> None:
         """Make this the running loop, in place of the host's."""
-        self._host.append((_get_running_loop(), sys.get_asyncgen_hooks()))
+        self._host.append((_get_running_loop(), get_asyncgen_hooks()))
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(self._remember_generator, _discard)
+        set_asyncgen_hooks(self._remember_generator, _discard)
         # Only now, and only if nobody else has one there: outside of workflow code `open` is the one that everybody
         # knows, without a frame of ours in its tracebacks. What another thread opens meanwhile is let pass by it.
         if self.watched_open is not None and _BUILTINS["open"] is _plain_open:
@@ -210,7 +211,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __exit__(self, *_: object) -> None:
         host, hooks = self._host.pop()
         _set_running_loop(host)
-        sys.set_asyncgen_hooks(*hooks)
+        set_asyncgen_hooks(*hooks)
         if host is not self and self.watched_open is not None and _BUILTINS["open"] is self.watched_open:
             _BUILTINS["open"] = _IO["open"] = _plain_open
 
@@ -221,9 +222,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._run_ready()
             return
         # As __enter__ and __exit__ do, written out because it happens for every event.
-        started, dropped = sys.get_asyncgen_hooks()
+        started, dropped = get_asyncgen_hooks()
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(self._remember_generator, _discard)
+        set_asyncgen_hooks(self._remember_generator, _discard)
         watched = self.watched_open
         if watched is not None and _BUILTINS["open"] is _plain_open:
             _BUILTINS["open"] = _IO["open"] = watched
@@ -231,7 +232,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._run_ready()
         finally:
             _set_running_loop(host)
-            sys.set_asyncgen_hooks(started, dropped)
+            set_asyncgen_hooks(started, dropped)
             if watched is not None and _BUILTINS["open"] is watched:
                 _BUILTINS["open"] = _IO["open"] = _plain_open
 
@@ -266,20 +267,25 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def next_due(self) -> Instant | None:
         """When the earliest live timer is due."""
         timers = self.timers
-        while timers and timers[0]._cancelled:
-            heappop(timers)
         return timers[0].due_at if timers else None
 
     def first_due(self, now: Instant) -> Timer | None:
         """The first timer that is due by `now`."""
-        due_at = self.next_due()
-        return self.timers[0] if due_at is not None and due_at <= now else None
+        timers = self.timers
+        return timers[0] if timers and timers[0].due_at <= now else None
 
     def fire_due(self, by: Instant) -> None:
         """Make all timers that are due by then ready, in the order of (due time, creation)."""
         while (timer := self.first_due(by)) is not None:
             heappop(self.timers)
+            self._drop_cancelled()
             self._ready.append(timer)
+
+    def _drop_cancelled(self) -> None:
+        """The first of the timers has changed: it is always a live one."""
+        timers = self.timers
+        while timers and timers[0]._cancelled:
+            heappop(timers)
 
     def evict(self) -> None:
         """End every coroutine of the run without running any of its effects, and break all reference cycles."""
@@ -295,7 +301,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators.clear()
 
     def _unwind(self) -> None:
-        sys.set_asyncgen_hooks(_discard, _discard)
+        set_asyncgen_hooks(_discard, _discard)
         for generator in self._generators:
             _close_unstarted(generator)
         for task in self._tasks:
@@ -317,6 +323,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise Evicted
 
     def timer_cancelled(self) -> None:
+        self._drop_cancelled()
         self._cancelled_timers += 1
         if self._cancelled_timers > self._cancelled_limit:
             # A timeout around each step of a long run leaves as many cancelled timers behind.
@@ -401,15 +408,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         heappush(self.timers, timer)
         return timer
 
-    def create_future(self) -> asyncio.Future[Any]:
+    def future(self) -> asyncio.Future[Any]:
+        """Makes a future for calls of ours."""
         if self.evicting:
             self.refuse()
-        if sys._getframe(1).f_code is _WRAP_FUTURE:
+        return _Future(loop=self)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        if sys._getframe(1).f_code is _WRAP_FUTURE and not self.evicting:
             # What the thread has done would come by call_soon_threadsafe, and the run wait for ever.
             raise NonDeterminismError(
                 f"a thread belongs in a step (asyncio.wrap_future was called at {place_of_call()})"
             )
-        return _Future(loop=self)
+        return self.future()
 
     def create_task(
         self,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Any
 
+from kagzi.api.workers import Claim
+from kagzi.core.instant import Instant
 from kagzi.core.step import BEGIN, LATE, Step, StepKind, StepStatus, is_patch
 
 
@@ -78,6 +81,27 @@ class Recorded:
             instead = [step_id for step_id in self._beside[recorded] if step_id in new]
             if instead:
                 yield recorded, instead
+
+
+def run_to_replay(run_id: str, workflow: str, started_at: Instant, **more: Any) -> Claim:
+    """Makes what an execution is told of a run that nobody has claimed: its history is only replayed."""
+    nowhere: dict[str, Any] = {
+        "namespace": "default",
+        "version": "",
+        "task_queue": "default",
+        "external_id": None,
+        "input": b"",
+    }
+    unheld: dict[str, Any] = {
+        "token": "",
+        "lease": 0,
+        "attempts": 0,
+        "executions": 2,
+        "crashes": 0,
+        "inbox_seq": 0,
+        "history": (),
+    }
+    return Claim(run_id=run_id, workflow_type=workflow, started_at=started_at, **(nowhere | unheld | more))
 
 
 def _occurrence(step_id: str) -> tuple[str, int]:

@@ -658,7 +658,8 @@ class Attempt:
 
     def _stop_execution(self) -> None:
         execution, self.execution = self.execution, None
-        for call in list(self._bodies):
-            self._worker.bodies.cancel(call)
+        if self._bodies:
+            for call in list(self._bodies):
+                self._worker.bodies.cancel(call)
         if execution is not None:
             execution.evict()

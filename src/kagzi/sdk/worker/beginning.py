@@ -79,27 +79,13 @@ def begin_run(
         except CannotDecode as error:
             attempt.fail(failure_of(error))
             return
-    visited = claim.executions - claim.executions_before > 1
     execution = Execution(
         attempt,
-        run_id=claim.run_id,
-        workflow=claim.workflow_type,
-        started_at=claim.started_at,
-        # After a crash the code before the first event is said again: perhaps nobody got as far.
-        resumed=visited and not claim.crashes,
-        visited=visited,
+        claim,
         history=history,
         default_retry=_retry_of(claim, definition) or DEFAULT_STEP_RETRY,
         payload_limit=payload_limit,
         strict=strict,
-        seed=claim.origin_run_id,
-        namespace=claim.namespace,
-        queue=claim.task_queue,
-        scheduled_for=claim.scheduled_for,
-        attempts=claim.attempts,
-        depth=claim.depth,
-        trace_context=claim.trace_context,
-        incarnation=claim.incarnation,
         redact=definition.redact,
     )
     loop = execution.loop

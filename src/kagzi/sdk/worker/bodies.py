@@ -16,7 +16,7 @@ from concurrent.futures import Future as ThreadFuture
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ReferenceType, ref
 
 from msgspec import Struct
@@ -37,6 +37,7 @@ SHOW_AFTER: Span = 100_000
 # Less than the engine waits before it ends a step itself (5 s after its timeout): whoever is nearer should be first.
 CANCEL_GRACE: Span = 3 * SECOND
 _SWEEP_EVERY = 0.05
+_CO_COROUTINE: Final = inspect.CO_COROUTINE
 
 
 class StepInfo(Struct, frozen=True):
@@ -330,7 +331,9 @@ def _attributes(info: StepInfo) -> dict[str, str | int]:
 
 def _is_async(fn: Callable[..., Any]) -> bool:
     code = getattr(fn, "__code__", None)
-    return (code is not None and bool(code.co_flags & inspect.CO_COROUTINE)) or inspect.iscoroutinefunction(fn)
+    if code is not None and code.co_flags & _CO_COROUTINE:
+        return True
+    return inspect.iscoroutinefunction(fn)
 
 
 class ThreadBody:

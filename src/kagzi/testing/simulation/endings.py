@@ -13,6 +13,7 @@ from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.step import BEGIN, CANCEL, LATE, Step, StepKind
 from kagzi.sdk.replay.execution import Execution
+from kagzi.sdk.replay.recorded import run_to_replay
 from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.beginning import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
@@ -171,18 +172,17 @@ def _replay(run: Run, history: tuple[Step, ...]) -> dict[str, bytes]:
     reader = _Reader()
     workflow = workflow_named(run.workflow_type, run.version)
     assert run.started_at is not None
-    execution = _Replay(
-        reader,
-        run_id=run.run_id,
-        workflow=run.workflow_type,
-        started_at=run.started_at,
-        history=history,
-        default_retry=DEFAULT_STEP_RETRY,
-        payload_limit=PAYLOAD_BYTES,
-        strict=True,
+    replayed = run_to_replay(
+        run.run_id,
+        run.workflow_type,
+        run.started_at,
+        executions=1,  # no code has been here before
+        origin_run_id=run.seed_run_id,
         scheduled_for=run.scheduled_for,
-        seed=run.seed_run_id,
         incarnation=run.incarnation,
+    )
+    execution = _Replay(
+        reader, replayed, history=history, default_retry=DEFAULT_STEP_RETRY, payload_limit=PAYLOAD_BYTES, strict=True
     )
     coroutine: Coroutine[Any, Any, Any] = workflow.begin(run.input, execution)
     execution.begin(coroutine, workflow.encode_result)
