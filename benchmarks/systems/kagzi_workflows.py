@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final
 
 import kagzi
@@ -57,8 +56,7 @@ def define(app: Kagzi) -> dict[str, Any]:
 
     @app.workflow
     async def sleeper(x: int) -> int:
-        # The sleep counts from the time of the run's last event, here its claim, which lies a little before this line.
-        stopwatch.begin(x, ago=time.time() - kagzi.now().timestamp())
+        stopwatch.begin(x)
         await asyncio.sleep(SLEEP_SECONDS)
         stopwatch.end(x)
         return x
