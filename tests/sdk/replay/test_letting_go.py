@@ -198,11 +198,12 @@ def test_a_run_goes_without_the_collector() -> None:
             except Crashed:
                 pass
             assert host.execution is not None
-            alive = weakref.ref(host.execution)
+            alive, loop = weakref.ref(host.execution), weakref.ref(host.execution.loop)
             host.bodies.clear()
             host.cancelled.clear()
             host.execution = None
             assert alive() is None, crash_after
+            assert loop() is None, crash_after
     finally:
         gc.enable()
 

@@ -304,17 +304,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         set_asyncgen_hooks(_discard, _discard)
         for generator in self._generators:
             _close_unstarted(generator)
-        for task in self._tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
-                asyncio.tasks._enter_task(self, task)
-                try:
-                    _unwind(task.get_coro())
-                finally:
-                    asyncio.tasks._leave_task(self, task)
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            # As the current task, so that `async with asyncio.timeout(…)` in a `finally:` gets as far as usual.
+            asyncio.tasks._enter_task(self, task)
+            try:
+                _unwind(task.get_coro())
+            finally:
+                asyncio.tasks._leave_task(self, task)
         for generator in self._generators:
             _unwind_generator(generator)
+        for task in left:
+            # A task and what it waits for hold each other: each run that is parked would be left to the collector.
+            for future in (task, getattr(task, "_fut_waiter", None)):
+                if future is not None:
+                    _untie(future)
 
     def refuse(self) -> None:
         """A durable call was made while the run is let go of."""
@@ -566,6 +571,12 @@ def _unwind(coroutine: Any) -> None:
     except BaseException:
         return
     _abandon(coroutine)
+
+
+def _untie(future: asyncio.Future[Any]) -> None:
+    """Forgets who is to be told of the end of this future, which never comes."""
+    for callback, _ in future._callbacks or ():
+        future.remove_done_callback(callback)
 
 
 def _unwind_generator(generator: AsyncGenerator[Any, Any]) -> None:

@@ -22,28 +22,30 @@ _SECONDS: Final = 0.005
 class Headstart:
     def __init__(self) -> None:
         self._over: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     async def of(self, attempts: Sequence[Attempt]) -> None:
         """For these, which have just been begun and are all there is."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
-        timer: asyncio.TimerHandle | None = None
-
-        def look(turns: int) -> None:
-            nonlocal timer
-            if any(attempt.unanswered for attempt in attempts):
-                timer = loop.call_later(_SECONDS, self.end)
-            elif turns:
-                loop.call_soon(look, turns - 1)
-            else:
-                self.end()
-
-        loop.call_soon(look, _TURNS)
+        loop.call_soon(self._look, attempts, _TURNS)
         try:
             await self._over
         finally:
-            if timer is not None:
-                timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _look(self, attempts: Sequence[Attempt], turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        if self._over is None or self._over.done():
+            return
+        if any(attempt.unanswered for attempt in attempts):
+            self._timer = loop.call_later(_SECONDS, self.end)
+        elif turns:
+            loop.call_soon(self._look, attempts, turns - 1)
+        else:
+            self.end()
 
     def end(self) -> None:
         """There is nothing more to wait for."""
