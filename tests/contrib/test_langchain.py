@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("langchain", reason="langchain is not installed (pip install 'kagzi[langchain]')")
 
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -18,6 +19,7 @@ from langchain_core.tools import tool
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 import kagzi
@@ -137,6 +139,27 @@ def test_a_command_cannot_be_recorded() -> None:
     app, ask = desk(lambda _: calls(("jump", {}, "1")))
     with pytest.raises(WorkflowFailed, match="returned a Command, which cannot be recorded"):
         run_virtually(app, lambda: ask.run())
+
+
+class Weather(BaseModel):
+    degrees: int
+
+
+def test_an_answer_with_a_form_has_it_at_every_replay() -> None:
+    app = Kagzi("memory://")
+    answer = Pretended(answer=lambda _: calls(("Weather", {"degrees": 21}, "1")))
+    agent: Any = create_agent(answer, response_format=ToolStrategy(Weather), middleware=[KagziMiddleware("desk")])
+    seen: list[object] = []
+
+    @app.workflow
+    async def ask() -> int:
+        said = (await agent.ainvoke({"messages": [("user", "?")]}))["structured_response"]
+        seen.append(said)
+        await kagzi.sleep("1 day")
+        return int(said.degrees)
+
+    assert run_virtually(app, lambda: ask.run()) == 21
+    assert seen == [Weather(degrees=21)] * 2
 
 
 def test_what_cannot_be_recorded_is_final() -> None:

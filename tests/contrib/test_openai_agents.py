@@ -181,6 +181,27 @@ def test_a_handoff_with_options_leads_to_a_durable_agent() -> None:
     assert (said, steps) == ("3", ["first.model", "second.model", "second.tool.count[2]", "second.model#2"])
 
 
+@pytest.mark.parametrize("config", [None, {}, agents.RunConfig()])
+def test_nothing_is_traced_in_a_workflow_and_what_was_given_stays_as_it_was(config: Any) -> None:
+    """The SDK's exporter is a thread."""
+    traces: list[object] = []
+
+    def answer(results: list[str]) -> list[Any]:
+        traces.append(agents.get_current_trace())
+        return [says("done")] if results else [call("pay", "1", cents=1)]
+
+    app = Kagzi("memory://")
+    agent = durable(Agent(name="desk", model=Pretended(answer), tools=[pay]))
+
+    @app.workflow
+    async def ask() -> None:
+        await run(agent, "?", approvals="approval", approval_timeout="1 day", run_config=config)
+
+    run_virtually(app, lambda: ask.run())
+    assert [getattr(trace, "trace_id", "no-op") for trace in traces] == ["no-op"] * 2
+    assert not config or not config.tracing_disabled
+
+
 def test_a_model_of_the_run_config_which_would_not_be_recorded_is_refused() -> None:
     app = Kagzi("memory://")
     agent = durable(Agent(name="desk", model=Pretended(story)))
