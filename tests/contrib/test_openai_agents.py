@@ -227,6 +227,16 @@ async def test_outside_of_workflows_it_is_an_ordinary_agent() -> None:
     assert result.final_output == "hello"
 
 
+def test_an_answer_that_this_version_cannot_read_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def recorded_by_another_version(*_: Any, **__: Any) -> Any:
+        return {"answer": 7}
+
+    monkeypatch.setattr("kagzi.contrib.openai_agents.record", recorded_by_another_version)
+    app, ask, _ = desk(story)
+    with pytest.raises(WorkflowFailed, match=r"CannotDecode.*this version of openai-agents cannot read"):
+        run_virtually(app, lambda: ask.run())
+
+
 @pytest.mark.parametrize("made", ["plain", "tool", "agent", "handoff"])
 def test_what_would_go_unrecorded_is_refused(made: str) -> None:
     model = Pretended(lambda _: [says("done")])

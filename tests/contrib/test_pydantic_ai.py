@@ -18,6 +18,7 @@ import kagzi
 from kagzi import CannotDecode, InvalidRequest, Kagzi, Retry, WorkflowFailed
 from kagzi.codecs import Encrypt
 from kagzi.contrib.pydantic_ai import Approval, KagziDurability
+from kagzi.contrib.steps import short
 from kagzi.testing import crash_everywhere, replay, run_virtually
 from tests.contrib.pydantic_ai_program import RECORDED, Desk, calls, play, results, says, scripted
 
@@ -245,13 +246,16 @@ def test_the_error_of_a_model_is_itself_in_the_workflow() -> None:
 
 def test_a_run_of_an_agent_is_the_same_at_every_replay() -> None:
     app = Kagzi("memory://")
-    agent = with_tool(kagzi.attempt)
+    durability: KagziDurability[None] = KagziDurability()
+    agent = with_tool(kagzi.attempt, durability)
     seen = []
 
     @app.workflow
     async def ask() -> str:
         result = await agent.run("?")
-        seen.append((result.run_id, result.conversation_id, result.usage.requests, result.output))
+        clock = durability.get_run_clock()
+        assert clock is not None
+        seen.append((result.run_id, result.conversation_id, result.usage.requests, result.output, clock()))
         await kagzi.sleep("1 day")
         return result.output
 
@@ -346,6 +350,13 @@ def test_what_earlier_versions_have_recorded_is_understood(file: Path) -> None:
     desk = Desk(app)
     assert replay(file, app).events == 11
     assert (desk.asked, desk.looked_up, desk.paid) == (0, [], [])
+
+
+def test_names_and_keys_that_are_too_long_stay_different() -> None:
+    assert short("a" * 300 + "x") != short("a" * 300 + "y")
+    assert short("a", "k" * 300 + "x") != short("a", "k" * 300 + "y")
+    assert all(len(part or "") < 150 for part in short("a" * 300, "k" * 300))
+    assert short("support.tool", "call_1") == ("support.tool", "call_1")
 
 
 def test_what_an_agent_says_is_sealed_as_all_else_is() -> None:
