@@ -175,6 +175,8 @@ async def look_at(name: str, url: str, options: argparse.Namespace) -> bool:
                 "/runs?workflow=refund&status=SLEEPING",
                 "/runs?id_prefix=order-99",
                 "/workflows",
+                "/workflows/refund",
+                "/workflows/checkout",
                 "/versions",
                 "/schedules",
                 "/queues",

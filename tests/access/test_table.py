@@ -133,6 +133,7 @@ TWINS = {
     "GET /api/v1/queues": "GetQueueDepth",
     "GET /api/v1/workflows": "ListWorkflowTypes",
     "GET /api/v1/workflows/{workflow}": "GetWorkflowInterface",
+    "GET /api/v1/workflows/{workflow}/report": "GetWorkflowReport",
     "GET /api/v1/versions": "ListVersions",
     "POST /api/v1/versions": "SetDefaultVersion",
     "POST /api/v1/versions/move": "MoveWorkflows",

@@ -21,6 +21,9 @@ from tests.browser.conftest import Site
 from tests.browser.office import start
 
 _STREAM = re.compile(r"/live(\?|$)")
+# How much wider the page is than the screen, or a table than its place.
+_WIDER = """Math.max(document.documentElement.scrollWidth - innerWidth,
+  ...[...document.querySelectorAll(".wide")].map((each) => each.scrollWidth - each.clientWidth))"""
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
@@ -231,6 +234,22 @@ async def test_with_keys_alone(site: Site) -> None:
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")
         await page.wait_for_url(f"**/runs/{run_id}")
+        await page.keyboard.press("j")  # the step of its timeline
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".step").first).to_contain_text("it is broken")
+        await page.keyboard.press("?")
+        keys = page.get_by_role("dialog", name="Keys")
+        await expect(keys).to_contain_text("find a run by its id")
+        await page.keyboard.press("r")  # keys of the page are for the page
+        await expect(page.get_by_role("dialog")).to_have_count(1)
+        await page.keyboard.press("Escape")
+        await expect(keys).to_be_hidden()
+        await page.get_by_role("button", name="Keys").click()
+        await keys.get_by_role("button", name="Close").click()
+        await expect(page.get_by_role("button", name="Keys")).to_be_focused()
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("searchbox")).to_be_focused()
+        await page.get_by_role("heading", level=1).click()
         await page.keyboard.press("t")
         assert await page.evaluate("document.documentElement.dataset.theme") == "dark"
         await page.get_by_role("link", name="Run again").focus()
@@ -326,6 +345,7 @@ async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site
                 "/bulk?action=cancel&of=search",
                 "/jobs",
                 "/workflows",
+                "/workflows/failing",
                 "/versions",
                 "/schedules",
                 "/new-schedule?cron=0+2+*+*+*",
@@ -339,7 +359,7 @@ async def test_every_page_fits_a_narrow_screen_and_everybody_in_both_themes(site
                 await page.goto(path)
                 for theme in ("light", "dark"):
                     await page.emulate_media(color_scheme=theme)
-                    wider = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+                    wider = await page.evaluate(_WIDER)
                     assert wider <= 0, (theme, path)
                     if axe is not None:
                         assert await violations(page, axe) == [], (theme, path)

@@ -35,7 +35,9 @@ async def port(memory: LocalEngine) -> AsyncIterator[HttpPort]:
 
 
 def address(path: str) -> str:
-    return path.format(run_id=RUN, worker_id=WORKER, schedule_id=RUN, queue="mail", job_id=RUN, file="kagzi.css")
+    return path.format(
+        run_id=RUN, worker_id=WORKER, schedule_id=RUN, queue="mail", job_id=RUN, file="kagzi.css", workflow="secret"
+    )
 
 
 async def test_whoever_is_not_logged_in_sees_nothing_but_the_login(port: HttpPort) -> None:
@@ -105,9 +107,12 @@ def _fields(body: object) -> tuple[str, ...]:
 async def test_a_viewer_is_offered_nothing_that_would_be_refused(memory: LocalEngine, port: HttpPort) -> None:
     async with Browser(port.url) as browser:
         await browser.log_in(await new_key(memory, port, Role.VIEWER, "a"))
-        for path in ("/", "/runs", "/workflows", f"/runs/{RUN}"):
+        for path in ("/", "/runs", "/workflows", "/workflows/secret", f"/runs/{RUN}"):
             page = await browser.open(path)
-            assert not {"Cancel", "Terminate", "Send signal", "Start a run", "Start a copy …"} & page.links.keys()
+            assert (
+                not {"Cancel", "Terminate", "Send signal", "Start a run", "Start a copy …", "Pause …"}
+                & page.links.keys()
+            )
     async with Browser(port.url) as browser:
         await browser.log_in(await new_key(memory, port, Role.CLIENT, "a"))
         assert {"Cancel", "Terminate", "Send signal"} <= (await browser.open(f"/runs/{RUN}")).links.keys()
@@ -119,6 +124,7 @@ async def test_a_page_of_another_namespace_does_not_exist(memory: LocalEngine, p
         await browser.log_in(await new_key(memory, port, Role.ADMIN, "b"))
         await browser.open(f"/runs/{RUN}", code=404)
         await browser.open(f"/runs/{RUN}/cancel", code=404)
+        await browser.open("/workflows/secret", code=404)
         await browser.open("/runs", namespace="a", code=403)
         for path in ("/", "/runs", "/workflows", "/queues", "/system"):
             page = await browser.open(path)

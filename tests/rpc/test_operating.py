@@ -8,14 +8,16 @@ import pytest
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.api.engine import ManagedEngine
-from kagzi.api.operations import Chunk, CompleteRun, StartRun
+from kagzi.api.operations import Chunk, CompleteRun, CompleteStep, FailRun, Operation, StartRun
 from kagzi.api.schedules import CreateSchedule
 from kagzi.api.workers import Poll, Registration
 from kagzi.api.workflows import RunFilter
+from kagzi.core.failure import Failure
 from kagzi.core.page import made_at
 from kagzi.core.run import RunStatus
 from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.worker import WorkerStatus, WorkflowType
+from kagzi.core.workflow_report import WorkflowReport
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound
 from kagzi.ids import RandomIds
@@ -58,7 +60,7 @@ class Home:
         )
         return worker_id
 
-    async def complete_one(self, worker_id: str) -> None:
+    async def complete_one(self, worker_id: str, *operations: Operation) -> None:
         poll = Poll(
             namespace="default",
             worker_id=worker_id,
@@ -71,7 +73,12 @@ class Home:
         )
         (claim,) = (await self.seen.workers.poll(poll)).claims
         await self.seen.workers.commit(
-            Chunk(namespace="default", run_id=claim.run_id, token=claim.token, operations=(CompleteRun(output=b"1"),))
+            Chunk(
+                namespace="default",
+                run_id=claim.run_id,
+                token=claim.token,
+                operations=operations or (CompleteRun(output=b"1"),),
+            )
         )
 
 
@@ -213,3 +220,26 @@ async def test_namespaces_are_managed(home: Home) -> None:
     assert [namespace.namespace for namespace in (*first.items, *rest.items)] == ["default", "team"]
     with pytest.raises(InvalidRequest, match="page size"):
         await namespaces.list(page_size=0)
+
+
+async def test_how_a_workflow_does(home: Home) -> None:
+    failure = Failure("app.Declined", "no money", traceback='  File "/shop/bank.py", line 7, in charge').encode()
+    worker_id = await home.register()
+    for end in (CompleteRun(output=b"1"), FailRun(error=failure)):
+        await home.start()
+        at = 1_700_000_000_000_000
+        step = CompleteStep(step_id="charge", completed_seq=1, started_at=at, finished_at=at + 1000, output=b"1")
+        await home.complete_one(worker_id, step, end)
+    await home.start()
+    report = await home.seen.versions.report("default", "w")
+    assert report == await home.real.versions.report("default", "w")
+    assert (report.runs, report.completed, report.failed, report.whole) == (3, 1, 1, True)
+    assert [(each.error, each.place, each.count) for each in report.failures] == [
+        ("app.Declined", "shop/bank.py:7 in charge", 1)
+    ]
+    assert [(each.name, each.attempts) for each in report.steps] == [("charge", 2)]
+    assert sum(each.ended for each in report.slices) == 2
+    assert (await home.seen.versions.report("default")).runs == 3
+    assert (await home.seen.versions.report("default", "none")) == WorkflowReport(
+        workflow_type="none", runs=0, whole=True
+    )

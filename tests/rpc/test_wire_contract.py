@@ -267,6 +267,21 @@ OURS: dict[str, str] = {
     ),
     "GetWorkflowInterfaceRequest": "1 namespace string, 2 workflow_type string, 3 version ?string",
     "GetWorkflowInterfaceResponse": "1 interface WorkflowInterface",
+    "GetWorkflowReportRequest": "1 namespace string, 2 workflow_type ?string",
+    "GetWorkflowReportResponse": (
+        "1 runs int64, 2 whole bool, 3 since Ts, 4 runs_by_status map<string,int64>, 5 waited Spread, 6 took Spread, "
+        "7 lengths *LengthBar, 8 slices *ReportSlice, 9 slice_width_us int64, 10 failures *FailureGroup, "
+        "11 failures_read int64, 12 steps *StepReport, 13 step_runs int64, 14 versions *VersionReport"
+    ),
+    "Spread": "1 count int64, 2 p50_us int64, 3 p95_us int64, 4 p99_us int64, 5 longest_us int64",
+    "LengthBar": "1 least_us int64, 2 below_us ?int64, 3 count int64",
+    "ReportSlice": "1 begins_at Ts, 2 completed int64, 3 failed int64, 4 cancelled int64",
+    "FailureGroup": (
+        "1 error string, 2 place string, 3 message string, 4 count int64, 5 first_at Ts, 6 last_at Ts, "
+        "7 last_run_id string"
+    ),
+    "StepReport": "1 name string, 2 attempts int64, 3 failed int64, 4 retried int64, 5 took Spread",
+    "VersionReport": "1 version string, 2 runs int64, 3 failed int64",
     "WorkflowInterface": "1 workflow_type string, 2 version ?string, 3 summary string, 4 input_schema ?string",
     "SetDefaultVersionRequest": "1 namespace string, 2 workflow_type string, 3 version ?string, 4 force bool",
     "SetDefaultVersionResponse": "",
@@ -481,8 +496,8 @@ OUR_RPCS = {
     ),
     "WorkerService": "PollTasks GetHistory CommitBatch WaitNews ReadInbox SpawnChild AwaitChild",
     "AdminService": (
-        "ListVersions GetWorkflowInterface SetDefaultVersion MoveWorkflows MoveCheckedWorkflows ListLimits "
-        "PauseClaims ResumeClaims SetLimit ClearLimit GetSlotWait"
+        "ListVersions GetWorkflowInterface GetWorkflowReport SetDefaultVersion MoveWorkflows MoveCheckedWorkflows "
+        "ListLimits PauseClaims ResumeClaims SetLimit ClearLimit GetSlotWait"
     ),
     "WorkflowScheduleService": "PreviewWorkflowSchedule BackfillWorkflowSchedule ListScheduleSkips",
 }

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
+from kagzi.core.workflow_report import WorkflowReport
 
 
 class VersionService(Protocol):
@@ -16,6 +17,12 @@ class VersionService(Protocol):
     async def describe(self, namespace: str, workflow_type: str, version: str | None = None) -> WorkflowInterface:
         """What a version is for and what it takes, as the worker said that registered last with it; None: the version
         that a start gets which names none. NotFound if no worker has ever offered it."""
+        ...
+
+    async def report(self, namespace: str, workflow_type: str | None = None) -> WorkflowReport:
+        """How the newest runs of a workflow have done, which of its failures are alike, and how long its steps take:
+        about 1,000 runs at most, among the newest 20,000 of the namespace. Of one that has no runs there, an empty
+        one. Of all workflows together if none is named, without steps and versions. It may be two seconds old."""
         ...
 
     async def set_default(

@@ -10,7 +10,12 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
+from kagzi.core.duration import format_span
+from kagzi.core.instant import SECOND, Span
 from kagzi.core.versions import Versions, WorkflowInterface, WorkflowVersion
+from kagzi.core.workflow_report import Spread, WorkflowReport
+from kagzi.errors import NotFound
+from kagzi.ports.documents.reports import report_document
 from kagzi.ports.documents.versions import interface_document, version_document
 from kagzi.ports.parameters import Kind, Parameter, Parameters, read_parameters, spoken
 from kagzi.settings import Loaded
@@ -75,7 +80,8 @@ def list_workflows(url: str | None, namespace: str | None, json: bool) -> None:
 @where
 @as_json
 def show_workflow(workflow: str, version: str | None, url: str | None, namespace: str | None, json: bool) -> None:
-    """Show what WORKFLOW is for and what it takes, as the worker says that registered last with it.
+    """Show what WORKFLOW is for and what it takes, as the worker says that registered last with it, and how its newest
+    runs have done: how many failed and of what, and how long they and their steps took.
 
     \b
     kagzi workflows show checkout
@@ -83,9 +89,9 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     """
     loaded = home_of(url, namespace)
     start_logging(loaded.settings, quiet=True)
-    found = run(_describe(loaded, workflow, version))
+    found, report = run(_describe(loaded, workflow, version))
     if json:
-        output.document(interface_document(found))
+        output.document(output.plain(interface_document(found)) | {"report": report_document(report)})
         return
     parameters = read_parameters(found.input_schema)
     if sys.stdout.isatty():
@@ -94,7 +100,13 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
         click.echo()
     if parameters is None:
         output.note("its worker does not say what it takes; input is JSON: an array by position, an object by name")
-        return
+    else:
+        _show_parameters(found, parameters)
+    if sys.stdout.isatty():
+        _show_report(report)
+
+
+def _show_parameters(found: WorkflowInterface, parameters: Parameters) -> None:
     output.table(
         ("parameter", "takes", "default", "about"),
         [(each.name, _takes(each), _default(each), each.about) for each in parameters.items],
@@ -105,6 +117,46 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     if sys.stdout.isatty():
         command = f"kagzi start {shlex.quote(found.workflow_type)}"
         output.text(f"{command} --input {shlex.quote(_example(parameters))}" if parameters.items else command)
+
+
+def _show_report(report: WorkflowReport) -> None:
+    if not report.runs:
+        return
+    whole = "all there are" if report.whole else "the newest"
+    ended = f"{report.completed:,} completed, {report.failed:,} failed"
+    rate = "" if report.failure_rate is None else f" ({report.failure_rate:.1%} of those that ended)"
+    click.echo()
+    click.echo(f"{report.runs:,} {'run' if report.runs == 1 else 'runs'}, {whole}: {ended}{rate}")
+    lengths = [("took", report.took), ("waited for a worker", report.waited)]
+    lengths += [(f"step {step.name}", step.took) for step in report.steps]
+    output.table(
+        ("how long", "half within", "95% within", "99% within", "longest"),
+        [(name, *(format_span(each) for each in _rounded(spread))) for name, spread in lengths if spread is not None],
+        spare=("99% within",),
+    )
+    if report.failures:
+        click.echo()
+        output.table(
+            ("failed", "last", "error", "where"),
+            [
+                (
+                    f"{each.count:,}",
+                    output.when(each.last_at),
+                    f"{each.error.removeprefix('builtins.')}: {each.message}" if each.error else "timed out",
+                    each.place or "-",
+                )
+                for each in report.failures
+            ],
+        )
+
+
+def _rounded(spread: Spread) -> list[Span]:
+    """To what people read: three figures are enough."""
+    unit = SECOND // 1000
+    return [
+        round(each / unit) * unit if each >= unit else each
+        for each in (spread.p50, spread.p95, spread.p99, spread.longest)
+    ]
 
 
 def _takes(parameter: Parameter) -> str:
@@ -131,6 +183,13 @@ async def _list(loaded: Loaded) -> Versions:
         return await engine.versions.list(loaded.settings.namespace)
 
 
-async def _describe(loaded: Loaded, workflow: str, version: str | None) -> WorkflowInterface:
+async def _describe(loaded: Loaded, workflow: str, version: str | None) -> tuple[WorkflowInterface, WorkflowReport]:
+    namespace = loaded.settings.namespace
     async with engine_of(loaded) as engine:
-        return await engine.versions.describe(loaded.settings.namespace, workflow, version)
+        report = await engine.versions.report(namespace, workflow)
+        try:
+            return await engine.versions.describe(namespace, workflow, version), report
+        except NotFound:
+            if not report.runs or version is not None:
+                raise
+            return WorkflowInterface(workflow_type=workflow), report  # no worker has offered it; its runs are there

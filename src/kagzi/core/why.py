@@ -141,7 +141,7 @@ def _paused(run: Run, limits: Sequence[FlowLimit], now: Instant) -> str | None:
     """Says that nothing like the run is handed out, since when, and by whom."""
     for limit in limits:
         if limit.paused_at is not None and limit.concerns(run.task_queue, run.workflow_type):
-            by = f" by {limit.paused_by}" if limit.paused_by else ""
+            by = f" by {limit.paused_by}" if limit.paused_by not in ("", "anyone") else ""
             reason = f": {' '.join(limit.pause_reason.split())}" if limit.pause_reason.strip() else ""
             return f"{limit.about} was paused{by} at {_at(limit.paused_at, now)}{reason}"
     return None

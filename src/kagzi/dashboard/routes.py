@@ -23,6 +23,7 @@ from kagzi.dashboard import (
     system,
     versions,
     workers,
+    workflows,
 )
 from kagzi.http.call import NoQuery
 from kagzi.http.events import EventsQuery, stream_events
@@ -66,7 +67,8 @@ PAGES: Final[tuple[Route, ...]] = (
     *_ask("/jobs/{job_id}/cancel", jobs.CANCEL),
     _show("/start", start.ask_start, start.StartQuery),
     _send("/start", start.start, start.StartForm),
-    _show("/workflows", system.show_workflows, system.PlainQuery),
+    _show("/workflows", workflows.show_workflows, system.PlainQuery),
+    _show("/workflows/{workflow}", workflows.show_workflow, system.PlainQuery),
     _show("/schedules", schedules.show_schedules, schedules.SchedulesQuery),
     _show("/schedules/{schedule_id}", schedules.show_schedule, schedules.ScheduleQuery),
     *_ask("/schedules/{schedule_id}/pause", schedules.PAUSE),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.ext import Extension
 from msgspec import Struct
 
 from kagzi.access import ACTIONS
@@ -88,6 +90,21 @@ TABS: Final = (
 )
 
 
+class _TableRoles(Extension):
+    """Says of everything in a table what it is: where there is no room for columns the style makes lines of its rows,
+    and then browsers do not tell any more."""
+
+    _ROLES: Final = {"table": "table", "thead": "rowgroup", "tbody": "rowgroup", "tr": "row", "td": "cell"}
+    _TAG: Final = re.compile(r'<(table|thead|tbody|tr|td|th(?= scope="(row|col)"))(?=[ >])')
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:  # noqa: ARG002
+        def with_role(tag: re.Match[str]) -> str:
+            role = self._ROLES.get(tag[1]) or f"{'row' if tag[2] == 'row' else 'column'}header"
+            return f'{tag[0]} role="{role}"'
+
+        return self._TAG.sub(with_role, source)
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("kagzi.dashboard"),
@@ -96,11 +113,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        extensions=[_TableRoles],
     )
     made.filters.update(
         exact=text.exact,
         machine=text.machine,
         span=text.length,
+        soft=text.soft,
         payload=text.payload,
         error_line=text.error_line,
         error_report=text.error_report,

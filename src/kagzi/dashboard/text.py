@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Final
 
 import msgspec
+from markupsafe import Markup
 
 from kagzi.core.duration import format_span
 from kagzi.core.failure import Failure
@@ -14,6 +16,7 @@ from kagzi.core.report import report
 
 SHOWN_CHARACTERS: Final = 4_000  # of one payload
 _ENCODED: Final = "encoded by a codec of the app: {:,} bytes, here in base64"
+_PARTS: Final = re.compile(r"[^_./:-]+[_./:-]*|[_./:-]+")
 _DEEP: Final = "nested too deeply to be shown in lines"
 
 
@@ -37,12 +40,17 @@ def relative(instant: Instant, now: Instant) -> str:
 
 
 def length(span: Span) -> str:
-    """A length of time; above ten seconds without fractions."""
+    """A length of time; above ten seconds without fractions. Its unit stays beside its number."""
     if span < SECOND:
-        return f"{max(0, span) // 1000} ms"
+        return f"{max(0, span) // 1000}\N{NO-BREAK SPACE}ms"
     if span < 10 * SECOND:
-        return f"{span / SECOND:.1f} s"
+        return f"{span / SECOND:.1f}\N{NO-BREAK SPACE}s"
     return format_span(round(span / SECOND) * SECOND)
+
+
+def soft(name: str) -> Markup:
+    """A name that may be broken where its parts meet, if there is no room for it."""
+    return Markup("<wbr>").join(_PARTS.findall(name))
 
 
 def payload(data: bytes | None) -> str:

@@ -64,9 +64,10 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Scale:
-    def __init__(self, begin: Instant, end: Instant) -> None:
+    def __init__(self, begin: Instant, end: Instant, *, over: bool = False) -> None:
         self.begin = begin
         self.end = max(end, begin + 1)
+        self.over = over  # the run has finished: nothing of it goes on
 
     def bar(self, kind: str, begin: Instant, end: Instant, title: str) -> Bar:
         whole = self.end - self.begin
@@ -77,7 +78,7 @@ class Scale:
 
 
 def scale_of(run: Run, now: Instant) -> Scale:
-    return Scale(run.created_at, run.finished_at or now)
+    return Scale(run.created_at, run.finished_at or now, over=run.status.finished)
 
 
 def whole_run(run: Run, steps: Sequence[Step], now: Instant) -> Row:
@@ -157,6 +158,8 @@ def entries_of(steps: Sequence[Step]) -> list[Entry]:
 def rows_of(run: Run, entries: Sequence[Entry], now: Instant) -> list[Row]:
     """The lines that are shown, with their bars."""
     scale = scale_of(run, now)
+    if scale.over:
+        now = scale.end
     return [_row(entry, scale, now) if entry.attempts else _group_row(entry) for entry in entries]
 
 
@@ -246,8 +249,9 @@ def _bars(step: Step, attempts: Sequence[Step], scale: Scale, now: Instant) -> l
 
 def _bars_of_attempt(step: Step, attempts: Sequence[Step], scale: Scale, end: Instant, took: str) -> list[Bar]:
     """Returns the bar of an attempt, and that of the wait for the next one."""
-    word = step.status.value.lower()
-    bars = [scale.bar(_KINDS[step.status], step.started_at, end, f"attempt {step.attempt} {word}, {took}")]
+    left = scale.over and step.status is StepStatus.RUNNING
+    kind, word = ("cancelled", "left when the run ended") if left else (_KINDS[step.status], step.status.value.lower())
+    bars = [scale.bar(kind, step.started_at, end, f"attempt {step.attempt} {word}, {took}")]
     if step.status is StepStatus.FAILED and step.retry_at is not None:
         later = [each.started_at for each in attempts if each.attempt == step.attempt + 1]
         until = later[0] if later else min(step.retry_at, scale.end)

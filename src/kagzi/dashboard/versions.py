@@ -10,7 +10,7 @@ from kagzi.core.instant import SECOND
 from kagzi.core.versions import WorkflowVersion
 from kagzi.dashboard.asking import Field, Question, Subject
 from kagzi.dashboard.shell import may, page, path_to
-from kagzi.dashboard.system import PlainQuery
+from kagzi.dashboard.system import OURS, PlainQuery
 from kagzi.errors import NotFound
 from kagzi.http.call import Call, Html, Redirect
 from kagzi.http.fields import Name
@@ -27,6 +27,8 @@ async def show_versions(call: Call[VersionsQuery, None]) -> Html:
     found = await call.engine.versions.list(call.namespace, call.query.workflow)
     workflows: dict[str, list[WorkflowVersion]] = {}
     for each in found.items:
+        if each.workflow_type.startswith(OURS) and call.query.workflow is None:
+            continue
         workflows.setdefault(each.workflow_type, []).append(each)
     return await page(
         call,

@@ -6,6 +6,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from kagzi.api.admin import WorkerFilter
+from kagzi.core.flow import Scope
 from kagzi.core.limits import check_name
 from kagzi.core.worker import WorkerStatus
 from kagzi.dashboard.asking import EmptyForm, Field, Question, Subject
@@ -74,6 +75,7 @@ async def show_queues(call: Call[Any, None]) -> Html:
         tab="/queues",
         live="",
         queues=listed.queues,
+        paused={each.name: each for each in await call.engine.limits.list(call.namespace) if each.scope is Scope.QUEUE},
         switches=switches,
         part=_part,
     )

@@ -17,12 +17,14 @@ import msgspec
 from kagzi.core.instant import Span
 from kagzi.core.limits import check_id, check_name
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
+from kagzi.core.workflow_report import WorkflowReport, make_report
 from kagzi.engine.remembered import Remembered
 from kagzi.engine.wakeups import Wakeups
 from kagzi.errors import InvalidRequest, NotFound
 from kagzi.store.protocol.store import Store
 
 _FRESH_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 2.0
 _REMEMBERED: Final = 10_000
 _LISTED: Final = 1000
 _NAMED: Final = 20  # versions that an error tells of
@@ -43,6 +45,9 @@ class VersionRegistry:
         self._stale = stale
         self._loop = asyncio.get_running_loop()
         self._listed = Remembered[tuple[str, str | None], Versions](_counted)
+        self._reports = Remembered[tuple[str, str | None], WorkflowReport](
+            lambda report: report.runs, least=_REPORT_SECONDS
+        )
         self._found: dict[tuple[str, str], tuple[float, str]] = {}  # and when it was asked for
         self._looking: dict[tuple[str, str], asyncio.Task[str]] = {}
 
@@ -109,6 +114,16 @@ class VersionRegistry:
             of = f"workflow {workflow_type}" if version is None else f"version {version} of workflow {workflow_type}"
             raise NotFound(f"no worker has ever offered {of} in namespace {namespace}")
         return found
+
+    async def report(self, namespace: str, workflow_type: str | None = None) -> WorkflowReport:
+        check_name(namespace, "namespace")
+        if workflow_type is not None:
+            check_name(workflow_type, "workflow type")
+
+        async def sample() -> WorkflowReport:
+            return make_report(workflow_type, await self._store.runs.sample(namespace, workflow_type))
+
+        return await self._reports.get((namespace, workflow_type), sample)
 
     async def _look(self, namespace: str, workflow_type: str | None) -> Versions:
         return await self._store.versions.read(namespace, workflow_type, _LISTED, self._stale)

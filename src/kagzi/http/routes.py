@@ -30,6 +30,7 @@ from kagzi.http import (
 from kagzi.http.call import Call, Namespaced, NoQuery, Result, Text
 from kagzi.ports.documents.jobs import JobDocument
 from kagzi.ports.documents.limits import LimitDocument
+from kagzi.ports.documents.reports import ReportDocument
 from kagzi.ports.documents.runs import RunDocument
 from kagzi.ports.documents.schedules import ScheduleDocument
 from kagzi.ports.documents.system import HealthDocument, NamespaceDocument
@@ -355,6 +356,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Show what a workflow is for and what it takes",
         about="system",
         query=versions.InterfaceQuery,
+    ),
+    _get(
+        f"{API}/workflows/{{workflow}}/report",
+        versions.get_report,
+        ReportDocument,
+        "Show how the newest runs of a workflow have done",
+        about="system",
     ),
     _post(
         f"{API}/workflows/{{workflow}}/pause",

@@ -11,6 +11,7 @@ from kagzi.core.versions import Versions
 from kagzi.http.call import Call, Namespaced
 from kagzi.http.fields import TEXT, Name
 from kagzi.http.problems import naming
+from kagzi.ports.documents.reports import ReportDocument, report_document
 from kagzi.ports.documents.versions import InterfaceDocument, VersionDocument, interface_document, version_document
 
 
@@ -36,6 +37,10 @@ class InterfaceQuery(Namespaced, frozen=True, kw_only=True, forbid_unknown_field
 async def get_interface(call: Call[InterfaceQuery, None]) -> InterfaceDocument:
     found = await call.engine.versions.describe(call.namespace, call.path["workflow"], call.query.version)
     return interface_document(found)
+
+
+async def get_report(call: Call[Namespaced, None]) -> ReportDocument:
+    return report_document(await call.engine.versions.report(call.namespace, call.path["workflow"]))
 
 
 class DefaultVersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

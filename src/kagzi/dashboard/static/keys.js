@@ -1,5 +1,6 @@
 // Dialogs instead of pages that ask, the namespace without a button, and keys: g and a letter goes to a page, / finds,
-// j and k walk through rows, x selects one, r and c ask whether to retry or cancel a run, l pauses and goes on, t changes the theme.
+// j and k walk through rows and steps, x selects one, r and c ask whether to retry or cancel a run, l pauses and goes on,
+// t changes the theme, ? lists the keys.
 
 let dialog = null;
 
@@ -92,13 +93,30 @@ document.querySelector(".tabs [aria-current]")?.scrollIntoView({ inline: "center
 
 let going = false;
 
+// The first link of each row, and each step of a timeline.
+const stops = () =>
+  [...document.querySelectorAll(".wide tbody tr, .timeline > li")].flatMap((row) => row.querySelector("a, summary") ?? []);
+
 function walk(step) {
-  const links = [...document.querySelectorAll("table.rows tbody tr a")];
-  const at = links.indexOf(document.activeElement);
-  links[Math.min(Math.max(0, at + step), links.length - 1)]?.focus();
+  const all = stops();
+  const at = all.findIndex((stop) => stop === document.activeElement || stop.closest("tr, li").contains(document.activeElement));
+  all[Math.min(Math.max(0, at + step), all.length - 1)]?.focus();
+}
+
+function find(event) {
+  event.preventDefault();
+  document.querySelector('[data-key="/"]')?.focus();
+}
+
+const keys = document.getElementById("keys");
+const help = document.getElementById("help");
+if (help) {
+  help.hidden = false;
+  help.addEventListener("click", () => keys.showModal());
 }
 
 document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "k" && !document.querySelector("dialog[open]")) find(event);
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target.closest('input:not([type="checkbox"]), textarea, select, dialog')) return;
   if (going) {
@@ -111,8 +129,10 @@ document.addEventListener("keydown", (event) => {
       going = true;
       break;
     case "/":
-      event.preventDefault();
-      document.querySelector('[data-key="/"]')?.focus();
+      find(event);
+      break;
+    case "?":
+      keys?.showModal();
       break;
     case "j":
       walk(1);

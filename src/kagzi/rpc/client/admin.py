@@ -18,11 +18,13 @@ from kagzi.core.rate import RateLimit
 from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.versions import CheckedRun, MovedRuns, Versions, WorkflowInterface
 from kagzi.core.worker import Worker, WorkerStatus
+from kagzi.core.workflow_report import WorkflowReport
 from kagzi.rpc.client.line import READ_SECONDS, WRITE_SECONDS, Line, converted
 from kagzi.rpc.convert.common import page_from_wire, page_request, timestamp
 from kagzi.rpc.convert.counts import count_from_wire
 from kagzi.rpc.convert.limits import SCOPES, limit_from_wire, rate_to_wire, wait_from_wire
 from kagzi.rpc.convert.namespaces import namespace_from_wire
+from kagzi.rpc.convert.reports import report_from_wire
 from kagzi.rpc.convert.unknown import unknown_value
 from kagzi.rpc.convert.versions import interface_from_wire, version_from_wire
 from kagzi.rpc.convert.workers import worker_filter_to_wire, worker_from_wire
@@ -142,6 +144,15 @@ class RemoteVersions:
             seconds=READ_SECONDS,
         )
         return interface_from_wire(answer.interface)
+
+    async def report(self, namespace: str, workflow_type: str | None = None) -> WorkflowReport:
+        request = converted(
+            lambda asked: admin_pb2.GetWorkflowReportRequest(namespace=namespace, workflow_type=asked), workflow_type
+        )
+        answer = await self._line.call(
+            ADMIN, "GetWorkflowReport", request, admin_pb2.GetWorkflowReportResponse, seconds=READ_SECONDS
+        )
+        return report_from_wire(workflow_type, answer)
 
     async def set_default(
         self, namespace: str, workflow_type: str, version: str | None, *, force: bool = False

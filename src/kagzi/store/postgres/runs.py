@@ -12,6 +12,16 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
 from kagzi.core.step import Step
+from kagzi.core.workflow_report import (
+    LOOKED_AT,
+    SAMPLED_RUNS,
+    STEP_ROWS,
+    Sample,
+    SampledRun,
+    SampledStep,
+    failed_runs_of,
+    step_runs_of,
+)
 from kagzi.store import counting
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.run_rows import STATUSES, is_id, run_of
@@ -21,14 +31,12 @@ from kagzi.store.postgres.steps import get_steps
 from kagzi.store.postgres.values import read_values
 from kagzi.store.protocol.changes import RunKey
 from kagzi.store.protocol.runs import FoundRuns, RunFacts
+from kagzi.store.searching import NEWEST
 
 if TYPE_CHECKING:
     import asyncpg
 
     from kagzi.store.postgres.connection import Connection
-if TYPE_CHECKING:
-    from kagzi.store.postgres.connection import Connection
-
 _GET_RUN = STATEMENTS["get_run"]
 _GET_RUNS = STATEMENTS["get_runs"]
 _GET_RUN_BY_EXTERNAL_ID = STATEMENTS["get_run_by_external_id"]
@@ -36,6 +44,10 @@ _COUNT_LIVE_RUNS = STATEMENTS["count_live_runs"]
 _COUNT_NEWEST_RUNS = STATEMENTS["count_newest_runs"]
 _FINISHED_OF = STATEMENTS["finished_of"]
 _FACTS_OF = STATEMENTS["facts_of"]
+_EDGE_WALK = STATEMENTS["edge_walk"]
+_SAMPLE_RUNS = STATEMENTS["sample_runs"]
+_SAMPLE_ERRORS = STATEMENTS["sample_errors"]
+_SAMPLE_STEPS = STATEMENTS["sample_steps"]
 
 
 class Runs(Noun):
@@ -79,6 +91,44 @@ class Runs(Noun):
     async def facts_of(self, runs: Sequence[RunKey]) -> list[RunFacts]:
         asked = [run for run in runs if is_id(run[1])]
         return await self.pool.run(lambda connection: _facts_of(connection, asked)) if asked else []
+
+    @asks
+    async def sample(self, connection: Connection, namespace: str, workflow_type: str | None) -> Sample:
+        rows = await connection.fetch(_SAMPLE_RUNS, namespace, workflow_type, LOOKED_AT, SAMPLED_RUNS)
+        runs = [
+            SampledRun(
+                run_id=str(row["run_id"]),
+                version=row["version"],
+                status=STATUSES[row["status"]],
+                created_at=row["created_at"],
+                started_at=row["started_at"],
+                finished_at=row["finished_at"],
+            )
+            for row in rows
+        ]
+        whole = len(runs) < SAMPLED_RUNS
+        if whole:
+            whole = await connection.fetchval(_EDGE_WALK, namespace, NEWEST, LOOKED_AT) is None
+        errors = await connection.fetch(_SAMPLE_ERRORS, namespace, failed_runs_of(runs), self.now())
+        looked_at = step_runs_of(runs) if workflow_type is not None else []
+        steps = await connection.fetch(_SAMPLE_STEPS, namespace, looked_at, STEP_ROWS) if looked_at else []
+        return Sample(
+            now=errors[0]["now"],
+            runs=runs,
+            errors={str(row["run_id"]): row["error"] for row in errors if row["run_id"] is not None},
+            steps=[
+                SampledStep(
+                    run_id=str(row["run_id"]),
+                    step_id=row["step_id"],
+                    failed=row["failed"],
+                    retried=row["retried"],
+                    started_at=row["started_at"],
+                    finished_at=row["finished_at"],
+                )
+                for row in steps
+            ],
+            whole=whole,
+        )
 
     @asks
     async def count(

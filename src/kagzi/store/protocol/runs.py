@@ -14,6 +14,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
 from kagzi.core.step import Step
+from kagzi.core.workflow_report import Sample
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -66,6 +67,11 @@ class Runs(Protocol):
 
     async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
         """Returns facts of the runs of these (namespace, run_id) that exist, in any order."""
+        ...
+
+    async def sample(self, namespace: str, workflow_type: str | None) -> Sample:
+        """The newest runs of a workflow or, without their steps, of all. Without payloads, and within the bounds of
+        `core.workflow_report`."""
         ...
 
     async def count(

@@ -15,8 +15,19 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import Run
 from kagzi.core.run_value import RunValue
 from kagzi.core.step import Step
+from kagzi.core.workflow_report import (
+    LOOKED_AT,
+    SAMPLED_RUNS,
+    STEP_ROWS,
+    Sample,
+    SampledRun,
+    SampledStep,
+    failed_runs_of,
+    step_runs_of,
+)
 from kagzi.store import counting
 from kagzi.store.protocol.runs import FoundRuns, RunFacts
+from kagzi.store.searching import NEWEST
 from kagzi.store.sqlite.nouns import Noun, reads
 from kagzi.store.sqlite.run_rows import STATUSES, run_of
 from kagzi.store.sqlite.search import list_runs
@@ -80,6 +91,44 @@ class Runs(Noun):
             )
             for namespace, run_id, workflow, started_at, finished_at in rows
         ]
+
+    @reads
+    def sample(self, connection: sqlite3.Connection, namespace: str, workflow_type: str | None) -> Sample:
+        wanted = (namespace, workflow_type, LOOKED_AT, SAMPLED_RUNS)
+        runs = [
+            SampledRun(
+                run_id=run_id,
+                version=version,
+                status=STATUSES[status],
+                created_at=created_at,
+                started_at=started_at,
+                finished_at=finished_at,
+            )
+            for run_id, version, status, created_at, started_at, finished_at in execute(
+                connection, "sample_runs", wanted
+            ).fetchall()
+        ]
+        beyond = (namespace, NEWEST, LOOKED_AT)
+        failed = msgspec.json.encode(failed_runs_of(runs)).decode()
+        finished = msgspec.json.encode(step_runs_of(runs) if workflow_type is not None else []).decode()
+        steps = execute(connection, "sample_steps", (namespace, finished, STEP_ROWS)).fetchall()
+        return Sample(
+            now=self.now(),
+            runs=runs,
+            errors=dict(execute(connection, "sample_errors", (namespace, failed)).fetchall()),
+            steps=[
+                SampledStep(
+                    run_id=run_id,
+                    step_id=step_id,
+                    failed=bool(failed),
+                    retried=bool(retried),
+                    started_at=started_at,
+                    finished_at=finished_at,
+                )
+                for run_id, step_id, failed, retried, started_at, finished_at in steps
+            ],
+            whole=len(runs) < SAMPLED_RUNS and execute(connection, "edge_walk", beyond).fetchone() is None,
+        )
 
     @reads
     def count(

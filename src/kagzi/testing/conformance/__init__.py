@@ -93,7 +93,7 @@ from kagzi.testing.conformance.schedules import (  # noqa: E402
 )
 from kagzi.testing.conformance.signals import TestSignals  # noqa: E402
 from kagzi.testing.conformance.steps import TestRunRetries, TestSteps  # noqa: E402
-from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSchema, TestSurvey  # noqa: E402
+from kagzi.testing.conformance.survey import TestFacts, TestLoad, TestSample, TestSchema, TestSurvey  # noqa: E402
 from kagzi.testing.conformance.unserved import TestUnservedRuns  # noqa: E402
 from kagzi.testing.conformance.values import TestValues  # noqa: E402
 from kagzi.testing.conformance.versions import (  # noqa: E402
@@ -158,6 +158,7 @@ __all__ = [
     "TestRunRetries",
     "TestRuns",
     "TestRunsOfVersions",
+    "TestSample",
     "TestSchedules",
     "TestSchema",
     "TestSignals",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kagzi.api.operations import CompleteRun, ParkRun
+from kagzi.api.operations import CompleteRun, FailRun, ParkRun
 from kagzi.core.instant import SECOND
 from kagzi.core.load import Load
+from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkerStatus
 from kagzi.testing.conformance.bench import STALE, Bench
 
@@ -128,3 +129,34 @@ class TestFacts:
         ended = facts[claim.run_id]
         assert (ended.workflow_type, ended.started_at, ended.finished_at) == ("checkout", begun, begun + SECOND)
         assert await bench.store.runs.facts_of([]) == []
+
+
+class TestSample:
+    async def test_of_the_newest_runs_of_a_workflow(self, bench: Bench) -> None:
+        store = bench.store
+        assert (await store.runs.sample("default", "checkout")).runs == []
+        failed = await bench.started_claim()
+        begun = bench.now()
+        bench.clock.advance(SECOND)
+        await bench.done(failed, bench.completed("charge", 1), FailRun(error=b"no money"))
+        bench.clock.advance(SECOND)
+        live = await bench.start(version="2")
+        await bench.start(workflow_type="refund")
+        await bench.start(namespace="tenant")
+
+        sample = await store.runs.sample("default", "checkout")
+
+        assert [(run.run_id, run.version, run.status) for run in sample.runs] == [
+            (live, "2", RunStatus.PENDING),
+            (failed.run_id, "1", RunStatus.FAILED),
+        ]
+        assert (sample.runs[0].started_at, sample.runs[0].finished_at) == (None, None)
+        assert (sample.runs[1].started_at, sample.runs[1].finished_at) == (begun, begun + SECOND)
+        assert sample.errors == {failed.run_id: b"no money"}
+        (step,) = sample.steps
+        assert (step.run_id, step.step_id, step.failed, step.retried) == (failed.run_id, "charge", False, False)
+        assert (sample.whole, sample.now) == (True, bench.now())
+
+        of_all = await store.runs.sample("default", None)
+        assert len(of_all.runs) == 3
+        assert (of_all.errors, list(of_all.steps)) == (sample.errors, [])

@@ -18,6 +18,7 @@ from kagzi.rpc.convert.common import optional_instant, page_info, page_size
 from kagzi.rpc.convert.counts import count_to_wire
 from kagzi.rpc.convert.health import health_to_wire
 from kagzi.rpc.convert.limits import limit_to_wire, rate_from_wire, scope_of, wait_to_wire
+from kagzi.rpc.convert.reports import report_to_wire
 from kagzi.rpc.convert.runs import namespace_of
 from kagzi.rpc.convert.steps import step_name_of, step_to_wire
 from kagzi.rpc.convert.versions import interface_to_wire, version_to_wire
@@ -197,6 +198,17 @@ class AdminService:
             request.version if request.HasField("version") else None,
         )
         return pb.GetWorkflowInterfaceResponse(interface=interface_to_wire(found))
+
+    async def GetWorkflowReport(
+        self,
+        request: pb.GetWorkflowReportRequest,
+        call: Call,  # noqa: ARG002
+    ) -> pb.GetWorkflowReportResponse:
+        return report_to_wire(
+            await self._versions.report(
+                namespace_of(request.namespace), request.workflow_type if request.HasField("workflow_type") else None
+            )
+        )
 
     async def SetDefaultVersion(
         self,

@@ -83,3 +83,36 @@ LEFT JOIN (
 SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
 FROM unnest($1::text[], $2::uuid[]) AS w (namespace, run_id)
 JOIN kagzi.workflow_runs AS r ON r.namespace = w.namespace AND r.run_id = w.run_id AND {{is_run(r)}};
+
+-- name: sample_runs
+-- The newest runs of a workflow or of all, among so many of the namespace. Looks no further than it has to.
+SELECT r.run_id, r.version, r.status, r.created_at, r.started_at, r.finished_at
+FROM (
+    SELECT n.run_id, n.version, n.status, n.created_at, n.started_at, n.finished_at, n.workflow_type
+    FROM kagzi.workflow_runs AS n WHERE n.namespace = $1::text
+    ORDER BY n.namespace DESC, n.run_id DESC LIMIT $3::integer) AS r
+WHERE ($2::text IS NULL OR r.workflow_type = $2::text) AND {{is_run(r)}}
+ORDER BY r.run_id DESC
+LIMIT $4::integer;
+
+-- name: sample_errors
+-- What some of them failed with; and what time it is.
+SELECT coalesce($3::bigint, kagzi.clock()) AS now, f.run_id, f.error
+FROM (SELECT 1) AS one
+LEFT JOIN (
+    SELECT r.run_id, r.error FROM unnest($2::uuid[]) AS w (run_id)
+    JOIN kagzi.workflow_runs AS r ON r.namespace = $1::text AND r.run_id = w.run_id AND {{is_run(r)}}
+    WHERE r.error IS NOT NULL
+) AS f ON true;
+
+-- name: sample_steps
+-- Attempts of steps of some of them that have ended, run by run.
+SELECT s.run_id, s.step_id, s.status = 'FAILED' AS failed, s.retry_at IS NOT NULL AS retried, s.started_at, s.finished_at
+FROM unnest($2::uuid[]) AS w (run_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM kagzi.step_runs AS a
+    WHERE a.namespace = $1::text AND a.run_id = w.run_id AND a.kind = 'FUNCTION'
+      AND a.status IN ('COMPLETED', 'FAILED') AND a.finished_at IS NOT NULL
+    LIMIT $3::integer
+) AS s
+LIMIT $3::integer;

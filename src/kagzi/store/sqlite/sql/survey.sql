@@ -44,3 +44,26 @@ SELECT r.namespace, r.run_id, r.workflow_type, r.started_at, r.finished_at
 FROM json_each(?1) AS w
 JOIN workflow_runs AS r
     ON r.namespace = json_extract(w.value, '$[0]') AND r.run_id = json_extract(w.value, '$[1]') AND {{is_run(r)}};
+
+-- name: sample_runs
+-- The newest runs of a workflow or of all, among so many of the namespace. Looks no further than it has to.
+SELECT r.run_id, r.version, r.status, r.created_at, r.started_at, r.finished_at
+FROM (
+    SELECT n.run_id, n.version, n.status, n.created_at, n.started_at, n.finished_at, n.workflow_type
+    FROM workflow_runs AS n WHERE n.namespace = ?1 ORDER BY n.run_id DESC LIMIT ?3) AS r
+WHERE (?2 IS NULL OR r.workflow_type = ?2) AND {{is_run(r)}}
+LIMIT ?4;
+
+-- name: sample_errors
+-- What some of them failed with.
+SELECT r.run_id, r.error FROM json_each(?2) AS w
+CROSS JOIN workflow_runs AS r ON r.namespace = ?1 AND r.run_id = w.value AND {{is_run(r)}}
+WHERE r.error IS NOT NULL;
+
+-- name: sample_steps
+-- Attempts of steps of some of them that have ended, run by run.
+SELECT s.run_id, s.step_id, s.status = 'FAILED', s.retry_at IS NOT NULL, s.started_at, s.finished_at
+FROM json_each(?2) AS w
+CROSS JOIN step_runs AS s ON s.namespace = ?1 AND s.run_id = w.value
+WHERE s.kind = 'FUNCTION' AND s.status IN ('COMPLETED', 'FAILED') AND s.finished_at IS NOT NULL
+LIMIT ?3;
