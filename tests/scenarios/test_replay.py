@@ -36,8 +36,13 @@ async def checkout(cents: int) -> str:
 """
 
 
-def kagzi(*arguments: str) -> Result:
-    result = CliRunner().invoke(cli, list(arguments))
+# What a database answers is the subject of other tests; here it is what the commands ask, in process and on the wire.
+HOMES = pytest.mark.parametrize("home", ["sqlite", "sqlite-grpc"], indirect=True)
+
+
+async def kagzi(*arguments: str) -> Result:
+    """What a command says. It has a loop of its own, beside the server's."""
+    result = await asyncio.to_thread(CliRunner().invoke, cli, list(arguments))
     if isinstance(result.exception, KagziError):
         result.exit_code = exit_code(result.exception)
     return result
@@ -67,33 +72,43 @@ async def test_a_history_is_the_same_from_every_home(home: str) -> None:
     await make_run(home)
 
 
-def test_the_commands(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
-    run_id = asyncio.run(make_run(url))
+@HOMES
+async def test_the_commands(home: str, tmp_path: Path) -> None:
+    url = home
+    run_id = await make_run(url)
     same, other = tmp_path / "same_shop.py", tmp_path / "other_shop.py"
     same.write_text(SHOP.format(url=url, first="await charge(cents)"))
     other.write_text(SHOP.format(url=url, first="await mail(cents)"))
     history = tmp_path / "run.json"
-    exported = kagzi("runs", "export", "order-1", "--url", url)
+    exported = await kagzi("runs", "export", "order-1", "--url", url)
     assert exported.exit_code == 0, exported
     history.write_text(exported.output)
     assert json.loads(exported.output)["run_id"] == run_id
-    done = kagzi("replay", str(history), str(same))
+    forked = await kagzi("runs", "fork", "order-1", "--from", "mail", "--url", url, "--json")
+    assert forked.exit_code == 0, forked
+    (fork,) = json.loads(forked.output)["runs"]
+    shown = json.loads((await kagzi("runs", "show", fork["run_id"], "--url", url, "--json")).output)
+    assert (fork["of_run_id"], shown["origin"]) == (run_id, run_id)
+    refused = await kagzi("runs", "fork", "order-1", "--from", "pay", "--url", url)
+    assert refused.exit_code == 3, refused
+    assert "charge" in refused.stderr  # the steps that there are
+    done = await kagzi("replay", str(history), str(same))
     assert (done.exit_code, done.output) == (0, "1 of 1 runs come out as recorded, 0 differ\n")
     for arguments in ((str(history),), ("--workflow", "checkout", "--last", "5")):
-        differs = kagzi("replay", *arguments, str(other))
+        differs = await kagzi("replay", *arguments, str(other))
         assert differs.exit_code == 1, differs
         assert "present:  waits for step mail, at " in differs.output
         assert f"{other}:16 in checkout" in differs.output
-    assert json.loads(kagzi("replay", str(history), str(other), "--json").output)[0]["same"] is False
-    assert kagzi("replay", "--workflow", "nothing", str(same)).exit_code == 3
-    assert kagzi("replay", str(same)).exit_code == 2
-    assert kagzi("replay", str(history), "--workflow", "checkout", str(same)).exit_code == 2
-    assert kagzi("replay", str(tmp_path / "none.json"), str(same)).exit_code == 2
+    assert json.loads((await kagzi("replay", str(history), str(other), "--json")).output)[0]["same"] is False
+    assert (await kagzi("replay", "--workflow", "nothing", str(same))).exit_code == 3
+    assert (await kagzi("replay", str(same))).exit_code == 2
+    assert (await kagzi("replay", str(history), "--workflow", "checkout", str(same))).exit_code == 2
+    assert (await kagzi("replay", str(tmp_path / "none.json"), str(same))).exit_code == 2
 
 
-def test_runs_are_moved_by_a_command_if_the_code_replays_them(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'kagzi.db'}"
+@HOMES
+async def test_runs_are_moved_by_a_command_if_the_code_replays_them(home: str, tmp_path: Path) -> None:
+    url = home
     versions = {"1": "await charge(cents)", "2": "await (mail if cents == 7 else charge)(cents)"}
     old = SHOP.format(url=url, first=versions["1"])
     new = SHOP.format(url=url, first=versions["2"]).replace("@app.workflow", '@app.workflow(version="2")')
@@ -112,17 +127,17 @@ def test_runs_are_moved_by_a_command_if_the_code_replays_them(tmp_path: Path) ->
                 while await run.status() is not RunStatus.SLEEPING:
                     await asyncio.sleep(0.02)
 
-    asyncio.run(parked())
+    await parked()
     move = ("versions", "move", "checkout", "--from", "1", "--to", "2", "--url", url)
-    assert kagzi(*move, str(shop)).exit_code == 2  # an app is for --check
-    assert kagzi(*move, "--check").exit_code == 2  # which app?
-    assert "known are 1" in str(kagzi(*move, "--check", str(shop)).exception)
+    assert (await kagzi(*move, str(shop))).exit_code == 2  # an app is for --check
+    assert (await kagzi(*move, "--check")).exit_code == 2  # which app?
+    assert "known are 1" in str((await kagzi(*move, "--check", str(shop))).exception)
     for flags, said in ((("--dry-run",), "1 runs of checkout would go"), ((), "1 runs of checkout went")):
-        done = kagzi(*move, "--check", "--force", *flags, str(shop))
+        done = await kagzi(*move, "--check", "--force", *flags, str(shop))
         assert done.exit_code == 1, done
         assert "(order-7) at event" in done.output
         assert f"waits for step mail, at {shop}:16 in checkout" in done.output
         assert f"{said} from version 1 to 2" in done.output
-    done = kagzi(*move, "--check", "--force", "--json", str(shop))
+    done = await kagzi(*move, "--check", "--force", "--json", str(shop))
     document = json.loads(done.output)
     assert (document["moved"], document["changed"], [each["id"] for each in document["refused"]]) == (0, 0, ["order-7"])
