@@ -4,12 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kagzi.api.operations import RepeatRun
+from kagzi.api.operations import RepeatRun, SendSignal, StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
+from kagzi.core.conflict import OnConflict
 from kagzi.core.instant import SECOND
 from kagzi.core.page import made_at
 from kagzi.core.run import RunStatus
+from kagzi.core.step import Step, StepKind, StepStatus
+from kagzi.engine.forks import step_to_fork_from
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, PayloadTooLarge, Unavailable
 from kagzi.store import searching
@@ -579,3 +583,69 @@ def test_an_end_that_nobody_expects_any_more_is_not_kept() -> None:
             assert engine.results.expected_runs() == []
 
     run(main)
+
+
+def test_a_signal_by_id_goes_to_the_run_that_has_the_id_when_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run that was found ends and is restarted before the signal comes to it."""
+
+    async def main() -> None:
+        async with new_engine() as engine:
+            old = await engine.workflows.start(new_start(engine, external_id="order-1"))
+            restart: StartRun = replace(
+                new_start(engine, external_id="order-1"), on_conflict=OnConflict.RESTART_FINISHED
+            )
+            found = engine.workflows.get_by_external_id
+            looks = 0
+
+            async def look(namespace: str, external_id: str) -> Any:
+                nonlocal looks
+                looks += 1
+                run = await found(namespace, external_id)
+                if looks == 1:
+                    await engine.workflows.terminate(
+                        TerminateRun(namespace="default", run_id=run.run_id, reason="over")
+                    )
+                    assert not (await engine.workflows.start(restart)).already_exists
+                return run
+
+            monkeypatch.setattr(engine.workflows, "get_by_external_id", look)
+            signal = SendSignal(namespace="default", external_id="order-1", name="x", value=b"1", key="k")
+            answer = await engine.workflows.signal(signal)
+            assert answer.run_id == restart.run_id != old.run_id
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("a/charge", "a/charge"),
+        ("ship", "b/ship"),
+        ("charge", "has several steps 'charge'; name one of a/charge, b/charge"),
+        ("mail", "step 'mail' of run R has not ended.*the last that has is b/ship"),
+        ("nobody", "has no step 'nobody'; those that have ended are a/charge, b/charge, b/ship"),
+    ],
+)
+def test_a_fork_begins_at_a_step_that_is_named_without_doubt(asked: str, meant: str) -> None:
+    steps = [
+        Step(
+            step_id=step_id,
+            kind=StepKind.FUNCTION,
+            attempt=1,
+            status=StepStatus.RUNNING if number is None else StepStatus.COMPLETED,
+            completed_seq=number,
+            started_at=0,
+            finished_at=number,
+            retry_at=None,
+            input_hash=0,
+            output=None,
+            error=None,
+        )
+        for step_id, number in (("a/charge", 1), ("b/charge", 2), ("b/ship", 3), ("b/mail", None))
+    ]
+    if " " not in meant:
+        assert step_to_fork_from("R", asked, steps) == meant
+        return
+    with pytest.raises((InvalidRequest, NotFound), match=meant) as caught:
+        step_to_fork_from("R", asked, steps)
+    assert isinstance(caught.value, InvalidRequest) == ("several" in meant)

@@ -326,6 +326,22 @@ async def test_a_fork_and_the_deletion_of_its_source(arena: Arena, change_first:
         assert await bench.store.runs.get(NAMESPACE, request.run_id) is None
 
 
+async def test_a_fork_of_a_run_that_has_begun_anew_is_one_of_what_it_is_now(arena: Arena) -> None:
+    bench = arena.bench
+    claim = await source(bench)
+    await bench.done(claim, ContinueRun(input=b"[2]"))
+    claim = await bench.claim(claim.run_id)
+    await bench.done(claim, bench.completed("pay", 1), bench.completed("ship", 2))
+
+    before, now = fork_of(bench, claim.run_id, "charge"), fork_of(bench, claim.run_id, "ship")
+    refused, forked = await bench.answer(before), await bench.answer(now)
+
+    assert isinstance(refused, NotFound)  # older incarnations are shown, not forked
+    assert isinstance(forked, Started)
+    new = await bench.claim(now.run_id)
+    assert (new.input, [step.step_id for step in new.history]) == (b"[2]", ["pay"])
+
+
 # Continuations.
 
 
