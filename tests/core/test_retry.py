@@ -197,3 +197,8 @@ def test_a_policy_gives_exactly_that_many_attempts_not_one_more(attempts: int) -
     for attempt in range(1, attempts):
         assert next_attempt(policy, ValueError(), attempt, 0.5) is not None
     assert next_attempt(policy, ValueError(), attempts, 0.5) is None
+
+
+def test_what_is_shown_is_what_was_said() -> None:
+    assert repr(Retry()) == "Retry()"
+    assert repr(Retry(attempts=3, cap="2m")) == "Retry(attempts=3, cap='2m')"

@@ -290,10 +290,64 @@ async def test_a_call_without_await_fails_the_run(home: str) -> None:
             assert failure is not None
             assert failure.type == "kagzi.errors.NotAwaited", what
             line = line_of(forgetful.fn, f"# {what}\n")
+            line = line_of(forgetful.fn, f"# {what}\n")
             place = rf"test_workflow_mistakes\.py:{line} in forgetful"
             assert re.search(rf"{FORGOTTEN[what]} at .*{place} and never awaited", failure.message), failure.message
             assert await run.steps() == ()
             assert (await run.get()).attempts <= 1, "trying again would not help"
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_what_a_child_is_told_without_await_is_named_with_its_line() -> None:
+    app = Kagzi("memory://")
+
+    @app.workflow
+    async def child() -> None: ...
+
+    @app.workflow
+    async def forgetful(what: str) -> None:
+        spawned = await child.spawn()
+        match what:
+            case "signal":
+                spawned.signal("go")  # type: ignore[unused-coroutine]  # signal
+            case "cancel":
+                spawned.cancel()  # type: ignore[unused-coroutine]  # cancel
+            case _:
+                spawned.result()  # type: ignore[unused-coroutine]  # result
+
+    async with app, app.worker():
+        for what in ("signal", "cancel", "result"):
+            line = line_of(forgetful.fn, f"# {what}\n")
+            place = rf"test_workflow_mistakes\.py:{line} in forgetful"
+            with pytest.raises(WorkflowFailed, match=f"was called at .*{place} and never awaited"):
+                await forgetful.run(what)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_failure": "notify"},
+        {"concurrency": kagzi.Limit(5)},
+        {"rate": kagzi.Rate(5, "1s")},
+        {"debounce": kagzi.Debounce("1s")},
+        {"retry": Retry(attempts=3)},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+async def test_what_only_a_run_of_its_own_can_have_is_refused_within_another(options: dict[str, Any]) -> None:
+    app = Kagzi("memory://")
+
+    @app.workflow(**options)
+    async def inner() -> None: ...
+
+    @app.workflow
+    async def outer() -> None:
+        await inner()
+
+    async with app, app.worker():
+        ((name, value),) = options.items()
+        with pytest.raises(WorkflowFailed, match=re.escape(f"inner has {name}={value!r}, which a call inside another")):
+            await outer.run()
 
 
 async def test_run_options_of_a_workflow_within_a_workflow(home: str) -> None:

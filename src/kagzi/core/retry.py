@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
@@ -113,6 +113,11 @@ class Retry:
     ) -> Retry:
         """Delays that grow by `factor` from `first` up to `cap`."""
         return cls(attempts, first, factor, cap, jitter, retry_on, give_up_on, when)
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        shown = [(each, getattr(self, each.name)) for each in fields(self) if each.repr]
+        return f"Retry({', '.join([f'{each.name}={value!r}' for each, value in shown if value != each.default])})"
 
     def delay(self, retry: int) -> Span:
         """The delay before retry number `retry`, counted from 1, without jitter."""

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Coroutine
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
@@ -93,14 +94,14 @@ class ChildRun(Generic[R]):
     def cancel(self) -> Call[bool]:
         """Ask the child to end; False if it had finished before. It may clean up: await `result()` for its end."""
         execution = self._inside("cancel")
-        return in_turn(_cancel(execution, self._app, self._wait))
+        return in_turn(_cancel(execution, self._app, self._wait, sys._getframe(1)))
 
     def signal(self, name: str, value: Any = None) -> Call[None]:
         """Tell the child something, exactly once. Raises Conflict if it has finished."""
         execution = self._inside("signal")
         check_name(name, "signal name")
         text = encode_signal(name, value, None).decode()
-        return in_turn(_call(execution, self._app, self._wait, "signal", (self.id, name, text)))
+        return in_turn(_call(execution, self._app, self._wait, "signal", (self.id, name, text), sys._getframe(1)))
 
     def _inside(self, method: str) -> Execution:
         execution = current(f"{self._wait.workflow}.{method}()")
@@ -152,7 +153,7 @@ async def _run(execution: Execution, app: Registrar, wait: ChildWait) -> Any:
 async def _end(execution: Execution, app: Registrar, wait: ChildWait) -> None:
     """Cancels a child and waits for its end, as long as it may clean up: a refund must not run beside its charge."""
     with contextlib.suppress(Exception):
-        await _cancel(execution, app, wait)
+        await _cancel(execution, app, wait, sys._getframe())
         async with asyncio.timeout(CANCEL_GRACE / SECOND):
             await outcome_of(execution, wait)
 
@@ -172,12 +173,12 @@ async def _result(execution: Execution, made: Made, wait: ChildWait, span: Span 
         return default
 
 
-def _cancel(execution: Execution, app: Registrar, wait: ChildWait) -> Coroutine[Any, Any, bool]:
-    return _call(execution, app, wait, "cancel", (wait.start.run_id,))
+def _cancel(execution: Execution, app: Registrar, wait: ChildWait, caller: FrameType) -> Coroutine[Any, Any, bool]:
+    return _call(execution, app, wait, "cancel", (wait.start.run_id,), caller)
 
 
 def _call(
-    execution: Execution, app: Registrar, wait: ChildWait, what: str, args: tuple[Any, ...]
+    execution: Execution, app: Registrar, wait: ChildWait, what: str, args: tuple[Any, ...], caller: FrameType
 ) -> Coroutine[Any, Any, Any]:
     """A step that tells a child something. Its repeats are harmless, so it happens once."""
     execution.children.tell(wait)
@@ -194,6 +195,7 @@ def _call(
         timeout=_CALL_TIMEOUT,
         args=args,
         kwargs={},
+        caller=caller,
     )
 
 

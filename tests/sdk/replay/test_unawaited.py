@@ -105,6 +105,37 @@ def test_a_forgotten_await_fails_the_run_and_names_the_line(workflow: Workflow) 
     assert "never awaited" in message
 
 
+async def sleep_dropped_at_once() -> None:
+    asyncio.sleep(5)  # type: ignore[unused-coroutine]
+    await step("charge", value())
+
+
+async def sleep_asked_for_its_truth() -> str:
+    return "paid" if asyncio.sleep(5) else "not paid"
+
+
+async def sleep_in_a_task() -> None:
+    async def part() -> None:
+        asyncio.sleep(5)  # type: ignore[unused-coroutine]
+
+    await asyncio.create_task(part())
+
+
+async def sleep_kept_to_the_end() -> int:  # asyncio.sleep(
+    call = asyncio.sleep(5)
+    return 5 if call else 6
+
+
+@pytest.mark.parametrize(
+    "workflow", [sleep_dropped_at_once, sleep_asked_for_its_truth, sleep_in_a_task, sleep_kept_to_the_end]
+)
+def test_a_sleep_of_asyncio_is_not_forgotten_either(workflow: Workflow) -> None:
+    message, bodies = complaint(workflow)
+    assert bodies == []
+    line = line_of(workflow, "asyncio.sleep(")
+    assert message.startswith(f"asyncio.sleep was called at {__file__}:{line} in "), message
+
+
 def test_nothing_more_is_done_after_a_forgotten_call() -> None:
     async def workflow() -> str:
         step("charge", value())
@@ -153,6 +184,8 @@ async def awaited_later() -> int:
 async def a_task_cancelled_before_its_turn() -> int:
     asyncio.create_task(step("a", value())).cancel()
     asyncio.create_task(asyncio.wait_for(step("b", value()), 5)).cancel()
+    asyncio.create_task(asyncio.sleep(5)).cancel()
+    asyncio.sleep(5).close()
     await asyncio.sleep(1)
     return 5
 
@@ -160,6 +193,7 @@ async def a_task_cancelled_before_its_turn() -> int:
 async def left_to_a_task_at_the_end() -> int:
     asyncio.create_task(step("a", value()))  # noqa: RUF006
     asyncio.create_task(asyncio.wait_for(step("b", value()), 5))  # noqa: RUF006
+    asyncio.create_task(asyncio.sleep(5))  # noqa: RUF006
     return 5
 
 

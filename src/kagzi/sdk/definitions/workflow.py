@@ -130,6 +130,10 @@ class Workflow(Generic[P, R]):
         self._app = app
         self._codec = codec
         self._options = NO_OPTIONS
+        # What the decorator has said of runs, and only a run of its own can have.
+        own: dict[str, object] = {"timeout": timeout, "retry": retry, "on_failure": on_failure, "debounce": debounce}
+        own |= {"concurrency": concurrency, "rate": rate, "fair": fair}
+        self._of_runs = {option: value for option, value in own.items() if value is not None}
         if on_failure == name:
             check_handler(self)  # other names are taken as they are
 
@@ -432,12 +436,9 @@ class Workflow(Generic[P, R]):
 
     def _refuse_run_options(self, queue: str | None) -> None:
         """Refuses to become part of another run, in this queue, with settings that only a run of its own can have."""
-        if self._options is NO_OPTIONS and self.timeout is None and self.retry is None and self.queue in (None, queue):
+        if self._options is NO_OPTIONS and not self._of_runs and self.queue in (None, queue):
             return
-        given = given_options(self._options)
-        for name, value in (("timeout", self.timeout), ("retry", self.retry)):
-            if value is not None:
-                given.setdefault(name, value)
+        given = self._of_runs | given_options(self._options)
         if self.queue not in (None, queue):
             given.setdefault("queue", self.queue)
         if given:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from inspect import CORO_CREATED, getcoroutinestate, iscoroutine
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -45,9 +45,10 @@ def call_step(
     kwargs: dict[str, Any],
     rooted: bool = False,
     context: Context | None = None,
+    caller: FrameType | None = None,
 ) -> Coroutine[Any, Any, Any]:
     """Makes a call of a step. `name` is escaped already. `rooted`: it is known by its name in the run, whichever task
-    calls it."""
+    calls it. `caller`: who has made the call, if that is not the one who has called our caller."""
     loop = execution.loop
     if loop.evicting:
         loop.refuse()
@@ -76,7 +77,7 @@ def call_step(
         rooted=rooted,
         context=context,
     )
-    return unawaited.add(awaiting(execution, call), call, name, sys._getframe(2))
+    return unawaited.add(awaiting(execution, call), call, name, caller or sys._getframe(2))
 
 
 def call_inline(execution: Execution, name: str, begin: Callable[..., Coroutine[Any, Any, Any]], *args: Any) -> Any:

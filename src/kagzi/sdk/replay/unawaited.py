@@ -7,13 +7,17 @@ that is dropped because its task was cancelled or raised was not forgotten, nor 
 run ends.
 
 Code that handles an exception may go on: it cleans up, and the call may have been dropped by that very exception.
+
+`asyncio.sleep()` is not ours to note. What Python tells of a coroutine that was never awaited is heard for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
-from asyncio import Task, current_task
+import warnings
+from asyncio import Task, _get_running_loop, current_task
 from collections.abc import Callable, Collection, Coroutine
 from traceback import walk_tb
 from types import CodeType, CoroutineType, FrameType
@@ -59,6 +63,7 @@ class Unawaited:
                 dropped.append((call, current_task(loop)))
 
         self._calls = calls
+        self._loop = loop
         self.dropped = dropped  # with the task in whose turn it happened
         self._drop: Callable[[ref[Any]], None] = drop
 
@@ -74,6 +79,16 @@ class Unawaited:
         watched: Any = _begin(self, call, coroutine)
         watched.__name__ = getattr(coroutine, "__name__", what)  # what a task of it is named by
         return self.add(watched, call, what, caller)
+
+    def drop_sleep(self, dropper: FrameType) -> None:
+        """An `asyncio.sleep()` was dropped before it began. Who has made it is not known: mostly `dropper` itself, else
+        the function in which the task was then."""
+        task = current_task(self._loop)
+        code, instruction = dropper.f_code, dropper.f_lasti
+        own = getattr(task.get_coro(), "cr_code", None) if task is not None else None
+        if dropper.f_globals.get("__name__", "").partition(".")[0] in ("asyncio", "kagzi") and own is not None:
+            code, instruction = own, -1
+        self.dropped.append((("asyncio.sleep", code, instruction), task))
 
     def strike(self, holder: Holder) -> None:
         """The call is being awaited."""
@@ -125,6 +140,23 @@ class Unawaited:
         for call, task in self.dropped:
             if task is None or not _cut_short(task):
                 raise _error(call)
+
+
+_warn = getattr(warnings, "_warn_unawaited_coroutine", None)
+
+
+def _hear(coroutine: Any) -> None:
+    """Called by Python for each coroutine that was dropped before it began."""
+    if coroutine.cr_code is asyncio.sleep.__code__:
+        unawaited = getattr(_get_running_loop(), "unawaited", None)
+        if isinstance(unawaited, Unawaited):
+            unawaited.drop_sleep(sys._getframe(1))
+    assert _warn is not None
+    _warn(coroutine)
+
+
+if _warn is not None:
+    warnings._warn_unawaited_coroutine = _hear  # type: ignore[attr-defined]
 
 
 async def _begin(unawaited: Unawaited, call: Made, coroutine: Coroutine[Any, Any, Any]) -> Any:
