@@ -29,7 +29,7 @@ from kagzi.core.conflict import OnConflict
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepStatus
-from kagzi.store.postgres.cancels import apply_requests, wake_run
+from kagzi.store.postgres.cancels import apply_requests, lock_runs, wake_run
 from kagzi.store.postgres.duties import Duties
 from kagzi.store.postgres.signals import apply_signals
 from kagzi.store.postgres.starts import apply_starts
@@ -115,7 +115,9 @@ def side(ring: Ring, name: str, parent: Claim, child: Claim) -> Side:  # noqa: F
                 request = RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), **source)
                 return await apply_requests(connection, [request], now)
             case "wake":
-                return await wake_run(connection, NAMESPACE, parent.run_id, now)
+                async with connection.transaction():
+                    await lock_runs(connection, [(NAMESPACE, parent.run_id)])
+                    return await wake_run(connection, NAMESPACE, parent.run_id, now)
         assert name == "move"
         return await Versions(pool, bench.now, indexes).move_runs(NAMESPACE, MOVED, "1", "2", BEGINNING, 10, False)
 
