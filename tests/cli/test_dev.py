@@ -54,6 +54,25 @@ def test_a_worker_follows_the_files_of_its_app(shell: Shell) -> None:
     assert dev.wait(timeout=60) == 0
 
 
+def test_an_app_that_cannot_be_imported_is_waited_for(shell: Shell) -> None:
+    lines, shop = shell.directory / "lines.py", shell.directory / "shop.py"
+    lines.write_text("this is no Python")
+    dev = shell.spawn("dev", "shop.py", "--http-port", "0")
+    assert dev.wait(timeout=60) == 2  # no such file: the command is wrong
+    shop.write_text(SHOP.replace("app = Kagzi()", "from lines import CURRENCY\n\napp = Kagzi()"))
+    dev = shell.spawn("dev", "shop.py", "--http-port", "0")
+    said = read_until(dev, "it waits for a change of a file")
+    assert "lines.py" in said
+    assert "this is no Python" in said
+    assert "shop.py raises SyntaxError when it is imported" in said
+    lines.write_text("CURENCY = 'INR'\n")
+    assert "cannot import name 'CURRENCY'" in read_until(dev, "it waits for a change of a file")
+    lines.write_text("CURRENCY = 'INR'\n")
+    assert "workflows checkout (version 1)" in read_until(dev, "is up")
+    dev.send_signal(signal.SIGTERM)
+    assert dev.wait(timeout=60) == 0
+
+
 def test_a_workflow_that_blocks_is_an_error_while_developing(shell: Shell) -> None:
     blocking = SHOP.replace("async def checkout", "async def other")
     (shell.directory / "shop.py").write_text(

@@ -18,6 +18,10 @@ from kagzi.errors import InvalidRequest
 _FORMS = "module:attribute, path.py or path.py:attribute"
 
 
+class Unimportable(InvalidRequest):
+    """The app is there and raises an error when it is imported: not the command is wrong, but a file of the app."""
+
+
 def load_app(target: str) -> Kagzi:
     """The app, or InvalidRequest that says which part of the target is wrong."""
     place, _, attribute = target.rpartition(":") if ":" in target else (target, "", "")
@@ -96,7 +100,7 @@ def _apps(module: ModuleType) -> dict[str, Kagzi]:
     return {name: value for name, value in vars(module).items() if isinstance(value, Kagzi)}
 
 
-def _broken(place: str, error: Exception) -> InvalidRequest:
+def _broken(place: str, error: Exception) -> Unimportable:
     """The module's own error, from the module's own lines on."""
     frames = [
         frame
@@ -105,4 +109,4 @@ def _broken(place: str, error: Exception) -> InvalidRequest:
     ]
     lines = traceback.format_list(frames) + traceback.format_exception_only(error)
     click.echo(printable("".join(lines).rstrip()), err=True)
-    return InvalidRequest(f"{place} raises {type(error).__name__} when it is imported (see above)")
+    return Unimportable(f"{place} raises {type(error).__name__} when it is imported (see above)")

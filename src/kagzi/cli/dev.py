@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
 from kagzi.api.operations import StartRun
+from kagzi.app import Kagzi
 from kagzi.cli import output
 from kagzi.cli.options import lasting, logging_options, run, settings_of, start_logging, where
 from kagzi.clock import SystemClock
-from kagzi.errors import KagziError
+from kagzi.errors import InvalidRequest, KagziError
 from kagzi.ids import RandomIds
 from kagzi.sdk.payload import Codec
 from kagzi.serve import Port, Server, make_http_port
@@ -60,7 +62,6 @@ def dev(
     APP is where your `app = Kagzi()` is, as for `kagzi worker`. Without it, and without KAGZI_APP, a demo is shown.
     Runs live where the app says, else in an SQLite file in .kagzi/ of your project. Ctrl-C ends it all.
     """
-    from kagzi.cli.application import load_app
     from kagzi.connect import default_url
 
     loaded = settings_of(
@@ -69,7 +70,8 @@ def dev(
     settings = loaded.settings
     start_logging(settings, quiet=settings.log_level == "info")
     target = settings.app or DEMO
-    found = load_app(target)
+    watched = _watched(target)
+    found = _load(target, watched)
     found.override(loaded, url=url, namespace=namespace)
     place = lasting(default_url(settings) if found.url is None else found.url)
     if target == DEMO:
@@ -77,13 +79,35 @@ def dev(
     serving = settings_of(db_url=place, http_port=http_port, log_format=log_format, log_level=log_level).settings
     worker = _worker_command(target, place, found.namespace, queues)
     # The developer has the keys anyway: the dashboard shows what they show.
-    run(_develop(serving, worker, _watched(target), found.namespace if target == DEMO else None, found.codec))
+    run(_develop(serving, worker, watched, found.namespace if target == DEMO else None, found.codec))
 
 
 def _worker_command(target: str, url: str, namespace: str, queues: tuple[str, ...]) -> list[str]:
     chosen = [part for queue in queues for part in ("-q", queue)]
     command = [sys.executable, "-m", "kagzi", "worker", target, "--url", url, "--namespace", namespace]
     return [*command, "--grace", _GRACE, *chosen]
+
+
+def _load(target: str, watched: Path | None) -> Kagzi:
+    """Returns the app. One that cannot be imported is waited for: somebody is about to mend it."""
+    from kagzi.cli.application import Unimportable, load_app
+
+    waited = False
+    while True:
+        seen, loaded = _times(watched), set(sys.modules)
+        try:
+            return load_app(target)
+        except InvalidRequest as error:
+            if not (waited or isinstance(error, Unimportable)):
+                raise
+            output.note(f"{error}; it waits for a change of a file   (Ctrl-C ends)")
+        waited = True
+        seen = run(_changed(watched, seen))
+        output.note("a file has changed: it is imported anew")
+        importlib.invalidate_caches()
+        for name in sys.modules.keys() - loaded:
+            if getattr(sys.modules[name], "__file__", None) in seen:
+                del sys.modules[name]  # of the app: what its other files say may be what was changed
 
 
 def _watched(target: str) -> Path | None:
@@ -151,7 +175,7 @@ async def _start_demo(server: Server, namespace: str) -> None:
 
 async def _keep_working(command: list[str], watched: Path | None) -> None:
     """A worker, started anew when a file of the app has changed; one that ended waits for the change that mends it."""
-    seen: Mapping[str, int] = _times(watched)
+    seen = _times(watched)
     while True:
         # In a session of its own: Ctrl-C is for us, and we end the worker in order.
         process = await asyncio.create_subprocess_exec(*command, start_new_session=True, env=_environment())
@@ -180,7 +204,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **told}
 
 
-async def _changed(watched: Path | None, seen: Mapping[str, int]) -> Mapping[str, int]:
+async def _changed(watched: Path | None, seen: dict[str, int]) -> dict[str, int]:
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         now = await asyncio.to_thread(_times, watched)
