@@ -19,10 +19,18 @@ HINTS = {
     "a_patch_is_decided_once_for_all": 186,
     "a_patch_is_on_where_the_old_code_was": 33,
     "beginning_anew_takes_all_signals": 16,
+    "copies_do_not_count_their_signals": 50,
+    "copies_forget_what_was_not_taken": 50,
+    "copies_take_once_more_what_they_keep": 50,
+    "finished_runs_are_superseded_once_more": 230,
     "forks_keep_the_step_they_begin_with": 16,
     "moved_runs_are_hurried": 43,
+    "repeats_count_time_from_now": 16,
+    "repeats_draw_other_chances": 16,
     "repeats_keep_one_event_less": 16,
+    "repeats_that_come_later_are_runs_of_their_own": 230,
     "restarts_take_the_place_of_what_went_well": 33,
+    "runs_are_moved_under_their_holder": 50,
 }
 Patch = pytest.MonkeyPatch
 
@@ -78,6 +86,51 @@ def repeats_keep_one_event_less(patch: Patch) -> None:
     say_instead(patch, "copy_steps", "completed_seq <= ?4", "completed_seq < ?4")
 
 
+def copies_forget_what_was_not_taken(patch: Patch) -> None:
+    say_instead(patch, "copy_signals", "(taken_seq IS NULL OR taken_seq > ?4)", "taken_seq > ?4")
+
+
+def copies_take_once_more_what_they_keep(patch: Patch) -> None:
+    say_instead(patch, "copy_signals", "(taken_seq IS NULL OR taken_seq > ?4)", "?4 >= 0")
+
+
+def copies_do_not_count_their_signals(patch: Patch) -> None:
+    say_instead(patch, "count_copied_signals", "max(seq)", "min(0)")
+
+
+def repeats_that_come_later_are_runs_of_their_own(patch: Patch) -> None:
+    """The run that has taken the place is not looked for."""
+    say_instead(patch, "find_run_to_repeat", "r.superseded_by, s.status", "NULL, s.status")
+
+
+def finished_runs_are_superseded_once_more(patch: Patch) -> None:
+    """The newest repeat counts, and has the id only if nobody else has it."""
+    say_instead(
+        patch, "find_run_to_repeat", "r.external_id, r.superseded_by", "coalesce(r.external_id, r.former_id), NULL"
+    )
+    say_instead(patch, "give_up_id", "former_id = external_id", "former_id = coalesce(external_id, former_id)")
+    say_instead(patch, "give_up_id", "external_id IS NOT NULL AND", "")
+    nobody = (
+        "SELECT 1 FROM workflow_runs AS o JOIN workflow_runs AS h ON h.external_id = o.former_id WHERE o.run_id = ?3"
+    )
+    say_instead(patch, "take_id", "run_id = ?2", f"run_id = ?2 AND NOT EXISTS ({nobody})")
+
+
+def repeats_count_time_from_now(patch: Patch) -> None:
+    say_instead(patch, "repeat_run", "THEN started_at END", "THEN ?4 END")
+
+
+def repeats_draw_other_chances(patch: Patch) -> None:
+    say_instead(patch, "repeat_run", "THEN coalesce(origin_run_id, run_id) END", "THEN ?3 END")
+
+
+def runs_are_moved_under_their_holder(patch: Patch) -> None:
+    say_instead(
+        patch, "waiting_page", "status IN ('PENDING', 'SLEEPING')", "status IN ('PENDING', 'SLEEPING', 'RUNNING')"
+    )
+    say_instead(patch, "move_run", "status IN ('PENDING', 'SLEEPING')", "finished_at IS NULL")
+
+
 def restarts_take_the_place_of_what_went_well(patch: Patch) -> None:
     patch.setattr(OnConflict, "restarts", lambda _self, status: status.finished)
 
@@ -98,6 +151,14 @@ BUGS: list[Callable[[Patch], None]] = [
     repeats_keep_one_event_less,
     restarts_take_the_place_of_what_went_well,
     moved_runs_are_hurried,
+    copies_forget_what_was_not_taken,
+    copies_take_once_more_what_they_keep,
+    copies_do_not_count_their_signals,
+    repeats_that_come_later_are_runs_of_their_own,
+    finished_runs_are_superseded_once_more,
+    repeats_count_time_from_now,
+    repeats_draw_other_chances,
+    runs_are_moved_under_their_holder,
 ]
 
 

@@ -37,6 +37,11 @@ def has_restarts(seed: int) -> bool:
     return seed % 17 in (9, 16)
 
 
+def reconsiders(seed: int) -> bool:
+    """Some of these worlds: in them runs are repeated more often, also twice, and have signals that nobody takes."""
+    return has_restarts(seed) and seed % 5 == 0
+
+
 @app.workflow
 async def again(node: Any, fails: bool) -> Any:
     """Executes a program, and then fails or not."""
@@ -101,7 +106,15 @@ def draw_changed(seed: int, random: Random, seconds: float) -> list[Order]:
         expected, tellings = RunStatus.COMPLETED, []
         program: Node = _draw_program(random, number)
         args: tuple[Any, ...] = (program, False)
-        if kind == "again" and random.random() < 0.5:
+        fails = kind == "again" and random.random() < 0.5
+        if kind == "again" and reconsiders(seed):
+            name = f"order {order_number}"
+            program[2].insert(random.randrange(len(program[2]) + 1), ["told", number + 30, name, 1])
+            tellings = [
+                Telling(key=f"{name}-{each}", name=name, after=(random.choice((0.0, 0.3, 1.0)),), by_id=False)
+                for each in range(random.choice((1, 2, 3)))
+            ]
+        if fails:
             args, expected = (program, True), RunStatus.FAILED
         elif kind == "eternal":
             left, name = random.choice((1, 2, 4)), f"order {order_number}"
@@ -123,7 +136,7 @@ def draw_changed(seed: int, random: Random, seconds: float) -> list[Order]:
                 expected=expected,
                 id=f"changing-{place}",
                 tellings=tellings,
-                changes=random.choice((0, 1, 2, 3)) if kind == "again" else 0,
+                changes=random.choice((2, 3, 4) if reconsiders(seed) else (0, 1, 2, 3)) if kind == "again" else 0,
                 limit_key=random.choice((None, "a")),
             )
         )
@@ -170,9 +183,23 @@ class Changer:
             return handle
         if kind in ("retry", "rerun"):
             repeat = handle.retry if kind == "retry" else handle.rerun
-            return await repeat(keep_id=random.random() < 0.7)
+            repeated = await repeat(keep_id=random.random() < 0.7)
+            if reconsiders(world.seed) and world.checker.runs[handle.id].superseded_by == repeated.id:
+                await self._repeat_once_more(handle, repeated)
+            return repeated
         restarted: Handle[Any] = await workflow.options(on_conflict=f"restart_{kind}").start(*order.args)
         return restarted
+
+    async def _repeat_once_more(self, handle: Handle[Any], successor: Handle[Any]) -> None:
+        """Repeats a run that has given its id up: that gives the run that has it, unless that has ended badly."""
+        world, random = self._node.world, self._random
+        await asyncio.sleep(random.choice((0.0, 0.3, 3.0)))
+        try:
+            await random.choice((handle.retry, handle.rerun))()
+        except Conflict as error:
+            status = world.checker.runs[successor.id].status
+            if not status.finished or status is RunStatus.COMPLETED:
+                raise world.violation(f"run {successor.id} is {status}, and repeating {handle.id} is {error}") from None
 
 
 def judge_changed(order: Order, answer: Any, moved: int | None) -> None:

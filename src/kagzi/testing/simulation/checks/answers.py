@@ -12,6 +12,7 @@ from kagzi.api.operations import (
     ChunkAnswer,
     CompleteRun,
     ParkRun,
+    RepeatRun,
     RunOperation,
     SendSignal,
     SignalAnswer,
@@ -25,6 +26,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, HeartbeatAnswer, Poll, Polled
 from kagzi.core.run import RunStatus
+from kagzi.testing.simulation.checks.repeats import check_successor
 from kagzi.testing.simulation.checks.rows import RunRow, of_poll, wrong
 
 if TYPE_CHECKING:
@@ -61,6 +63,8 @@ class Answers:
                     self._check_sent(write, answer)
                 if isinstance(answer, CancelAnswer):
                     self._check_cancelled(answer)
+                if isinstance(write, RepeatRun):
+                    self._check_repeated(write, answer)
                 continue
             for operation in write.operations:
                 self._world.operation(type(operation).__name__)
@@ -133,6 +137,16 @@ class Answers:
         self._sent.add(sent)
         if answer.repeated:
             self._world.operation("repeated signal")
+
+    def _check_repeated(self, request: RepeatRun, answer: Answer) -> None:
+        source, new = self._runs.get(request.of_run_id), self._runs.get(request.run_id)
+        if source is None:
+            return
+        check_successor(self._world, request, answer, source)
+        for key, row in source.signals.items():
+            copied = None if new is None else new.signals.get(key)
+            if copied is not None and (copied.seq, copied.sent_at) == (row.seq, row.sent_at):
+                self._sent.add((request.run_id, key))
 
     def _check_cancelled(self, answer: CancelAnswer) -> None:
         run = self._runs[answer.run_id]

@@ -199,7 +199,7 @@ class Checker:
         writes = args[0] if method == "apply" else ()
         repeats = next((w for w in writes if isinstance(w, RepeatRun) and w.run_id == run.run_id), None)
         if repeats is not None:
-            check_repeat(self._world, repeats, run, self.runs[repeats.of_run_id])
+            check_repeat(self._world, repeats, run, self.runs[repeats.of_run_id], writes)
             if run.steps:
                 self._world.ledger.copy_waits(repeats.of_run_id, run.run_id)
         if run.handles_run_id is not None and run.parent_run_id is None:

@@ -1,18 +1,21 @@
 """What becomes of a run that begins anew, in place or as another one.
 
 (23) a run begins anew under its own lease only: same run, another life, and no signal lost that it has not taken
-(24) what a repeated or forked run begins with is what its source has recorded, up to where it was asked for
+(24) what a repeated or forked run begins with is what its source has recorded, up to where it was asked for, and the
+     signals that were not taken by then; who repeats a run that has given its id up gets the one that has it from there
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from kagzi.api.operations import Chunk, ContinueRun, RepeatRun
+from kagzi.api.operations import Answer, Chunk, ContinueRun, RepeatRun, Started, Write
 from kagzi.core.run import RunStatus
 from kagzi.core.step import StepKind, StepStatus
+from kagzi.errors import Conflict, NotFound
 from kagzi.testing.simulation.checks.rows import RunRow, StepRow, difference, wrong
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ def check_anew(world: World, old: RunRow, new: RunRow, method: str, args: tuple[
     world.operation("run that began anew")
 
 
-def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow) -> None:
+def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow, writes: Sequence[Write]) -> None:
     """A run has come into the world that repeats another one, or a part of it."""
     events = list(source.events.values())
     kept = list(new.events.values())
@@ -59,16 +62,47 @@ def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow) 
         raise wrong(new.run_id, f"begins with {kept}, and its source {source.run_id} has {events}: {request}")
     if kept and new.started_at != source.started_at:
         raise wrong(new.run_id, f"has another time zero than {source.run_id}")
-    if request.keep_steps:
-        for row in source.signals.values():
-            if (row.taken_seq is None or row.taken_seq > len(kept)) and row.key not in new.signals:
-                raise wrong(new.run_id, f"lacks {row} of {source.run_id}")
+    if new.origin_run_id != ((source.origin_run_id or source.run_id) if kept else None):
+        raise wrong(new.run_id, f"keeps {len(kept)} events of {source.run_id}, and its chance is {new.origin_run_id}'s")
+    others = [write for write in writes if not isinstance(write, RepeatRun)]
+    if not any(getattr(write, "run_id", None) in (new.run_id, source.run_id) for write in others):
+        _check_copied_signals(world, request, new, source)
     if new.schedule_group_id is not None or new.parent_run_id is not None:
         raise wrong(new.run_id, f"repeats {source.run_id}, and has its family or schedule: {new}")
     if new.limit_key != source.limit_key and (new.limit_key or source.limit_key):
         raise wrong(new.run_id, f"takes the share of another than {source.run_id}: {new}")
     how = "fork" if request.fork is not None else "retry" if request.keep_steps else "rerun"
     world.operation(f"{how} that keeps events" if kept else how)
+
+
+def _check_copied_signals(world: World, request: RepeatRun, new: RunRow, source: RunRow) -> None:
+    """A run that goes on where another was has the signals that that one had not taken by then, and no others."""
+    kept = len(new.events) if request.keep_steps else 0
+    expected = {
+        key: replace(row, taken_seq=None)
+        for key, row in source.signals.items()
+        if request.keep_steps and (row.taken_seq is None or row.taken_seq > kept)
+    }
+    if new.signals != expected:
+        raise wrong(new.run_id, f"has the signals {new.signals}, and from {source.run_id} it should have {expected}")
+    if expected:
+        world.operation("signals copied")
+
+
+def check_successor(world: World, request: RepeatRun, answer: Answer, source: RunRow) -> None:
+    """A run that has had an id gives it up once: every repeat that is to have the id is answered with the same run."""
+    if not isinstance(answer, Started | Conflict | NotFound):
+        raise wrong(source.run_id, f"was to be repeated by {request}, and the answer is {answer}")
+    if request.fork is not None or not isinstance(answer, Started):
+        return
+    if answer.already_exists is not (answer.run_id != request.run_id):
+        raise wrong(source.run_id, f"was to be repeated by {request}, and the answer is {answer}")
+    if not request.keep_id or (source.external_id, source.former_id) == (None, None):
+        return
+    if source.superseded_by != answer.run_id:
+        raise wrong(source.run_id, f"was superseded by {source.superseded_by}, and {request} is answered {answer}")
+    if answer.already_exists:
+        world.operation("repeat that found the successor")
 
 
 def _kept_of(request: RepeatRun, events: list[StepRow]) -> int | None:
