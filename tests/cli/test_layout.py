@@ -29,6 +29,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch, columns: int, **options: tuple[str, .
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", "40")  # without it a dumb terminal is taken to have 80 columns
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     output.table(HEADINGS, rows, **options)
@@ -56,11 +57,36 @@ def test_a_narrow_terminal_has_whole_words_a_line_a_run(columns: int, monkeypatc
     assert lines[2].count("…") == 1
 
 
+def test_a_long_name_leaves_room_for_the_sentence_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "40")  # without it a dumb terminal is taken to have 80 columns
+    output.table(
+        ("queue", "state"), [("a-name-" + "x" * 60, "open"), ("images", "paused: the resizer moves to others")]
+    )
+    lines = out.getvalue().splitlines()
+    assert lines[1].split()[0].endswith("…")
+    assert "paused: the resizer moves to" in lines[2]
+
+
+def test_prose_wraps_between_words_where_people_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "no schedules in namespace default; kagzi schedules create nightly WORKFLOW makes one"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "40")  # without it a dumb terminal is taken to have 80 columns
+    for stream, lines in ((Terminal(), 2), (io.StringIO(), 1)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        output.note(said)
+        assert len(stream.getvalue().splitlines()) == lines
+        assert stream.getvalue().split() == said.split()
+
+
 def test_sentences_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     sentence = "the oldest due run has been waiting for five minutes: is there a worker for its queue and workflow?"
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "40")  # without it a dumb terminal is taken to have 80 columns
     monkeypatch.setenv("TERM", "dumb")
     output.table(("part", ""), [("workers", sentence)])
     words = out.getvalue().split()
@@ -69,6 +95,7 @@ def test_sentences_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_programs_get_every_cell_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "40")  # without it a dumb terminal is taken to have 80 columns
     output.table(("run", "id"), [(Id(TIMED[0]), "x" * 90)], spare=("id",))
     assert capsys.readouterr().out == f"{TIMED[0]}\t{'x' * 90}\n"
 

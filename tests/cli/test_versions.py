@@ -43,7 +43,9 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     line = home("versions").out.splitlines()[0].split("\t")
     assert line[:7] == ["checkout", "1", "newest", "1", "1", "0", "0"]
 
-    # What it takes, as its worker says.
+    # What it takes, as its worker says. A server keeps what it reads of runs for a while.
+    (home.directory / "go-2").touch()
+    assert home("start", "checkout", "-i", '["2", 5]', "--wait").code == 0
     shown = home("workflows", "show", "checkout", "--json").json
     assert (shown["workflow"], shown["version"]) == ("checkout", "1")
     taken = list(shown["input_schema"]["properties"])
@@ -51,6 +53,11 @@ def test_versions_are_listed_and_the_default_is_chosen(home: Shell) -> None:
     assert rows == taken
     assert home("workflows", "list").out.split("\t")[:3] == ["checkout", "1", "1"]
     assert home("workflows", "show", "nobody").code == 3
+    # And how its newest runs have done.
+    told = shown["report"]
+    assert (told["runs"], told["whole"], told["runs_by_status"]) == (2, True, {"PENDING": 1, "COMPLETED": 1})
+    assert (told["failure_rate"], told["took"]["count"], told["failures"]) == (0.0, 1, [])
+    assert sorted((step["name"], step["attempts"]) for step in told["steps"]) == [("charge", 1), ("ship", 1)]
 
     refused = home("versions", "checkout", "--default", "2")
     assert refused.code == 2

@@ -44,7 +44,7 @@ def audit(
         ("at", "who", "did", "to", "namespace", "result", "from"),
         [
             (
-                output.date_and_time(entry.at),
+                output.when(entry.at),
                 entry.actor,
                 entry.action.removeprefix("/kagzi.v1."),
                 entry.target or "-",
@@ -57,6 +57,7 @@ def audit(
         place=database_of(settings),
         json=json,
         jsonl=jsonl,
+        spare=("namespace", "from"),
     )
 
 

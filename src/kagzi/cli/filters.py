@@ -114,7 +114,8 @@ def filters(command: F) -> F:
             "-s",
             "--status",
             type=click.Choice([status.value for status in RunStatus], case_sensitive=False),
-            help="Only these.",
+            metavar="STATUS",
+            help=f"Only these: {', '.join(status.value.lower() for status in RunStatus)}.",
         ),
     ):
         decorated = option(decorated)

@@ -95,6 +95,9 @@ def init(directory: Path) -> None:
     """Write an app, its test and a compose file for PostgreSQL into DIRECTORY, which is made if it is not there.
 
     Nothing is overwritten: exit code 5 if one of the files is there already.
+
+    \b
+    kagzi init shop
     """
     taken = [name for name in FILES if (directory / name).exists()]
     if taken:

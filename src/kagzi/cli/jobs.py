@@ -53,6 +53,7 @@ def list_jobs(limit: int, page: str | None, url: str | None, namespace: str | No
         place=place_of(loaded.settings),
         json=json,
         spare=("by", "matched"),
+        hint="kagzi runs retry --all --status failed starts one",
     )
 
 

@@ -107,6 +107,7 @@ def list_keys(namespace: str | None, limit: int, page: str | None, url: str | No
         ],
         place=database_of(settings),
         json=json,
+        hint="kagzi keys create ci --role client makes one",
     )
 
 

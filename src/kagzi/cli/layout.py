@@ -1,9 +1,11 @@
 """How a table fits into a terminal: ids are short; if that is not enough, columns that say nothing go, then lines wrap
-between words, then words end in … A program that reads the output gets every cell whole.
+between words, then words end in …; a sentence outside of a table wraps between words. A program that reads the output
+gets every cell whole.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -15,6 +17,7 @@ _WORD: Final = 20  # a word that is longer may end in … before a column goes
 _TIMED: Final = 13  # of an id that begins with the time: to the millisecond
 _RANDOM: Final = 8  # of one that is all chance
 _WHOLE: Final = 36  # of a UUID
+_NAME: Final = 24  # of a longer name in the first column, before sentences beside it become a word a line
 _EMPTY: Final = frozenset({"", "-"})
 
 
@@ -68,8 +71,10 @@ def widths(headings: Sequence[str], columns: Sequence[Sequence[str]], room: int)
     words = [_word(heading, column) for heading, column in zip(headings, columns, strict=True)]
     room -= GAP * (len(columns) - 1)
     clipped = [min(word, _LEAST) for word in words]
-    # The first column is what people copy: the last to be cut.
-    for least in (words, [natural[0], *clipped[1:]], clipped):
+    first = natural[0] if natural[0] <= _WHOLE else _NAME
+    readable = [first, *(max(word, min(_WORD, all_)) for word, all_ in zip(words[1:], natural[1:], strict=True))]
+    # Short of names nobody types, the first column is what people copy: the last to be cut.
+    for least in (readable, words, [natural[0], *clipped[1:]], clipped):
         while sum(natural) > room and any(have > need for have, need in zip(natural, least, strict=True)):
             widest = max(range(len(natural)), key=lambda n: (natural[n] > least[n], natural[n]))
             natural[widest] -= 1
@@ -79,6 +84,12 @@ def widths(headings: Sequence[str], columns: Sequence[Sequence[str]], room: int)
 def cut(cell: str, width: int) -> str:
     """Returns the cell with words that are longer than the column ending in …"""
     return " ".join(word if len(word) <= width else f"{word[: width - 1]}…" for word in cell.split(" "))
+
+
+def wrapped(text: str, room: int) -> str:
+    """Returns a line of prose in lines that break between words."""
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
+    return "\n".join(lines)
 
 
 def _natural(heading: str, column: Sequence[str]) -> int:

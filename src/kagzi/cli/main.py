@@ -17,7 +17,6 @@ from typing import Final, NoReturn
 
 import click
 
-from kagzi.core.printable import printable
 from kagzi.errors import (
     Conflict,
     InvalidRequest,
@@ -141,4 +140,7 @@ def exit_code(error: KagziError) -> int:
 
 
 def _say(error: BaseException) -> None:
-    click.echo(printable(f"Error: {error}"), err=True)
+    from kagzi.cli.output import prose
+
+    for line in f"Error: {error}".splitlines():
+        prose(line, err=True)

@@ -21,6 +21,7 @@ from kagzi.core.run import Run, RunStatus
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.sdk.definitions import Workflow
+from kagzi.sdk.standalone import STANDALONE
 
 
 @click.command("run", short_help="Run a workflow of an app here, to its end.")
@@ -51,7 +52,7 @@ def one_shot(
 
     \b
     kagzi run shop.py:checkout 42 999
-    kagzi run shop.py:checkout --input '{"order_id": "42", "cents": 999}' --id order-42
+    kagzi run shop.py:checkout --input '{"order": "42", "cents": 999}' --id o-42
     """
     if words and text is not None:
         raise click.UsageError("give ARGUMENTs or --input, not both")
@@ -80,7 +81,9 @@ def one_shot(
 
 def _find(app: Kagzi, place: str, name: str) -> Workflow[Any, Any]:
     """The workflow that is registered under this name, or whose function has it; of several versions the newest."""
-    offered = [app.find_workflow(each.name, each.version or "") for each in app.workflow_types()]
+    offered = [
+        app.find_workflow(each.name, each.version or "") for each in app.workflow_types() if each.name != STANDALONE
+    ]
     workflows = [each for each in offered if each is not None]
     matches = [each for each in workflows if name in (each.name, each.fn.__name__)]
     if not matches:
@@ -122,7 +125,11 @@ async def _run(
         )
         if not found.status.finished:
             # Its own queue, and those that its children name.
-            named = [app.find_workflow(each.name, each.version or "") for each in app.workflow_types()]
+            named = [
+                app.find_workflow(each.name, each.version or "")
+                for each in app.workflow_types()
+                if each.name != STANDALONE
+            ]
             queues = [found.task_queue, *(each.queue for each in named if each is not None and each.queue)]
             async with app.worker(queues=list(dict.fromkeys(queues))):
                 found = await wait_for(engine, app.namespace, found.run_id, timeout, steps=True)

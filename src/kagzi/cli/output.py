@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -47,7 +48,14 @@ def line(value: object) -> None:
 
 def note(text: str) -> None:
     """Progress, for people."""
-    click.echo(clean(text), err=True)
+    prose(text, err=True)
+
+
+def prose(text: str, *, err: bool = False) -> None:
+    """A sentence or a few. A terminal would break it in mid-word."""
+    text = clean(text)
+    stream = sys.stderr if err else sys.stdout
+    click.echo(layout.wrapped(text, shutil.get_terminal_size().columns) if stream.isatty() else text, err=err)
 
 
 def text(lines: str) -> None:
@@ -101,10 +109,11 @@ def listing(
     json: bool,
     jsonl: bool = False,
     spare: Sequence[str] = (),
+    hint: str = "",
     **more: object,
 ) -> None:
     """One page of a listing, and where the next one begins. Who sees nothing is told where, because it may be the wrong
-    place. `more` is for the JSON document alone."""
+    place, and by the `hint` how the first comes to be. `more` is for the JSON document alone."""
     if json:
         document({name: documents, "next": page.next} | more)
     elif jsonl:
@@ -113,9 +122,14 @@ def listing(
     else:
         table(headings, rows, spare=spare)
         if not rows:
-            note(f"no {name} in {place}")
+            none(name, place, hint)
         if page.next is not None:
             note(f"there are more: --page {page.next}")
+
+
+def none(name: str, place: str, hint: str) -> None:
+    """Says that there is nothing to show, and what to type for there to be something."""
+    note(f"no {name} in {place}{'; ' if hint else ''}{hint}")
 
 
 def clean(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import click
@@ -42,7 +43,11 @@ def queues() -> None:
 @where
 @as_json
 def list_queues(url: str | None, namespace: str | None, json: bool) -> None:
-    """List queues with what is in them, and which are paused."""
+    """List queues with what is in them, and which are paused.
+
+    \b
+    kagzi queues list
+    """
     loaded = _settings(url, namespace)
     found = run(_list(loaded))
     if json:
@@ -61,9 +66,10 @@ def list_queues(url: str | None, namespace: str | None, json: bool) -> None:
             )
             for each in found
         ],
+        spare=("sleeping",),
     )
     if not found:
-        output.note(f"no queues in {place_of(loaded.settings)}")
+        output.none("queues", place_of(loaded.settings), "a worker or a run that waits makes one: kagzi worker shop.py")
 
 
 async def _list(loaded: Loaded) -> list[_Queue]:
@@ -148,7 +154,11 @@ def print_limit(limit: FlowLimit, json: bool) -> None:
 
 def pause_words(limit: FlowLimit) -> str:
     by = f" by {limit.paused_by}" if limit.paused_by else ""
-    at = "" if limit.paused_at is None else f" at {output.date_and_time(limit.paused_at)}"
+    at = (
+        ""
+        if limit.paused_at is None
+        else f" {output.when(limit.paused_at) if sys.stdout.isatty() else f'at {output.moment(limit.paused_at)}'}"
+    )
     return f"paused{by}{at}{f': {limit.pause_reason}' if limit.pause_reason else ''}"
 
 

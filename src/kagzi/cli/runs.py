@@ -82,7 +82,7 @@ def list_runs(
         [
             (
                 Id(item.run_id),
-                item.external_id or "-",
+                own_id(item),
                 item.workflow_type,
                 item.task_queue,
                 item.status.value,
@@ -94,8 +94,15 @@ def list_runs(
         json=json,
         jsonl=jsonl,
         spare=("queue", "workflow"),
+        hint="kagzi start WORKFLOW starts one" if not any(msgspec.structs.astuple(wanted)) else "",
         prev=found.prev,
     )
+
+
+def own_id(item: Run) -> str:
+    """The id that somebody chose. What Kagzi calls the firing of a schedule tells people nothing, and is long."""
+    named = item.scheduled_for is None or not output.for_people()
+    return (named and item.external_id) or "-"
 
 
 async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -> Page[Run]:

@@ -99,7 +99,7 @@ def create(
     """Make the schedule NAME, which starts WORKFLOW when EXPRESSION says. Exit code 5 if the name is taken.
 
     \b
-    kagzi schedules create nightly cleanup "0 2 * * *" --tz Europe/Berlin --input '["logs"]'
+    kagzi schedules create nightly cleanup "0 2 * * *" --input '["logs"]'
     """
     parse_times(expression, field="the expression")
     loaded = _settings(url, namespace)

@@ -65,6 +65,7 @@ def list_schedules(
         place=place_of(loaded.settings),
         json=json,
         spare=("skipped", "failed", "workflow"),
+        hint="kagzi schedules create nightly WORKFLOW '0 2 * * *' makes one",
         prev=found.prev,
     )
 
@@ -88,7 +89,7 @@ def show(named: str, url: str | None, namespace: str | None, json: bool) -> None
     if json:
         output.document(_plain(found) | {"skips": [skip_document(skip) for skip in skips]})
         return
-    output.table(("", ""), [(name, str(value)) for name, value in _plain(found).items() if value is not None])
+    output.table(("", ""), [(name, _words(value)) for name, value in _plain(found).items() if value not in (None, {})])
     if skips:
         click.echo()
         output.table(
@@ -98,6 +99,10 @@ def show(named: str, url: str | None, namespace: str | None, json: bool) -> None
                 for skip in skips
             ],
         )
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 async def _show(loaded: Loaded, named: str) -> tuple[Schedule, tuple[Skip, ...]]:

@@ -112,7 +112,7 @@ def start(
 
     \b
     kagzi start checkout --input '["42", 999]' --tag batch=7
-    kagzi start checkout --input '{"order_id": "42", "cents": 999}' --id order-42 --wait
+    kagzi start checkout --input '{"order": "42", "cents": 999}' --id o-42 --wait
     """
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait")

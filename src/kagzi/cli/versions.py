@@ -87,7 +87,7 @@ def list_versions(
     output.table(headings, [_row(each) for each in found.items], spare=("oldest", "default", "sleeping"))
     if not found.items:
         named = "versions" if workflow is None else f"versions of {workflow}"
-        output.note(f"no {named} in {place_of(loaded.settings)}")
+        output.none(named, place_of(loaded.settings), "a worker registers those of its app: kagzi worker shop.py")
     if found.more:
         output.note("there are more: name a workflow")
 

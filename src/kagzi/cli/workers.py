@@ -75,6 +75,7 @@ def list_workers(
         place=place_of(settings),
         json=json,
         spare=("version", "pid", "host"),
+        hint="kagzi worker shop.py starts one",
     )
 
 

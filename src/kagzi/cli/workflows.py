@@ -69,7 +69,7 @@ def list_workflows(url: str | None, namespace: str | None, json: bool) -> None:
         spare=("unfinished",),
     )
     if not shown:
-        output.note(f"no workflows in {place_of(loaded.settings)}")
+        output.none("workflows", place_of(loaded.settings), "a worker offers those of its app: kagzi worker shop.py")
     if found.more:
         output.note("there are more: `kagzi workflows show NAME` shows one by its name")
 
@@ -96,7 +96,7 @@ def show_workflow(workflow: str, version: str | None, url: str | None, namespace
     parameters = read_parameters(found.input_schema)
     if sys.stdout.isatty():
         named = "every version" if found.version is None else f"version {found.version}"
-        click.echo(output.clean(f"{found.workflow_type}, {named}{': ' if found.summary else ''}{found.summary}"))
+        output.prose(f"{found.workflow_type}, {named}{': ' if found.summary else ''}{found.summary}")
         click.echo()
     if parameters is None:
         output.note("its worker does not say what it takes; input is JSON: an array by position, an object by name")
@@ -126,7 +126,7 @@ def _show_report(report: WorkflowReport) -> None:
     ended = f"{report.completed:,} completed, {report.failed:,} failed"
     rate = "" if report.failure_rate is None else f" ({report.failure_rate:.1%} of those that ended)"
     click.echo()
-    click.echo(f"{report.runs:,} {'run' if report.runs == 1 else 'runs'}, {whole}: {ended}{rate}")
+    output.prose(f"{report.runs:,} {'run' if report.runs == 1 else 'runs'}, {whole}: {ended}{rate}")
     lengths = [("took", report.took), ("waited for a worker", report.waited)]
     lengths += [(f"step {step.name}", step.took) for step in report.steps]
     output.table(
