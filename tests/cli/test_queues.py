@@ -55,3 +55,21 @@ def test_queues_workflows_and_namespaces_are_paused_and_resumed(home: Shell) -> 
     entries = home("audit", "--url", "sqlite:///.kagzi/kagzi.db", "-n", "default", "--json").json["entries"]
     targets = {entry["target"] for entry in entries}
     assert {"queue mail", "workflow checkout", "namespace default"} <= targets
+
+
+def test_shells_complete_what_is_there(home: Shell) -> None:
+    for id in ("order-1", "order-2", "$(order)"):
+        assert home("start", "checkout", "-q", "mail", "--id", id, "-i", '["1", 5]').code == 0
+
+    def completed(*words: str) -> list[str]:
+        environ = {"_KAGZI_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("kagzi", *words))}
+        done = home(COMP_CWORD=str(len(words)), **environ)
+        assert (done.code, done.err) == (0, "")
+        return [line.removeprefix("plain,") for line in done.out.split()]
+
+    # What would say something to a shell is left out.
+    assert completed("runs", "show", "") == ["order-2", "order-1"]
+    assert completed("runs", "cancel", "order-1", "--queue", "m") == ["mail"]
+    assert completed("runs", "show", "nothing") == []
+    home.environ["KAGZI_URL"] = "grpc://127.0.0.1:1"
+    assert completed("workflows", "show", "") == []

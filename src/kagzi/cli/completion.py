@@ -15,7 +15,7 @@ _VARIABLE = "_KAGZI_COMPLETE"
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets SHELL complete commands and options of `kagzi`.
+    """Print the script that lets SHELL complete commands and options of `kagzi`, and ids of runs, workflows and queues.
 
     \b
     bash: echo 'eval "$(kagzi completion bash)"' >> ~/.bashrc

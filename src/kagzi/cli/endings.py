@@ -15,6 +15,7 @@ from kagzi.cli import output
 from kagzi.cli.audited import audited
 from kagzi.cli.bulk import in_bulk
 from kagzi.cli.follow import find_run
+from kagzi.cli.known import known_runs
 from kagzi.cli.main import exit_code
 from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, where
 from kagzi.cli.start import read_json
@@ -51,7 +52,7 @@ class Outcome(Struct):
 
 @click.command()
 @in_bulk(JobAction.CANCEL)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @click.option("--grace", type=length, metavar="DURATION", help="How long they may clean up. [30s]")
 @where
 @as_json
@@ -73,7 +74,7 @@ def cancel(runs: tuple[str, ...], grace: Span | None, url: str | None, namespace
 
 @click.command()
 @in_bulk(JobAction.TERMINATE)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @click.option("--reason", default="", metavar="TEXT", help="Kept as the run's error.")
 @where
 @as_json
@@ -93,7 +94,7 @@ def terminate(runs: tuple[str, ...], reason: str, url: str | None, namespace: st
 
 @click.command()
 @in_bulk(JobAction.WAKE)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @where
 @as_json
 def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:
@@ -114,7 +115,7 @@ def wake(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bo
 
 @click.command()
 @in_bulk(JobAction.RETRY)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @_keep_id
 @where
 @as_json
@@ -129,7 +130,7 @@ def retry(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
 
 @click.command()
 @in_bulk(JobAction.RERUN)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @_keep_id
 @where
 @as_json
@@ -142,7 +143,7 @@ def rerun(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=known_runs)
 @click.option(
     "--from", "from_step", metavar="STEP", help="Keep what was recorded before the end of this step. [nothing]"
 )
@@ -185,7 +186,7 @@ def fork(
 
 @click.command()
 @in_bulk(JobAction.DELETE)
-@click.argument("runs", metavar="RUN...", nargs=-1)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @where
 @as_json
 def delete(runs: tuple[str, ...], url: str | None, namespace: str | None, json: bool) -> None:

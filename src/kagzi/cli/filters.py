@@ -13,6 +13,7 @@ from msgspec import Struct
 from kagzi.api.engine import ManagedEngine
 from kagzi.api.workflows import RunFilter
 from kagzi.cli.follow import find_run
+from kagzi.cli.known import known_queues, known_workflows
 from kagzi.cli.options import length, tagged, tags_of
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Instant, to_datetime
@@ -108,8 +109,10 @@ def filters(command: F) -> F:
             help="Only runs that were started since: 2026-11-16, 2026-11-16T09:30+01:00, or 2h for two hours ago.",
         ),
         tagged,
-        click.option("-q", "--queue", metavar="NAME", help="Only runs of this queue."),
-        click.option("-w", "--workflow", metavar="NAME", help="Only runs of this workflow."),
+        click.option("-q", "--queue", shell_complete=known_queues, metavar="NAME", help="Only runs of this queue."),
+        click.option(
+            "-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="Only runs of this workflow."
+        ),
         click.option(
             "-s",
             "--status",

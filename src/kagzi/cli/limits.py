@@ -6,6 +6,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.known import known_queues, known_workflows
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.cli.queues import pause_scope, pause_words, print_limit, resume_scope
 from kagzi.core.flow import MOST_CONCURRENCY, FlowLimit, Scope
@@ -56,8 +57,13 @@ async def _list(loaded: Loaded) -> tuple[FlowLimit, ...]:
 
 
 @limits.command("set")
-@click.option("-q", "--queue", metavar="NAME", help="The queue that is limited.")
-@click.option("--workflow", metavar="NAME", help="The workflow that is limited, or a name that several share.")
+@click.option("-q", "--queue", shell_complete=known_queues, metavar="NAME", help="The queue that is limited.")
+@click.option(
+    "--workflow",
+    shell_complete=known_workflows,
+    metavar="NAME",
+    help="The workflow that is limited, or a name that several share.",
+)
 @click.option("--concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs at once, over all workers.")
 @click.option("--key-concurrency", type=click.IntRange(1, MOST_CONCURRENCY), help="Runs of each key at once.")
 @click.option("--rate", metavar="N/TIME", help="Runs that may begin in a time, such as 100/1m.")
@@ -103,8 +109,13 @@ def _rate(text: str | None, burst: int, option: str) -> RateLimit | None:
 
 
 @limits.command()
-@click.option("-q", "--queue", metavar="NAME", help="The queue that was limited.")
-@click.option("--workflow", metavar="NAME", help="The workflow that was limited, or a name that several share.")
+@click.option("-q", "--queue", shell_complete=known_queues, metavar="NAME", help="The queue that was limited.")
+@click.option(
+    "--workflow",
+    shell_complete=known_workflows,
+    metavar="NAME",
+    help="The workflow that was limited, or a name that several share.",
+)
 @where
 @as_json
 def clear(queue: str | None, workflow: str | None, url: str | None, namespace: str | None, json: bool) -> None:
@@ -166,7 +177,13 @@ def _most(number: int | None, rate: RateLimit | None) -> str:
 
 
 @limits.command()
-@click.option("--workflow", required=True, metavar="NAME", help="The workflow whose runs are held back.")
+@click.option(
+    "--workflow",
+    shell_complete=known_workflows,
+    required=True,
+    metavar="NAME",
+    help="The workflow whose runs are held back.",
+)
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people: shown with every run that waits.")
 @where
 @as_json
@@ -181,7 +198,13 @@ def pause(workflow: str, reason: str, url: str | None, namespace: str | None, js
 
 
 @limits.command()
-@click.option("--workflow", required=True, metavar="NAME", help="The workflow whose runs were held back.")
+@click.option(
+    "--workflow",
+    shell_complete=known_workflows,
+    required=True,
+    metavar="NAME",
+    help="The workflow whose runs were held back.",
+)
 @where
 @as_json
 def resume(workflow: str, url: str | None, namespace: str | None, json: bool) -> None:

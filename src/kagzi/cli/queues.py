@@ -11,6 +11,7 @@ from msgspec import Struct
 from kagzi.api.admin import WorkerFilter
 from kagzi.cli import output
 from kagzi.cli.audited import actor, audited
+from kagzi.cli.known import known_queues
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.limits import PAGE_SIZE
@@ -103,7 +104,7 @@ async def _list(loaded: Loaded) -> list[_Queue]:
 
 
 @queues.command()
-@click.argument("queue")
+@click.argument("queue", shell_complete=known_queues)
 @click.option("--reason", default="", metavar="TEXT", help="Why, for people: shown with every run that waits.")
 @where
 @as_json
@@ -118,7 +119,7 @@ def pause(queue: str, reason: str, url: str | None, namespace: str | None, json:
 
 
 @queues.command()
-@click.argument("queue")
+@click.argument("queue", shell_complete=known_queues)
 @where
 @as_json
 def resume(queue: str, url: str | None, namespace: str | None, json: bool) -> None:

@@ -13,6 +13,7 @@ from kagzi.api.engine import Engine
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.follow import find_run
+from kagzi.cli.known import known_runs, known_workflows
 from kagzi.cli.main import FAILED
 from kagzi.cli.options import as_json, engine_of, home_of, run, settings_of, start_logging, where
 from kagzi.core.printable import printable
@@ -27,7 +28,7 @@ _PAGE: Final = 100
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=known_runs)
 @where
 def export(run_id: str, url: str | None, namespace: str | None) -> None:
     """Write what is recorded of a run as JSON, for `kagzi replay`.
@@ -57,7 +58,12 @@ class _Verdict(Struct, frozen=True, kw_only=True):
 
 @click.command(short_help="Replay recorded runs with today's code.")
 @click.argument("arguments", nargs=-1, metavar="[RUN.json]... [APP]")
-@click.option("--workflow", metavar="NAME", help="Replay runs of this workflow from a database or server.")
+@click.option(
+    "--workflow",
+    shell_complete=known_workflows,
+    metavar="NAME",
+    help="Replay runs of this workflow from a database or server.",
+)
 @click.option(
     "--last",
     type=click.IntRange(1, 100_000),

@@ -16,6 +16,7 @@ from kagzi.cli.decoding import codec_of, decoded_run, decoded_signal, decoded_st
 from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate, wake
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
+from kagzi.cli.known import known_runs
 from kagzi.cli.layout import Id
 from kagzi.cli.nesting import nested
 from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, start_logging, where
@@ -119,7 +120,7 @@ async def _list(loaded: Loaded, wanted: Filters, limit: int, page: str | None) -
 
 
 @runs.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=known_runs)
 @click.option(
     "--app",
     metavar="APP",
@@ -276,7 +277,7 @@ def _brief(data: bytes | None) -> str:
 
 
 @runs.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=known_runs)
 @click.option("--timeout", type=length, metavar="DURATION", help="Give up after this long, exit code 124.")
 @where
 @as_json

@@ -12,6 +12,7 @@ from kagzi.api.engine import ManagedEngine
 from kagzi.api.schedules import Backfilled, CreateSchedule, UpdateSchedule
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.known import known_queues, known_workflows
 from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_logging, tagged, tags_of, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
@@ -56,7 +57,13 @@ def _behaviour(command: F) -> F:
             help=f"How many missed firings are made up for, the newest ones. [{DEFAULT_CATCHUP}]",
         ),
         click.option("--version", metavar="VERSION", help="Of the workflow. [the default at the time of firing]"),
-        click.option("-q", "--queue", metavar="NAME", help=f"The queue of the runs. [{DEFAULT_QUEUE}]"),
+        click.option(
+            "-q",
+            "--queue",
+            shell_complete=known_queues,
+            metavar="NAME",
+            help=f"The queue of the runs. [{DEFAULT_QUEUE}]",
+        ),
         click.option("--tz", metavar="ZONE", help="The time zone, such as Europe/Berlin. [UTC]"),
     ):
         command = option(command)
@@ -65,7 +72,7 @@ def _behaviour(command: F) -> F:
 
 @click.command()
 @click.argument("name")
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=known_workflows)
 @click.argument("expression")
 @click.option(
     "--input",
@@ -130,7 +137,7 @@ def create(
 @click.command()
 @click.argument("named", metavar="SCHEDULE")
 @click.option("--cron", metavar="EXPRESSION", help="Other times.")
-@click.option("-w", "--workflow", metavar="NAME", help="Another workflow.")
+@click.option("-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="Another workflow.")
 @click.option("--input", "text", metavar="JSON|@FILE|-", help="Other arguments.")
 @click.option(
     "--next", "next_fire_at", type=moment, metavar="MOMENT", help="When to fire next, whatever the times say."

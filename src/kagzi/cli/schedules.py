@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from kagzi.cli import output
+from kagzi.cli.known import known_queues
 from kagzi.cli.layout import Id
 from kagzi.cli.options import as_json, engine_of, home_of, pages, place_of, run, start_logging, where
 from kagzi.cli.schedule_changes import backfill, create, delete, moment, pause, reset, resume, trigger, update
@@ -32,7 +33,9 @@ def schedules() -> None:
 
 
 @schedules.command("list")
-@click.option("-q", "--queue", metavar="NAME", help="Only those that fire into this queue.")
+@click.option(
+    "-q", "--queue", shell_complete=known_queues, metavar="NAME", help="Only those that fire into this queue."
+)
 @pages
 @where
 @as_json

@@ -7,6 +7,7 @@ import click
 from kagzi.api.operations import SendSignal
 from kagzi.cli import output
 from kagzi.cli.follow import find_run
+from kagzi.cli.known import known_runs
 from kagzi.cli.options import as_json, engine_of, home_of, run, start_logging, where
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
@@ -16,7 +17,7 @@ from kagzi.settings import Loaded
 
 
 @click.command()
-@click.argument("named", metavar="RUN")
+@click.argument("named", metavar="RUN", shell_complete=known_runs)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--value",

@@ -11,6 +11,7 @@ import msgspec
 from kagzi.api.operations import StartDebounce, Started, StartRun, StartSignal
 from kagzi.cli import output
 from kagzi.cli.follow import finish, note_if_nobody_comes, wait_for
+from kagzi.cli.known import known_queues, known_workflows
 from kagzi.cli.options import (
     as_json,
     engine_of,
@@ -37,7 +38,7 @@ from kagzi.settings import Loaded
 
 
 @click.command(short_help="Start a run of a workflow.")
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=known_workflows)
 @click.option(
     "-i",
     "--input",
@@ -57,7 +58,15 @@ from kagzi.settings import Loaded
 )
 @click.option("--signal", metavar="NAME", help="With --id: tell the run that has it, or is started, something.")
 @click.option("--signal-value", metavar="JSON|@FILE|-", help="With --signal: what it is told. [null]")
-@click.option("-q", "--queue", default=DEFAULT_QUEUE, show_default=True, metavar="NAME", help="The queue.")
+@click.option(
+    "-q",
+    "--queue",
+    shell_complete=known_queues,
+    default=DEFAULT_QUEUE,
+    show_default=True,
+    metavar="NAME",
+    help="The queue.",
+)
 @click.option(
     "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"
 )

@@ -8,6 +8,7 @@ import click
 
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.known import known_workflows
 from kagzi.cli.main import FAILED
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, settings_of, start_logging, where
 from kagzi.core.printable import printable
@@ -45,7 +46,7 @@ def versions() -> None:
 
 
 @versions.command("list", short_help="Show versions of workflows; choose the default.")
-@click.argument("workflow", required=False)
+@click.argument("workflow", required=False, shell_complete=known_workflows)
 @click.option("--default", "version", metavar="VERSION", help="Make this version the default of WORKFLOW.")
 @click.option("--no-default", is_flag=True, help="Have the default be the version that workers offered last again.")
 @click.option("--force", is_flag=True, help="With --default: also if no worker has ever offered this version.")
@@ -93,7 +94,7 @@ def list_versions(
 
 
 @versions.command("move")
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=known_workflows)
 @click.argument("app", required=False)
 @click.option("--from", "from_version", required=True, metavar="VERSION", help="The version they have.")
 @click.option("--to", "to_version", required=True, metavar="VERSION", help="The version they get.")

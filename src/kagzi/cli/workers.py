@@ -14,6 +14,7 @@ from kagzi.api.admin import WorkerFilter
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
+from kagzi.cli.known import known_queues
 from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, home_of, length, pages, place_of, run, seconds, start_logging, where
 from kagzi.core.instant import Span
@@ -38,7 +39,7 @@ def workers() -> None:
     type=click.Choice([status.value for status in WorkerStatus], case_sensitive=False),
     help="Only these.",
 )
-@click.option("-q", "--queue", metavar="NAME", help="Only workers that serve this queue.")
+@click.option("-q", "--queue", shell_complete=known_queues, metavar="NAME", help="Only workers that serve this queue.")
 @pages
 @where
 @as_json

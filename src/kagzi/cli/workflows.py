@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from kagzi.cli import output
+from kagzi.cli.known import known_workflows
 from kagzi.cli.options import as_json, engine_of, home_of, place_of, run, start_logging, where
 from kagzi.core.duration import format_span
 from kagzi.core.instant import SECOND, Span
@@ -75,7 +76,7 @@ def list_workflows(url: str | None, namespace: str | None, json: bool) -> None:
 
 
 @workflows.command("show", short_help="Show what a workflow is for and what it takes.")
-@click.argument("workflow")
+@click.argument("workflow", shell_complete=known_workflows)
 @click.option("--version", metavar="VERSION", help="Which version; without it, what a start gets that names none.")
 @where
 @as_json
