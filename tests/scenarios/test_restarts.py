@@ -12,7 +12,7 @@ import kagzi
 from kagzi import Conflict, InvalidRequest, Kagzi, NotFound, Retry, WorkflowFailed
 from kagzi.api.operations import StartRun
 from kagzi.clock import SystemClock
-from kagzi.core.run import RunStatus
+from kagzi.core.run import Run, RunStatus
 from kagzi.ids import RandomIds
 
 IDS = RandomIds(SystemClock().now)
@@ -305,6 +305,45 @@ async def test_runs_go_on_in_another_version(home: str) -> None:
             await new.move_runs("checkout", from_version="2", to_version="2")
         with pytest.raises(InvalidRequest, match="known are"):
             await new.move_runs("checkout", from_version="1", to_version="9")
+
+
+async def test_a_run_that_waits_for_another_signal_since_a_deploy(home: str) -> None:
+    """The signal it waited for before wakes it; it goes on waiting in the new code, and that signal stays."""
+    old, new = Kagzi(home), Kagzi(home)
+
+    def define(app: Kagzi, name: str) -> Any:
+        @app.workflow
+        async def release() -> str:
+            return await kagzi.wait_signal(name, str)
+
+        return release
+
+    def waits_for(run: Run, name: str) -> bool:
+        return run.status is RunStatus.SLEEPING and f"s:{name}" in run.waiting_for
+
+    async def until_it_waits_for(handle: Any, name: str) -> None:
+        async with asyncio.timeout(60):
+            while not waits_for(await new.engine.workflows.get("default", handle.id), name):
+                await asyncio.sleep(0.02)
+
+    first, _ = define(old, "approved"), define(new, "signed")
+    async with old, new:
+        async with old.worker():
+            handles = [await first.start() for _ in range(2)]
+            for handle in handles:
+                await until_it_waits_for(handle, "approved")
+        early, late = handles
+        await early.signal("signed", "by ada")  # no code that is known waits for it: the run sleeps on
+        assert waits_for(await new.engine.workflows.get("default", early.id), "approved")
+        async with new.worker():
+            for handle in handles:
+                await handle.signal("approved", "yes")
+            assert await early.result(timeout=60) == "by ada"
+            await until_it_waits_for(late, "signed")
+            await late.signal("signed", "by bob")
+            assert await late.result(timeout=60) == "by bob"
+        for handle in handles:
+            assert {each.name: each.taken for each in await handle.signals()} == {"approved": False, "signed": True}
 
 
 async def test_runs_that_the_other_version_does_not_replay_stay_where_they_are(home: str) -> None:

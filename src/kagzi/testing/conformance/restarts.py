@@ -12,6 +12,7 @@ import pytest
 from kagzi.api.operations import (
     Answer,
     BirthLease,
+    ChunkAnswer,
     CompleteRun,
     FailRun,
     Fork,
@@ -465,6 +466,24 @@ class TestForks:
         signals = await bench.store.signals.page(NAMESPACE, request.run_id, 0, 10)
         assert [(signal.key, signal.taken_seq) for signal in signals] == [("s1", None), ("s2", None)]
         assert await bench.state(source.run_id) == before
+
+    async def test_a_burst_of_forks_makes_one_run_each(self, bench: Bench) -> None:
+        """The first and the last of them come twice, and the source goes on meanwhile."""
+        source = await self.source(bench)
+        forks = [self.fork(bench, source.run_id, from_step="charge") for _ in range(1000)]
+        batches: list[list[Write]] = [[*forks[at : at + 50]] for at in range(0, 1000, 50)]
+        more = bench.chunk(source, bench.completed("ship", 4))
+
+        answers = await at_once(bench, [*batches[:10], batches[0], [more], *batches[10:], batches[-1]])
+
+        assert answers.count(ChunkAnswer.DONE) == 1
+        started = [answer.run_id for answer in answers if isinstance(answer, Started)]
+        assert sorted(started) == sorted(fork.run_id for fork in [*forks, *forks[:50], *forks[-50:]])
+        for fork in (forks[0], forks[499], forks[999]):
+            assert [step.step_id for step in await bench.steps(fork.run_id)] == ["reserve"]
+            signals = await bench.store.signals.page(NAMESPACE, fork.run_id, 0, 10)
+            assert [(signal.key, signal.taken_seq) for signal in signals] == [("s1", None), ("s2", None)]
+        assert (await bench.run(source.run_id)).status is RunStatus.RUNNING
 
     @pytest.mark.parametrize("size", [3, 3000])
     async def test_it_may_have_another_input_and_version(self, bench: Bench, size: int) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from kagzi.api.operations import (
+    BirthLease,
+    Chunk,
     ChunkAnswer,
     CompleteRun,
+    Operation,
     ParkRun,
     RepeatRun,
     RetryRun,
@@ -192,6 +196,34 @@ class TestSignals:
         assert await bench.send(claim, park) is ChunkAnswer.NEWS
         seen = ParkRun(available_at=bench.now() + FAR, inbox_seq=1, waiting_for=("s:other",))
         assert await bench.send(claim, seen) is ChunkAnswer.DONE
+
+    @pytest.mark.parametrize("same_batch", [True, False])
+    async def test_a_run_that_is_born_running_hears_of_a_signal(self, bench: Bench, same_batch: bool) -> None:
+        """Its holder has never read an inbox: it is told by a heartbeat, and cannot park past the signal."""
+        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
+        start = bench.start_run(lease=lease)
+        write = signal(start.run_id)
+        answers = (
+            await bench.apply([start, write]) if same_batch else [await bench.answer(start), await sent(bench, write)]
+        )
+        born, told = answers
+        assert isinstance(born, Started)
+        assert isinstance(told, SignalAnswer)
+        assert (born.born, told.status, told.seq) == (True, RunStatus.RUNNING, 1)
+
+        def chunk(*operations: Operation) -> Chunk:
+            return Chunk(namespace=NAMESPACE, run_id=start.run_id, token=lease.token, operations=operations)
+
+        beat = bench.heartbeat()
+        held = msgspec.structs.replace(beat, held=((start.run_id, lease.token),))
+        (beaten,) = await bench.store.workers.heartbeats([held])
+        assert beaten.answer.news == ((start.run_id, 1),)
+        park = ParkRun(available_at=bench.now() + FAR, inbox_seq=0, waiting_for=("s:approved",))
+        assert await bench.answer(chunk(park)) is ChunkAnswer.NEWS
+        found = await bench.store.signals.read_inbox(NAMESPACE, start.run_id, lease.token, ("approved",), 100)
+        assert found is not None
+        assert [one.key for one in found.signals] == ["k1"]
+        assert await bench.answer(chunk(take(bench, 1), CompleteRun(output=b"1"))) is ChunkAnswer.DONE
 
     async def test_a_retry_of_the_run_gives_signals_back(self, bench: Bench) -> None:
         run_id = await bench.start()
