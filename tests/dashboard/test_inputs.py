@@ -103,9 +103,10 @@ async def test_a_run_is_started_and_copied_by_fields(tmp_path: Path) -> None:
         second = await browser.send(copy.form("/start"), **{"arg.size": '"XL"'})
         assert await output(engine, second) == ['7"', "Main", 2, "XL", True, None]
         forked = await browser.open(second.links["Fork …"])
-        refused = await browser.send(forked.form("/fork"), **{"arg.count": "many"}, code=400)
+        refused = await browser.send(forked.form("/fork"), **{"arg.count": "many", "arg.to": "[-1]"}, code=400)
         assert "count must be integer" in refused.text
-        third = await browser.send(refused.form("/fork"), **{"arg.count": "3"})
+        assert "to must be a JSON object Address: street, not '[-1]'" in refused.text
+        third = await browser.send(refused.form("/fork"), **{"arg.count": "3", "arg.to": '{"street": "Main"}'})
         assert await output(engine, third) == ['7"', "Main", 3, "XL", True, None]
 
         as_json = await browser.open(copy.links["Write the input as JSON instead"])

@@ -83,7 +83,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
             case Kind.INTEGER | Kind.NUMBER:
                 return self._read_number(written.strip())
             case Kind.JSON:
-                return read_json(written, self.name)
+                return self._read_json(written)
             case _:
                 assert_never(self.kind)
 
@@ -103,6 +103,13 @@ class Parameter(Struct, frozen=True, kw_only=True):
                 return msgspec.json.format(value, indent=2)
             case _:
                 assert_never(self.kind)
+
+    def _read_json(self, written: str) -> str:
+        read = read_json(written, self.name)
+        begins = "[" if self.words.startswith("JSON array") else "{" if self.words.startswith("JSON object") else ""
+        if not read.lstrip().startswith(begins) and not (self.nullable and read.strip() == "null"):
+            raise Unfit(f"{self.name} must be a {self.words}, not {written[:_SHOWN]!r}")
+        return read
 
     def _read_number(self, written: str) -> str:
         try:
