@@ -87,11 +87,11 @@ def repeats_keep_one_event_less(patch: Patch) -> None:
 
 
 def copies_forget_what_was_not_taken(patch: Patch) -> None:
-    say_instead(patch, "copy_signals", "(taken_seq IS NULL OR taken_seq > ?4)", "taken_seq > ?4")
+    say_instead(patch, "copy_signals", "taken_seq IS NOT 0", "taken_seq IS NOT 0 AND taken_seq IS NOT NULL")
 
 
 def copies_take_once_more_what_they_keep(patch: Patch) -> None:
-    say_instead(patch, "copy_signals", "(taken_seq IS NULL OR taken_seq > ?4)", "?4 >= 0")
+    say_instead(patch, "copy_signals", "THEN taken_seq END", "THEN NULL END")
 
 
 def copies_do_not_count_their_signals(patch: Patch) -> None:

@@ -249,6 +249,20 @@ class TestSignals:
         assert [one.key for one in (await inbox(bench, claim)).signals] == (["k2"] if keep_steps else [])
         assert claim.inbox_seq == (2 if keep_steps else 0)
 
+    async def test_a_repeated_run_that_is_tried_again_takes_again_what_it_kept(self, bench: Bench) -> None:
+        claim = await bench.started_claim()
+        await sent(bench, signal(claim.run_id))
+        await bench.send(claim, take(bench, 1), CompleteRun(output=b"1"))
+        new = bench.new_id()
+        repeat = RepeatRun(namespace=NAMESPACE, run_id=new, of_run_id=claim.run_id, keep_steps=True)
+        assert isinstance(await bench.answer(repeat), Started)
+        claim = await bench.claim(new)
+        assert (await inbox(bench, claim)).signals == ()
+        # Whoever sends it once more is heard once.
+        assert (await sent(bench, signal(new))).repeated
+        await bench.done(claim, RetryRun(available_at=bench.now(), keep_seq=0, error=b"no"))
+        assert [one.key for one in (await inbox(bench, await bench.claim())).signals] == ["k1"]
+
     async def test_signals_go_with_their_run(self, bench: Bench) -> None:
         run_id = await bench.start()
         claim = await bench.claim()

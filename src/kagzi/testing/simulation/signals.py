@@ -96,7 +96,7 @@ def _taking_problem(run: RunRow) -> str | None:
     events = {
         step.completed_seq: step.output
         for step in run.events.values()
-        if step.kind is StepKind.SIGNAL and step.step_id != BEGIN and (step.completed_seq or 0) > run.kept
+        if step.kind is StepKind.SIGNAL and step.step_id != BEGIN
     }
     taken = [(row.taken_seq, row.value) for row in run.signals.values() if row.taken_seq]  # 0: in a life before
     if len(taken) != len(events) or dict(taken) != events:

@@ -98,12 +98,14 @@ ORDER BY s.seq
 LIMIT $4::integer;
 
 -- name: copy_signals
--- What a repeated run has not taken, or takes again because the event is not kept.
+-- What a repeated run has not taken, or takes again because the event is not kept; and what events have taken that are kept:
+-- should it be tried again from before them, it takes that again, too.
 WITH copied AS (
-    INSERT INTO kagzi.signals (namespace, run_id, key, seq, name, value, sent_at)
-    SELECT s.namespace, $3::uuid, s.key, s.seq, s.name, s.value, s.sent_at
+    INSERT INTO kagzi.signals (namespace, run_id, key, seq, name, value, sent_at, taken_seq)
+    SELECT s.namespace, $3::uuid, s.key, s.seq, s.name, s.value, s.sent_at,
+        CASE WHEN s.taken_seq <= $4::integer THEN s.taken_seq END
     FROM kagzi.signals AS s
-    WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND (s.taken_seq IS NULL OR s.taken_seq > $4::integer)
+    WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.taken_seq IS DISTINCT FROM 0
     RETURNING seq
 )
 UPDATE kagzi.workflow_runs AS r SET inbox_seq = c.seq

@@ -57,11 +57,12 @@ ORDER BY seq
 LIMIT ?4;
 
 -- name: copy_signals
--- What a repeated run has not taken, or takes again because the event is not kept.
-INSERT INTO signals (namespace, run_id, key, seq, name, value, sent_at)
-SELECT namespace, ?3, key, seq, name, value, sent_at
+-- What a repeated run has not taken, or takes again because the event is not kept; and what events have taken that are kept:
+-- should it be tried again from before them, it takes that again, too.
+INSERT INTO signals (namespace, run_id, key, seq, name, value, sent_at, taken_seq)
+SELECT namespace, ?3, key, seq, name, value, sent_at, CASE WHEN taken_seq <= ?4 THEN taken_seq END
 FROM signals
-WHERE namespace = ?1 AND run_id = ?2 AND (taken_seq IS NULL OR taken_seq > ?4);
+WHERE namespace = ?1 AND run_id = ?2 AND taken_seq IS NOT 0;
 
 -- name: count_copied_signals
 -- The inbox of a repeated run ends with the last signal it was given.

@@ -76,12 +76,12 @@ def check_repeat(world: World, request: RepeatRun, new: RunRow, source: RunRow, 
 
 
 def _check_copied_signals(world: World, request: RepeatRun, new: RunRow, source: RunRow) -> None:
-    """A run that goes on where another was has the signals that that one had not taken by then, and no others."""
+    """A run that goes on where another was has its signals: taken by the events that are kept, or to be taken."""
     kept = len(new.events) if request.keep_steps else 0
     expected = {
-        key: replace(row, taken_seq=None)
+        key: row if row.taken_seq is not None and row.taken_seq <= kept else replace(row, taken_seq=None)
         for key, row in source.signals.items()
-        if request.keep_steps and (row.taken_seq is None or row.taken_seq > kept)
+        if request.keep_steps and row.taken_seq != 0
     }
     if new.signals != expected:
         raise wrong(new.run_id, f"has the signals {new.signals}, and from {source.run_id} it should have {expected}")

@@ -89,11 +89,10 @@ class RunRow(Struct):
     steps: dict[tuple[str, int], StepRow] = {}
     events: dict[str, StepRow] = {}
     last_seq: int = 0
-    kept: int = 0  # with how many events it came into the world, of another run
     tokens: list[str] = []  # every token the run was claimed under, oldest first
 
 
-_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-7])
+_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__[:-6])
 _VALUE_COLUMNS = ", ".join(ValueRow.__struct_fields__)
 _SIGNAL_COLUMNS = ", ".join(SignalRow.__struct_fields__)
 _STEP_COLUMNS = ", ".join(StepRow.__struct_fields__)
@@ -108,15 +107,12 @@ def read_run(connection: sqlite3.Connection, run_id: str, old: RunRow | None, st
     new.status = RunStatus(new.status)
     if old is not None:
         new.steps, new.events, new.last_seq, new.tokens = old.steps, old.events, old.last_seq, old.tokens
-        new.kept = old.kept if new.incarnation == old.incarnation else 0
     if new.token is not None and (not new.tokens or new.tokens[-1] != new.token):
         if new.token in new.tokens:
             raise wrong(run_id, f"was claimed again under the token {new.token}")
         new.tokens = [*new.tokens, new.token]
     if steps:
         _read_steps(connection, new)
-        if old is None:
-            new.kept = new.last_seq
     rows = connection.execute(f"SELECT {_SIGNAL_COLUMNS} FROM signals WHERE run_id = ?", (run_id,))
     new.signals = {row[0]: SignalRow(*row) for row in rows}
     rows = connection.execute(f"SELECT {_VALUE_COLUMNS} FROM run_values WHERE run_id = ?", (run_id,))
