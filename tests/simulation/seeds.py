@@ -12,5 +12,9 @@ SEEDS_IN_A_BATCH = 125
 RARE = (16, 221)
 
 
+# Worlds of another kind, with jobs over many runs and debounced starts.
+BULK_SEEDS = range(length(20, 150))
+
+
 def batch(number: int) -> list[int]:
     return sorted({*range(number * SEEDS_IN_A_BATCH, (number + 1) * SEEDS_IN_A_BATCH), *RARE})

@@ -13,9 +13,9 @@ from kagzi.testing.simulation.faults import Fault
 from kagzi.testing.simulation.world import World
 
 
-def log_of(seed: int, hash_seed: str) -> str:
+def log_of(hash_seed: str, *world: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "kagzi.testing.simulation", "--seed", str(seed), "--log"],
+        [sys.executable, "-m", "kagzi.testing.simulation", *world, "--log"],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
@@ -26,9 +26,9 @@ def log_of(seed: int, hash_seed: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("seed", [3, 17, 101])
-def test_one_log_under_two_hash_seeds(seed: int) -> None:
-    first, second = log_of(seed, "1"), log_of(seed, "2")
+@pytest.mark.parametrize("world", ["--seed 3", "--seed 17", "--seed 101", "--seed 1 --bulk"])
+def test_one_log_under_two_hash_seeds(world: str) -> None:
+    first, second = log_of("1", *world.split()), log_of("2", *world.split())
 
     assert len(first.splitlines()) > 100
     assert first == second

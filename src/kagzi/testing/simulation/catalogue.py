@@ -8,6 +8,7 @@ from typing import Any
 from kagzi.core.versions import WorkflowInterface
 from kagzi.sdk.definitions.workflow import Workflow
 from kagzi.sdk.interfaces import describe_all
+from kagzi.testing.simulation import bulk as runs_in_bulk
 from kagzi.testing.simulation import limited, restarts, workload
 
 Workflows = dict[tuple[str, str], Workflow[Any, Any]]
@@ -20,13 +21,15 @@ def workflow_named(name: str, version: str = "1") -> Any:
     return found
 
 
-def workflows_of(seed: int) -> Workflows:
+def workflows_of(seed: int, *, bulk: bool) -> Workflows:
     """What the workers of this world execute."""
     found = dict(workload.app._workflows)
     if limited.has_limits(seed):
         found |= limited.app._workflows
     if restarts.has_restarts(seed):
         found |= restarts.app._workflows
+    if bulk:
+        found |= runs_in_bulk.app._workflows
     return found
 
 
@@ -40,4 +43,9 @@ def _described(names: tuple[tuple[str, str], ...]) -> tuple[WorkflowInterface, .
     return describe_all([_ALL[name] for name in names])
 
 
-_ALL: Workflows = {**workload.app._workflows, **limited.app._workflows, **restarts.app._workflows}
+_ALL: Workflows = {
+    **workload.app._workflows,
+    **limited.app._workflows,
+    **restarts.app._workflows,
+    **runs_in_bulk.app._workflows,
+}

@@ -18,6 +18,7 @@ from kagzi.sdk.replay.waits import StepCall
 from kagzi.sdk.worker.beginning import DEFAULT_STEP_RETRY
 from kagzi.store.sqlite import steps as stored_steps
 from kagzi.testing.simulation import workload
+from kagzi.testing.simulation.bulk import BULK, judge_bulk
 from kagzi.testing.simulation.catalogue import workflow_named
 from kagzi.testing.simulation.checks.rows import RunRow, Violation
 from kagzi.testing.simulation.network import run_at_once
@@ -34,12 +35,15 @@ def judge_endings(world: World) -> None:
     by_input = {input_of(order): order for order in world.orders}
     by_run = {order.run_id: order for order in world.orders}
     for order in world.orders:
-        if order.run_id is not None and order.run_id not in world.checker.runs:
+        if order.run_id is not None and world.checker.known(order.run_id) is None:
             raise Violation(f"run {order.run_id} was acknowledged and is lost")
     for row in world.checker.runs.values():
         run = run_at_once(world.store.runs.get(row.namespace, row.run_id))
         if run is None or not run.status.finished:
             raise Violation(f"run {row.run_id} has not ended")
+        if row.workflow_type in BULK:
+            _judge_bulk(world, run, row)
+            continue
         if row.schedule_group_id is not None:
             _judge_firing(world, run, row)
             continue
@@ -56,13 +60,39 @@ def judge_endings(world: World) -> None:
 
 def _judge_handler(world: World, run: Run) -> None:
     """It was told of the run that has failed. One that is found dead too often fails as well, and calls nobody."""
-    failed = world.checker.runs[run.handles_run_id or ""]
+    failed = world.checker.known(run.handles_run_id or "")
+    if failed is None:
+        raise Violation(f"handler {run.run_id} is for a run that never was")
     if run.status is RunStatus.COMPLETED:
         told = workflow_named(run.workflow_type).signature.decode_result(run.output or b"null")
         if told != [failed.run_id, failed.status.value]:
             raise Violation(f"handler {run.run_id} was told of {told}, not of {failed.run_id}")
     elif run.status is not RunStatus.FAILED:
         raise Violation(f"handler {run.run_id} is {run.status}")
+
+
+def _judge_bulk(world: World, run: Run, row: RunRow) -> None:
+    """It ended as it was started to, or because a job or its parent asked for that."""
+    if run.status is RunStatus.FAILED and row.crashes >= world.settings.max_crashes:
+        return
+    if run.status is RunStatus.CANCELLED:
+        if run.run_id not in world.checker.jobs.ended and row.parent_policy not in ("cancel", "terminate"):
+            raise Violation(f"run {run.run_id} is {run.status}, and nobody asked for that")
+        _judge_cancelled(world, run, row)
+        return
+    args, _ = workflow_named(run.workflow_type).signature.decode_arguments(run.input)
+    fails = run.workflow_type == "item" and args[3]
+    if CANCEL not in row.events:
+        if run.status is not (RunStatus.FAILED if fails else RunStatus.COMPLETED):
+            error = Failure.decode(run.error) if run.error else None
+            raise Violation(f"run {run.run_id}, started with {args}, is {run.status}: {error}")
+        if run.status is RunStatus.COMPLETED:
+            answer = workflow_named(run.workflow_type).signature.decode_result(run.output or b"null")
+            try:
+                judge_bulk(run.workflow_type, args, answer)
+            except Wrong as wrong:
+                raise Violation(f"run {run.run_id}: {wrong}") from None
+    _judge_replay(world, run, row)
 
 
 def _judge_firing(world: World, run: Run, row: RunRow) -> None:

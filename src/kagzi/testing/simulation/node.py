@@ -107,7 +107,7 @@ class Node:
             self.engine = FaultyEngine(Link(self.world, process, self._random))
         await self._until_it_works(self.engine.open)
         app = Kagzi("memory://", namespace="default", clock=process.clock, ids=ids)
-        app._workflows = workflows_of(self.world.seed)
+        app._workflows = workflows_of(self.world.seed, bulk=self.world.bulk)
         app._interfaces = interfaces_of(app._workflows)
         await app.open(self.engine)
         self.app = app
@@ -185,6 +185,7 @@ class Node:
             queue=order.queue,
             on_failure=HANDLER if order.handled else None,
             **({} if order.limit_key is None else {"limit_key": order.limit_key}),
+            **({} if order.debounce is None else {"debounce": order.debounce}),
         )
         workflow._app = app
         handle = await self._start_run(order, workflow)

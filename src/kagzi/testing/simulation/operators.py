@@ -18,6 +18,7 @@ from kagzi.core.schedule import Overlap
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import KagziError, NotFound
 from kagzi.store.protocol.limits import LimitChange
+from kagzi.testing.simulation.bulk import draw_jobs
 from kagzi.testing.simulation.limited import Held, draw_changes, has_limits
 from kagzi.testing.simulation.network import run_at_once
 from kagzi.testing.simulation.restarts import has_restarts, move
@@ -60,6 +61,9 @@ class Operators:
         if has_restarts(self._world.seed):
             for _ in range(self._random.choice((1, 2, 3))):
                 self._at(self._random.uniform(1.0, self._world.until), move)
+        if self._world.bulk:
+            for at, ask, again in draw_jobs(self._random, self._world.until):
+                self._at(at, ask, again=again)
 
     def heal(self) -> None:
         """The faults are over: what goes on for ever ends soon."""

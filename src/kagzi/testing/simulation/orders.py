@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from kagzi.core.run import RunStatus
+from kagzi.sdk.debounce import Debounce
 from kagzi.testing.simulation.programs import CRASH_ALWAYS, Author, Node
 from kagzi.testing.simulation.signals import Telling
 from kagzi.testing.simulation.workload import RUN_ATTEMPTS
@@ -37,6 +38,7 @@ class Order(Struct, kw_only=True):
     limit_key: str | None = None  # whose share of limits it takes
     changes: int = 0  # how often somebody wants it otherwise: repeats, restarts or forks it
     handled: bool = False  # a workflow is started if it fails
+    debounce: Debounce | None = None  # it may join the run of another one
     run_id: str | None = None  # once a start was acknowledged
 
 

@@ -21,6 +21,7 @@ from kagzi.errors import Conflict, KagziError, LimitExceeded, NotFound
 from kagzi.sdk.handle import Handle
 from kagzi.store.sqlite.store import SqliteStore
 from kagzi.testing.clock import VirtualClock
+from kagzi.testing.simulation.bulk import PLAIN_ORDERS, draw_bulk
 from kagzi.testing.simulation.catalogue import workflow_named
 from kagzi.testing.simulation.checks.checker import Checker
 from kagzi.testing.simulation.checks.rows import Violation
@@ -48,8 +49,10 @@ PATIENCE = 400.0
 
 
 class World:
-    def __init__(self, seed: int, *, keep_log: bool = True) -> None:
+    def __init__(self, seed: int, *, bulk: bool = False, keep_log: bool = True) -> None:
         self.seed = seed
+        self.bulk = bulk  # a world of another kind, with jobs and debounced starts, and streams of chance of its own
+        streams = "kagzi bulk" if bulk else "kagzi"
         self.clock = VirtualClock()
         self.host = VirtualLoop(self.clock)
         self.coverage: Counter[str] = Counter()
@@ -57,7 +60,7 @@ class World:
         self.namespace_handler: str | None = None
         self._events: list[tuple[Any, ...]] = []
         self._keep_log = keep_log
-        random = Random(f"kagzi {seed}")
+        random = Random(f"{streams} {seed}")
         self.random = random
         self.settings = draw_settings(random)
         self.weather = draw_weather(random)
@@ -72,23 +75,27 @@ class World:
         self.ledger = Ledger(self)
         self.watched = WatchedStore(self, store)
         self.network = Network(self, self.watched, Random(random.random()))
-        self.operators = Operators(self, Random(f"kagzi operators {seed}"))
-        self._senders = Random(f"kagzi senders {seed}")
+        self.operators = Operators(self, Random(f"{streams} operators {seed}"))
+        self._senders = Random(f"{streams} senders {seed}")
         self.moved: dict[str, int] = {}  # how many events a run had when it was moved to another version
         self._told: set[tuple[str, str]] = set()  # runs and keys of signals that were acknowledged
         self.nodes = self._draw_nodes(random)
         self.engines = [node for node in self.nodes if node.has_engine]
         self._nodes_by_process = {node.process.name: node for node in self.nodes}
         self.orders = draw_orders(random, self.until)
-        draw_endings(Random(f"kagzi endings {seed}"), self.orders)
-        draw_signals(Random(f"kagzi signals {seed}"), self.orders)
-        draw_values(seed, Random(f"kagzi values {seed}"), self.orders)
-        draw_families(seed, Random(f"kagzi families {seed}"), self.orders)
+        if bulk:
+            del self.orders[PLAIN_ORDERS:]
+        draw_endings(Random(f"{streams} endings {seed}"), self.orders)
+        draw_signals(Random(f"{streams} signals {seed}"), self.orders)
+        draw_values(seed, Random(f"{streams} values {seed}"), self.orders)
+        draw_families(seed, Random(f"{streams} families {seed}"), self.orders)
         draw_handlers(seed, self.orders)
-        limiting = Random(f"kagzi limits {seed}")
+        limiting = Random(f"{streams} limits {seed}")
         draw_keys(seed, limiting, self.orders)
         self.orders += draw_limited(seed, limiting, self.until)
-        self.orders += draw_changed(seed, Random(f"kagzi restarts {seed}"), self.until)
+        self.orders += draw_changed(seed, Random(f"{streams} restarts {seed}"), self.until)
+        if bulk:
+            self.orders += draw_bulk(Random(f"{streams} runs {seed}"), self.until)
         self._by_input = {input_of(order): order for order in self.orders}
         self._patience = PATIENCE * max(patience_with(order) for order in self.orders)
         self._deal_orders(random)
@@ -127,7 +134,7 @@ class World:
         ):
             if is_so:
                 self.happened(fault)
-        self.log("world", f"seed {self.seed}", f"{settings}", f"{self.weather}")
+        self.log("world", f"{'bulk ' if self.bulk else ''}seed {self.seed}", f"{settings}", f"{self.weather}")
 
     # Living.
 
@@ -237,10 +244,13 @@ class World:
             for node in self._living
             if node.waiting or node.orders
         ]
+        waiting += [f"{job} goes on" for job in self.checker.jobs.open]
         self.failed(Violation(f"{self._patience:g} s after healing: {'; '.join(stuck + waiting)}"))
 
     def look_whether_over(self) -> None:
         if self.checker.live or self.operators.at_work or (not self.calm and any(node.orders for node in self.nodes)):
+            return
+        if self.checker.jobs.open:
             return
         if not any(node.orders or node.waiting for node in self._living):
             self.host.stop()
@@ -293,8 +303,7 @@ class World:
 
     def acknowledged(self, order: Order, handle: Handle[Any]) -> None:
         """A client was told that its run is durable."""
-        run = self.checker.runs.get(handle.id)
-        if run is None:
+        if self.checker.known(handle.id) is None:
             raise self.violation(f"run {handle.id} was acknowledged and is not there")
         if order.run_id is not None and order.run_id != handle.id and order.id is not None:
             heir = self.checker.runs[order.run_id]

@@ -11,11 +11,14 @@ import msgspec
 from kagzi.api.operations import RepeatRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
+from kagzi.core.job import JobAction
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.testing.simulation.checks.answers import Answers
+from kagzi.testing.simulation.checks.debounce import Debounced
 from kagzi.testing.simulation.checks.families import Families
 from kagzi.testing.simulation.checks.ids import Ids, superseded
+from kagzi.testing.simulation.checks.jobs import Jobs
 from kagzi.testing.simulation.checks.limits import Limits
 from kagzi.testing.simulation.checks.repeats import begins_anew, check_anew, check_repeat
 from kagzi.testing.simulation.checks.rows import (
@@ -100,6 +103,10 @@ class Checker:
         self._ids = Ids(world, self.runs)
         self._limits = Limits(world, connection, self.runs)
         self.schedules = Schedules(world, connection, self.runs)
+        self.jobs = Jobs(world, connection, self.runs)
+        self._debounced = Debounced(world, connection, self.runs)
+        self.deleted: dict[str, RunRow] = {}  # by jobs
+        self.action: JobAction | None = None  # of the job whose turn is looked at
         connection.executescript(_TRIGGERS)
 
     @property
@@ -107,14 +114,24 @@ class Checker:
         """When a run was last taken from a holder whose lease was good."""
         return self._transactions.revoked
 
+    def known(self, run_id: str) -> RunRow | None:
+        """Returns a run as it is, or as it was when a job deleted it."""
+        return self.runs.get(run_id) or self.deleted.get(run_id)
+
     def after(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
         """A transaction has been committed."""
         touched = self._connection.execute("SELECT run_id, max(steps) FROM temp.touched GROUP BY run_id").fetchall()
         now = self._world.clock.now()
         before: dict[str, RunRow] = {}
+        gone: list[RunRow] = []
+        if method == "jobs.run_batch":
+            self.action = None if answer.job is None else answer.job.action
         if touched:
             self._connection.execute("DELETE FROM temp.touched")
             for run_id, steps in touched:
+                if steps == 2 and method == "jobs.run_batch" and (deleted := self._delete(run_id)) is not None:
+                    gone.append(deleted)
+                    continue
                 if steps == 2:
                     raise wrong(run_id, "or a step, signal or value of it was deleted")
                 old = self.runs.get(run_id)
@@ -123,7 +140,7 @@ class Checker:
                     before[run_id] = old
                 self.runs[run_id] = new
                 self._compare(old, new, now, method, args)
-        rows = [self.runs[run_id] for run_id, _ in touched]
+        rows = [self.runs[run_id] for run_id, _ in touched if run_id in self.runs]
         if rows:
             if (problem := handlers_problem(before, rows, self._world.namespace_handler)) is not None:
                 raise Violation(f"{method} has {problem}")
@@ -131,7 +148,21 @@ class Checker:
         self._families.check(before, rows, now, method, args)
         self.schedules.check(before, rows, now, method, args)
         self._limits.check(before, rows, now, method, args)
+        if self._world.bulk:
+            self.jobs.check(before, rows, gone, now, method, args, answer)
+            self._debounced.check(before, rows, now, method, args, answer)
         self._answers.check(method, args, answer)
+
+    def _delete(self, run_id: str) -> RunRow | None:
+        """Forgets a run if it was deleted, and not something of it."""
+        if self._connection.execute("SELECT 1 FROM workflow_runs WHERE run_id = ?", (run_id,)).fetchone():
+            return None
+        deleted = self.runs.pop(run_id)
+        if not deleted.status.finished:
+            raise wrong(run_id, f"was deleted, and is {deleted.status}")
+        self.deleted[run_id] = deleted
+        self._families.forget(deleted)
+        return deleted
 
     def _compare(self, old: RunRow | None, new: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         self._check_shape(new)
@@ -150,6 +181,9 @@ class Checker:
                 or not same_but_timeouts(old, new)
             ):
                 raise wrong(new.run_id, f"changed after it had ended ({method}): {difference(old, new)}")  # (1)
+            return
+        if self._world.bulk and self._debounced.joins(old, method, args):
+            self._debounced.check_joined(old, new)
             return
         anew = begins_anew(old, new)
         if anew:
@@ -198,6 +232,13 @@ class Checker:
     def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         writes = args[0] if method == "apply" else ()
         repeats = next((w for w in writes if isinstance(w, RepeatRun) and w.run_id == run.run_id), None)
+        if method == "jobs.run_batch" and self.action is not None and self.action.repeats:
+            repeats = RepeatRun(
+                namespace=run.namespace,
+                run_id=run.run_id,
+                of_run_id=self.jobs.source(run.run_id),
+                keep_steps=self.action is JobAction.RETRY,
+            )
         if repeats is not None:
             check_repeat(self._world, repeats, run, self.runs[repeats.of_run_id], writes)
             if run.steps:
@@ -213,8 +254,12 @@ class Checker:
         elif run.schedule_group_id is not None:
             if run.status is not RunStatus.PENDING:
                 raise wrong(run.run_id, f"was fired, and came into the world as {run.status}")
+        elif repeats is not None and run.status is not RunStatus.PENDING:
+            raise wrong(run.run_id, f"repeats another, and came into the world as {run.status}")
         elif (
-            method != "apply" or run.status not in (RunStatus.PENDING, RunStatus.RUNNING) or (run.steps and not repeats)
+            (method != "apply" and repeats is None)
+            or run.status not in (RunStatus.PENDING, RunStatus.RUNNING)
+            or (run.steps and not repeats)
         ):
             raise wrong(run.run_id, f"came into the world as {run.status} by {method}")
         if run.attempts or run.crashes or run.executions != (run.status is RunStatus.RUNNING):

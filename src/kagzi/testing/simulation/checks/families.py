@@ -87,6 +87,10 @@ class Families:
             if forgotten:
                 raise Violation(f"{method} leaves {forgotten} to themselves, whose parents have ended")  # (18)
 
+    def forget(self, deleted: RunRow) -> None:
+        """A start of it that comes late starts it from scratch."""
+        self._spawned = {place for place in self._spawned if place[0] != deleted.run_id}
+
     def _check_spawn(self, child: RunRow, before: dict[str, RunRow], method: str, args: tuple[Any, ...]) -> None:
         parent = before.get(child.parent_run_id or "")
         chunks = [

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kagzi.api.operations import CancelRun, TerminateRun
+from kagzi.api.operations import CancelRun, StartRun, TerminateRun
 from kagzi.core.flow import FlowLimit, Scope
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.rate import RateLimit
@@ -138,11 +138,12 @@ class Limits:
             if held:
                 raise wrong(row.run_id, f"came into the world held, by {method}")
             return
+        joined = _is_joined(row, method, args)  # it counts for what its last start says
         for was, field, value in (
             (old.limit_name, row.limit_name, row.workflow_type),
             (old.limit_key, row.limit_key, ""),
         ):
-            if was != field and (was is not None or field != value):
+            if was != field and (was is not None or field != value) and not joined:
                 raise wrong(row.run_id, f"counts for another limit than before: {difference(old, row)}")
         if held and not was_held:
             if method not in _HOLDING:
@@ -157,7 +158,9 @@ class Limits:
         asked = method == "apply" and any(
             isinstance(write, CancelRun | TerminateRun) and write.run_id == row.run_id for write in args[0]
         )
-        if row.status.finished or asked or method == "schedules.fire":
+        if _is_joined(row, method, args) and not asked:
+            self._world.operation("held run that a start joined")
+        elif row.status.finished or asked or method in ("schedules.fire", "jobs.run_batch"):
             self._world.operation("held run that was cancelled or ended")
         elif method == "limits.unhold" and row.status is old.status:
             self._world.operation("run let go")
@@ -211,3 +214,15 @@ class Limits:
         if any(limit.paused_at is not None for limit in self._concerning(row)):
             return False
         return all(running < most for _, running, most in self._slots(row))
+
+
+def _is_joined(row: RunRow, method: str, args: Any) -> bool:
+    """Whether a debounced start may have joined the run, which leaves its line then."""
+    return (
+        method == "apply"
+        and row.started_at is None
+        and any(
+            isinstance(write, StartRun) and write.debounce is not None and write.workflow_type == row.workflow_type
+            for write in args[0]
+        )
+    )

@@ -22,6 +22,7 @@ from kagzi.api.operations import (
 )
 from kagzi.api.workers import Heartbeat, Poll
 from kagzi.core.instant import SECOND, Instant
+from kagzi.core.job import JobAction
 from kagzi.core.run import CANCEL_GRACE, CLAIMABLE, RunStatus
 from kagzi.core.step import StepKind, StepStatus
 from kagzi.store.lines import HELD
@@ -61,13 +62,15 @@ class Transactions:
             "limits.unhold": self._after_moves_in_line,
             "limits.change": self._after_moves_in_line,
             "limits.declare": self._after_moves_in_line,
+            "jobs.run_batch": self._after_job,
         }
 
     def judge(self, method: str, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         judge = self._judges.get(method)
         if judge is None:
             raise wrong(new.run_id, f"was changed by {method}: {difference(old, new)}")
-        if method != "apply" and new.status is old.status and outcomes_told(old, new):
+        told_only = method not in ("apply", "jobs.run_batch")
+        if told_only and new.status is old.status and outcomes_told(old, new):
             self._after_news(old, new, now)
             return
         judge(old, new, now, args)
@@ -179,6 +182,24 @@ class Transactions:
             raise wrong(new.run_id, "sleeps on although it was cancelled")  # (12)
         if (new.token, new.lease_expires_at, new.executions) != (old.token, old.lease_expires_at, old.executions):
             raise wrong(new.run_id, f"lost its holder when it was cancelled: {difference(old, new)}")
+
+    def _after_job(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+        action = self._world.checker.action
+        ended = new.status is not old.status
+        if action is JobAction.TERMINATE and ended:
+            self._after_requests(
+                old, new, now, [TerminateRun(namespace=new.namespace, run_id=new.run_id)], beside_chunks=False
+            )
+        elif action is JobAction.CANCEL and (ended or new.cancel_requested != old.cancel_requested):
+            self._after_requests(
+                old, new, now, [CancelRun(namespace=new.namespace, run_id=new.run_id)], beside_chunks=False
+            )
+        elif outcomes_told(old, new):
+            self._after_news(old, new, now)
+        elif action is not JobAction.WAKE or difference(
+            msgspec.structs.replace(old, available_at=now, claim_key=new.claim_key), new
+        ):
+            raise wrong(new.run_id, f"was changed by a job that is to {action} runs: {difference(old, new)}")
 
     def _after_firing(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
         if old.schedule_group_id is None:
