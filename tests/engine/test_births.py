@@ -5,12 +5,27 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from kagzi.api.workers import Heartbeat, Poll, Polled
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.engine.local import LocalEngine
-from tests.engine.support import OTHER_WORKER, WORKER, cancel, count_calls, new_engine, new_poll, new_start, run
+from kagzi.engine.settings import EngineSettings
+from kagzi.errors import Unavailable
+from kagzi.store.sqlite import SqliteStore
+from tests.engine.support import (
+    OTHER_WORKER,
+    WORKER,
+    cancel,
+    count_calls,
+    database_now,
+    new_engine,
+    new_poll,
+    new_start,
+    run,
+)
 
 
 def adopting(number: int = 1, **fields: Any) -> Poll:
@@ -138,6 +153,35 @@ def test_a_start_that_is_sent_twice_is_one_claim() -> None:
             both = await asyncio.gather(engine.workflows.start(start), engine.workflows.start(start))
             assert {each.run_id for each in both} == {start.run_id}
             assert [claim.run_id for claim in (await task).claims] == [start.run_id]
+
+    run(main)
+
+
+def test_a_start_whose_answer_was_lost_and_that_is_sent_again_was_born_the_first_time() -> None:
+    """Else the worker would take the time of then for that of now, be behind by as much, and end sleeps early."""
+
+    async def main() -> None:
+        store = SqliteStore(None, now=database_now, inline=True)
+        apply, lost = store.work.apply, True
+
+        async def losing_answers(*args: Any) -> Any:
+            answers = await apply(*args)
+            if lost:
+                raise Unavailable("the answer was lost")
+            return answers
+
+        store.work.apply = losing_answers  # type: ignore[method-assign]
+        async with new_engine(store, settings=EngineSettings(patience=SECOND)) as engine:
+            task = await waiting(engine, adopting())
+            start = new_start(engine)
+            with pytest.raises(Unavailable):
+                await engine.workflows.start(start)
+            lost = False
+            assert (await engine.workflows.start(start)).status is RunStatus.RUNNING
+            polled = await task
+            assert [claim.run_id for claim in polled.claims] == [start.run_id]
+            assert polled.now == polled.claims[0].started_at
+            assert polled.waited == SECOND // 2
 
     run(main)
 

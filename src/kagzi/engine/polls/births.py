@@ -33,7 +33,7 @@ class Born(Struct, frozen=True):
     """Runs that were born for a poll."""
 
     now: Instant  # the database's time when the first of them was
-    since: float  # by the loop's clock, when a place was first kept for one: the database was asked later than that
+    since: float  # by the loop's clock, when a place was first kept: the database was asked later than that
     claims: tuple[Claim, ...]
 
     def polled(self, came: float) -> Polled:
@@ -65,8 +65,8 @@ class Births:
         types = self._types
         if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
             return None
-        if self._reserved == 0 and not self._claims:
-            self._since = self._loop.time()
+        # Not anew for a later one: a start whose answer was lost may be sent again, and its run was born the first time.
+        self._since = self._since or self._loop.time()
         self._reserved += 1
         length = self._lease if start.lease_length is None else start.lease_length
         return BirthLease(worker_id=self._worker_id, token=self._token, length=length, poll=self.number)

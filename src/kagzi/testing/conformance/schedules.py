@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kagzi.api.operations import CancelRun, CompleteRun, FailRun, Fork, RepeatRun, SendSignal, Started, TerminateRun
 from kagzi.api.schedules import CreateSchedule, UpdateSchedule
@@ -16,6 +17,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import CANCEL_GRACE, Run, RunStatus
 from kagzi.core.schedule import Overlap, Schedule, ScheduleCounts, SkipReason, delay_of, firing_id
 from kagzi.errors import Conflict, InvalidRequest, NotFound
+from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.schedules import Fired, Turned
 from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
 
@@ -613,7 +615,9 @@ class TestTriggersAndBackfills:
         found = await made(bench)
         run_id = bench.new_id()
         first = await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
-        assert await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id) == first
+        again = await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, run_id)
+        assert isinstance(first, Recovered)
+        assert again == replace(first, workflow_type="")  # it is not new
         assert (await look(bench, found)).total_runs == 1
         other = await bench.start()
         assert isinstance(await bench.store.schedules.trigger(NAMESPACE, found.schedule_id, other), Conflict)

@@ -33,17 +33,17 @@ WHERE s.namespace = ?1 AND s.schedule_id = ?2;
 
 -- name: count_schedules
 -- Schedules of a namespace, or of all; those that fire; their counters, and the ends that nobody has added to them yet.
-SELECT count(*), coalesce(sum(t.status = 'SCHEDULED'), 0), coalesce(sum(s.total_runs), 0),
-    coalesce(sum(s.successful_runs), 0)
+SELECT count(*), coalesce(sum(t.status = 'SCHEDULED'), 0), coalesce(sum(c.total_runs), 0),
+    coalesce(sum(c.successful_runs), 0)
         + (SELECT count(*) FROM schedule_ends AS e JOIN schedules USING (namespace, schedule_id)
            WHERE e.status = 'COMPLETED' AND (?1 IS NULL OR e.namespace = ?1)),
-    coalesce(sum(s.failed_runs), 0)
+    coalesce(sum(c.failed_runs), 0)
         + (SELECT count(*) FROM schedule_ends AS e JOIN schedules USING (namespace, schedule_id)
            WHERE e.status IN ('FAILED', 'TIMED_OUT') AND (?1 IS NULL OR e.namespace = ?1)),
-    coalesce(sum(s.skipped_runs), 0)
-FROM schedules AS s
-JOIN workflow_runs AS t ON t.namespace = s.namespace AND t.run_id = s.schedule_id
-WHERE ?1 IS NULL OR s.namespace = ?1;
+    coalesce(sum(c.skipped_runs), 0)
+FROM schedules AS c
+JOIN workflow_runs AS t ON t.namespace = c.namespace AND t.run_id = c.schedule_id
+WHERE ?1 IS NULL OR c.namespace = ?1;
 
 -- name: find_schedule
 -- The schedule that has this name.

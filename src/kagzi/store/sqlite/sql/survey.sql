@@ -47,11 +47,11 @@ JOIN workflow_runs AS r
 
 -- name: sample_runs
 -- The newest runs of a workflow or of all, among so many of the namespace. Looks no further than it has to.
-SELECT r.run_id, r.version, r.status, r.created_at, r.started_at, r.finished_at
+SELECT some.run_id, some.version, some.status, some.created_at, some.started_at, some.finished_at
 FROM (
     SELECT n.run_id, n.version, n.status, n.created_at, n.started_at, n.finished_at, n.workflow_type
-    FROM workflow_runs AS n WHERE n.namespace = ?1 ORDER BY n.run_id DESC LIMIT ?3) AS r
-WHERE (?2 IS NULL OR r.workflow_type = ?2) AND {{is_run(r)}}
+    FROM workflow_runs AS n WHERE n.namespace = ?1 ORDER BY n.run_id DESC LIMIT ?3) AS some
+WHERE (?2 IS NULL OR some.workflow_type = ?2) AND {{is_run(some)}}
 LIMIT ?4;
 
 -- name: sample_errors
