@@ -63,7 +63,6 @@ class Unawaited:
                 dropped.append((call, current_task(loop)))
 
         self._calls = calls
-        self._loop = loop
         self.dropped = dropped  # with the task in whose turn it happened
         self._drop: Callable[[ref[Any]], None] = drop
 
@@ -83,7 +82,7 @@ class Unawaited:
     def drop_sleep(self, dropper: FrameType) -> None:
         """An `asyncio.sleep()` was dropped before it began. Who has made it is not known: mostly `dropper` itself, else
         the function in which the task was then."""
-        task = current_task(self._loop)
+        task = current_task()
         code, instruction = dropper.f_code, dropper.f_lasti
         own = getattr(task.get_coro(), "cr_code", None) if task is not None else None
         if dropper.f_globals.get("__name__", "").partition(".")[0] in ("asyncio", "kagzi") and own is not None:
