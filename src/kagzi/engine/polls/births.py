@@ -65,7 +65,7 @@ class Births:
         types = self._types
         if (start.workflow_type, None) not in types and (start.workflow_type, start.version) not in types:
             return None
-        # Not anew for a later one: a start whose answer was lost may be sent again, and its run was born the first time.
+        # Not anew for a later one: a start is sent again if its answer was lost, and its run was born before.
         self._since = self._since or self._loop.time()
         self._reserved += 1
         length = self._lease if start.lease_length is None else start.lease_length
