@@ -10,8 +10,6 @@ from contextlib import suppress
 
 from kagzi import Kagzi, Retry, Runs, WorkflowFailed
 
-logging.getLogger("kagzi").setLevel(logging.CRITICAL)  # it says of each failure where it was
-
 app = Kagzi("memory://")
 reserved: Counter[str] = Counter()
 gateway_is_up = False
@@ -73,4 +71,5 @@ async def main() -> list[str]:
 
 
 if __name__ == "__main__":
+    logging.getLogger("kagzi").setLevel(logging.CRITICAL)  # it says of each failure where it was
     asyncio.run(main())
