@@ -253,11 +253,13 @@ def test_a_worker_on_another_database_is_noticed(shop: Shell) -> None:
 
 def test_who_sees_nothing_is_told_where(shop: Shell) -> None:
     shop("migrate", "--url", "sqlite:///empty.db")
-    for what in ("runs", "workers"):
+    for what, command in (("runs", "kagzi start WORKFLOW"), ("workers", "kagzi worker shop.py")):
         none = shop(what, "list", "--url", "sqlite:///empty.db", "-n", "shop")
-        assert (none.code, none.out, none.err) == (0, "", f"no {what} in namespace shop of sqlite:///empty.db\n")
+        where = f"no {what} in namespace shop of sqlite:///empty.db"
+        assert (none.code, none.out, none.err) == (0, "", f"{where}; {command} starts one\n")
         assert shop(what, "list", "--url", "sqlite:///empty.db", "--json").err == ""
-    assert shop("keys", "list", "--url", "sqlite:///empty.db").err == "no keys in sqlite:///empty.db\n"
+    said = "no keys in sqlite:///empty.db; kagzi keys create ci --role client makes one\n"
+    assert shop("keys", "list", "--url", "sqlite:///empty.db").err == said
     assert shop("audit", "--url", "sqlite:///empty.db").err == "no entries in sqlite:///empty.db\n"
 
 

@@ -82,24 +82,24 @@ async def test_the_commands(home: str, tmp_path: Path) -> None:
     history = tmp_path / "run.json"
     exported = await kagzi("runs", "export", "order-1", "--url", url)
     assert exported.exit_code == 0, exported
-    history.write_text(exported.output)
-    assert json.loads(exported.output)["run_id"] == run_id
+    history.write_text(exported.stdout)
+    assert json.loads(exported.stdout)["run_id"] == run_id
     forked = await kagzi("runs", "fork", "order-1", "--from", "mail", "--url", url, "--json")
     assert forked.exit_code == 0, forked
-    (fork,) = json.loads(forked.output)["runs"]
-    shown = json.loads((await kagzi("runs", "show", fork["run_id"], "--url", url, "--json")).output)
+    (fork,) = json.loads(forked.stdout)["runs"]
+    shown = json.loads((await kagzi("runs", "show", fork["run_id"], "--url", url, "--json")).stdout)
     assert (fork["of_run_id"], shown["origin"]) == (run_id, run_id)
     refused = await kagzi("runs", "fork", "order-1", "--from", "pay", "--url", url)
     assert refused.exit_code == 3, refused
     assert "charge" in refused.stderr  # the steps that there are
     done = await kagzi("replay", str(history), str(same))
-    assert (done.exit_code, done.output) == (0, "1 of 1 runs come out as recorded, 0 differ\n")
+    assert (done.exit_code, done.stdout) == (0, "1 of 1 runs come out as recorded, 0 differ\n")
     for arguments in ((str(history),), ("--workflow", "checkout", "--last", "5")):
         differs = await kagzi("replay", *arguments, str(other))
         assert differs.exit_code == 1, differs
         assert "present:  waits for step mail, at " in differs.output
         assert f"{other}:16 in checkout" in differs.output
-    assert json.loads((await kagzi("replay", str(history), str(other), "--json")).output)[0]["same"] is False
+    assert json.loads((await kagzi("replay", str(history), str(other), "--json")).stdout)[0]["same"] is False
     assert (await kagzi("replay", "--workflow", "nothing", str(same))).exit_code == 3
     assert (await kagzi("replay", str(same))).exit_code == 2
     assert (await kagzi("replay", str(history), "--workflow", "checkout", str(same))).exit_code == 2
@@ -139,5 +139,5 @@ async def test_runs_are_moved_by_a_command_if_the_code_replays_them(home: str, t
         assert f"waits for step mail, at {shop}:16 in checkout" in done.output
         assert f"{said} from version 1 to 2" in done.output
     done = await kagzi(*move, "--check", "--force", "--json", str(shop))
-    document = json.loads(done.output)
+    document = json.loads(done.stdout)
     assert (document["moved"], document["changed"], [each["id"] for each in document["refused"]]) == (0, 0, ["order-7"])
