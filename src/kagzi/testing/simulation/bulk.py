@@ -20,7 +20,8 @@ from kagzi.errors import WorkflowCancelled, WorkflowFailed
 from kagzi.sdk import context
 from kagzi.sdk.debounce import Debounce
 from kagzi.testing.simulation.programs import Node, Wrong, judge
-from kagzi.testing.simulation.workload import App, Broken, Interpreter, position, step
+from kagzi.testing.simulation.steps import App, Broken, position, step
+from kagzi.testing.simulation.workload import Interpreter
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.operators import Ask

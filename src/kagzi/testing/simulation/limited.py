@@ -14,7 +14,8 @@ from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.sdk.limits import Limit, Rate
 from kagzi.testing.simulation.programs import Node
-from kagzi.testing.simulation.workload import App, Interpreter
+from kagzi.testing.simulation.steps import App
+from kagzi.testing.simulation.workload import Interpreter
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.orders import Order

@@ -11,7 +11,7 @@ from kagzi.core.run import RunStatus
 from kagzi.sdk.debounce import Debounce
 from kagzi.testing.simulation.programs import CRASH_ALWAYS, Author, Node
 from kagzi.testing.simulation.signals import Telling
-from kagzi.testing.simulation.workload import RUN_ATTEMPTS
+from kagzi.testing.simulation.steps import RUN_ATTEMPTS
 
 
 class Order(Struct, kw_only=True):

@@ -18,7 +18,8 @@ from kagzi.sdk.handle import Handle
 from kagzi.sdk.patches import patched
 from kagzi.testing.simulation.programs import Node, Wrong, judge
 from kagzi.testing.simulation.signals import Telling
-from kagzi.testing.simulation.workload import App, Broken, Interpreter, position, step
+from kagzi.testing.simulation.steps import App, Broken, position, step
+from kagzi.testing.simulation.workload import Interpreter
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.node import Node as SimulatedNode

@@ -1,8 +1,7 @@
-"""The simulated application: workflows and steps as a user writes them, which execute the programs of `programs`.
+"""The workflows of the simulated application, which execute the programs of `programs`.
 
-Step bodies tell the world's ledger when they begin and end; what they return depends on their arguments and on the
-number of the attempt only, so that each program has a known answer. Workflow code notes everything it sees in a trace,
-in the order in which it sees it, and returns a checksum of that: a replay that sees anything else gives another result.
+They note everything they see in a trace, in the order in which they see it, and return a checksum of that: a replay
+that sees anything else gives another result.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from kagzi.app import Kagzi
 from kagzi.core.failed_run import FailedRun
 from kagzi.core.instant import SECOND, from_datetime
 from kagzi.core.retry import Retry
@@ -25,159 +23,24 @@ from kagzi.sdk import context as kagzi
 from kagzi.sdk.groups import race
 from kagzi.sdk.signals import signals, wait_signal
 from kagzi.sdk.values import set_value
-from kagzi.testing.simulation.process import Crash, ProcessLoop
+from kagzi.testing.simulation.process import ProcessLoop
 from kagzi.testing.simulation.programs import FAMILY_KINDS, Node
+from kagzi.testing.simulation.steps import (
+    RUN_ATTEMPTS,
+    Broken,
+    app,
+    broken,
+    flaky,
+    gatekeeper,
+    patient,
+    poison,
+    position,
+    spoil,
+    step,
+    stuck,
+)
 
-if TYPE_CHECKING:
-    from kagzi.testing.simulation.ledger import Visit
-
-
-class App(Kagzi):
-    """Its steps are executed by many processes, each of which has an app of its own."""
-
-    async def cancel_child(self, run_id: str) -> bool:
-        return await _here().cancel_child(run_id)
-
-    async def signal_child(self, run_id: str, name: str, value: str) -> None:
-        await _here().signal_child(run_id, name, value)
-
-
-def _here() -> Kagzi:
-    """The app of the process in which this step is executed."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, ProcessLoop)
-    app: Kagzi | None = loop.process.world.node_of(loop.process).app
-    assert app is not None
-    return app
-
-
-app = App("memory://", namespace="default")
-
-RUN_ATTEMPTS = 3
-# The most attempts each step may have; the ledger holds recorded failures against it.
-ATTEMPTS = {
-    "step": 4,
-    "flaky": 6,
-    "patient": 4,
-    "broken": 3,
-    "stuck": 1,
-    "spoil": 4,
-    "poison": 4,
-    "gatekeeper": 1,
-    "hasty": 4,
-}
-_FAST = Retry(attempts=4, first="30ms", factor=2, jitter=0.5)
-
-
-class Flaky(Exception):
-    """Works the next time, or the time after that."""
-
-
-class Broken(Exception):
-    """Never works."""
-
-
-class Refused(Exception):
-    """The gatekeeper wants the run to be tried again."""
-
-
-# Steps. `position` is the number of the last event the workflow had seen when it asked for the step: all of that must
-# be durable before the body begins.
-
-
-def _enter(position: int) -> Visit:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, ProcessLoop)
-    visit: Visit = loop.process.world.ledger.enter(loop.process, position)
-    return visit
-
-
-async def _work(visit: Visit, length: int, cleanup: int = 0) -> None:
-    try:
-        if length:
-            await asyncio.sleep(length / 1000)
-    except asyncio.CancelledError:
-        visit.cancelled()
-        if cleanup:
-            await asyncio.sleep(cleanup / 1000)
-        visit.left("cancelled")
-        raise
-
-
-@app.step(retry=_FAST)
-async def step(number: int, length: int, position: int) -> Any:
-    visit = _enter(position)
-    await _work(visit, length, cleanup=700 if number % 2 else 0)
-    visit.left("returned")
-    return (number, "done")  # a tuple, which the workflow sees as a list
-
-
-@app.step(retry=Retry(attempts=6, first="20ms", factor=2, cap="2s"))
-async def flaky(number: int, failures: int, length: int, position: int) -> Any:
-    visit = _enter(position)
-    await _work(visit, length)
-    if kagzi.attempt() <= failures:
-        visit.left("raised")
-        raise Flaky(f"{number} failed for the {kagzi.attempt()}. time")
-    visit.left("returned")
-    return (number, kagzi.attempt())
-
-
-@app.step(retry=Retry(attempts=4, first="1500ms", factor=1, cap="5s"))
-async def patient(number: int, failures: int, position: int) -> Any:
-    """Waits so long between its attempts that the run is parked meanwhile."""
-    visit = _enter(position)
-    if kagzi.attempt() <= failures:
-        visit.left("raised")
-        raise Flaky(f"{number} failed for the {kagzi.attempt()}. time")
-    visit.left("returned")
-    return (number, kagzi.attempt())
-
-
-@app.step(retry=Retry(attempts=3, first="10ms"))
-async def broken(number: int, attempts: int, position: int) -> Any:  # noqa: ARG001
-    visit = _enter(position)
-    visit.left("raised")
-    error = Broken(f"{number} is broken for the {kagzi.attempt()}. time")
-    error.scar = object()  # type: ignore[attr-defined]  # does not survive being stored
-    raise error
-
-
-@app.step(retry=Retry.none, timeout="300ms")
-async def stuck(number: int, position: int) -> Any:  # noqa: ARG001
-    visit = _enter(position)
-    await _work(visit, 3_600_000)
-
-
-@app.step(retry=_FAST)
-async def spoil(items: list[int], position: int) -> None:
-    visit = _enter(position)
-    items.append(-1)  # its own copy
-    visit.left("returned")
-
-
-@app.step(retry=_FAST)
-async def poison(number: int, crashes: int, position: int) -> Any:
-    visit = _enter(position)
-    if visit.entries <= crashes:
-        visit.crash()
-        raise Crash
-    visit.left("returned")
-    return (number, "done")
-
-
-@app.step(retry=Retry.none)
-async def gatekeeper(refusals: int, position: int) -> Any:
-    """Lets the run pass once it has been tried often enough."""
-    visit = _enter(position)
-    if visit.run_attempts < refusals:
-        visit.left("raised")
-        raise Refused(f"not before it was tried {refusals} times more")
-    visit.left("returned")
-    return "passed"
-
-
-# Workflows.
+__all__ = ["Interpreter", "app", "program"]
 
 
 @app.workflow
@@ -238,12 +101,6 @@ async def watchman(failed: FailedRun) -> list[str]:
     if failed.attempts % 2:
         raise Broken("on purpose, in the handler of the namespace")
     return [failed.run_id, failed.status.value]
-
-
-def position() -> int:
-    """The number of the last event this workflow has seen."""
-    seen: int = asyncio.get_running_loop().execution.events  # type: ignore[attr-defined]
-    return seen
 
 
 def _begin_wait(node: Node) -> Callable[[int], None]:

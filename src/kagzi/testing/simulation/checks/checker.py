@@ -34,8 +34,8 @@ from kagzi.testing.simulation.checks.schedules import Schedules
 from kagzi.testing.simulation.checks.transactions import LONGEST_CALL, Transactions
 from kagzi.testing.simulation.handlers import handlers_problem
 from kagzi.testing.simulation.signals import inbox_problem
+from kagzi.testing.simulation.steps import ATTEMPTS
 from kagzi.testing.simulation.values import values_problem
-from kagzi.testing.simulation.workload import ATTEMPTS
 
 if TYPE_CHECKING:
     from kagzi.testing.simulation.world import World
