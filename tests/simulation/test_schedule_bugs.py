@@ -12,7 +12,7 @@ from kagzi.coordinator import coordinator
 from kagzi.coordinator.duties import Duty, duties
 from kagzi.core import schedule as core
 from kagzi.core.schedule import Template
-from kagzi.store.sqlite import schedules
+from kagzi.store.sqlite import firings
 from tests.simulation.hunting import hunt
 from tests.simulation.mutants import say_instead
 
@@ -42,7 +42,7 @@ def a_firing_moves_nothing(patch: Patch) -> None:
 
 
 def what_was_skipped_is_not_recorded(patch: Patch) -> None:
-    patch.setattr(schedules, "_note_skips", lambda *_: None)
+    patch.setattr(firings, "note_skips", lambda *_: None)
 
 
 def everything_is_caught_up_on(patch: Patch) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
+from kagzi.api.operations import CancelAnswer
 from kagzi.api.schedules import CreateSchedule, DeclareSchedule
 from kagzi.core.cron import parse_times
 from kagzi.core.instant import Instant, Span, to_datetime
 from kagzi.core.schedule import (
     AFTER_ERROR,
+    MOST_COUNTED,
     ON_TIME,
     WHILE_DISABLED,
     Firing,
@@ -24,7 +26,8 @@ from kagzi.core.schedule import (
     unfired,
 )
 from kagzi.errors import Conflict, InvalidRequest, KagziError
-from kagzi.store.protocol.schedules import Turned
+from kagzi.store.protocol.changes import Recovered, Told
+from kagzi.store.protocol.schedules import Fired, Turned
 
 
 class Due(Struct, frozen=True, kw_only=True):
@@ -56,6 +59,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     runs: list[Planned] = []
     firing: Firing | None = None
     error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.due.namespace, self.due.template.schedule_id
 
     @property
     def skipped(self) -> int:
@@ -92,6 +99,16 @@ def plan(due: Due, now: Instant, new_run_id: Callable[[], str], counted: int) ->
     return Plan(due=due, look_at=firing.look_at, runs=runs, firing=firing)
 
 
+def plan_all(found: Iterable[Due], now: Instant, new_run_id: Callable[[], str]) -> list[Plan]:
+    """Decides about each of them. What all of them skip is counted one by one up to a bound."""
+    plans: list[Plan] = []
+    counted = MOST_COUNTED
+    for due in found:
+        plans.append(plan(due, now, new_run_id, counted))
+        counted = max(1, counted - plans[-1].skipped)
+    return plans
+
+
 def planned(namespace: str, schedule_id: str, run_id: str, at: Instant | None, available_at: Instant) -> Planned:
     return Planned(
         namespace=namespace,
@@ -103,14 +120,33 @@ def planned(namespace: str, schedule_id: str, run_id: str, at: Instant | None, a
     )
 
 
-def lateness(plans: list[Plan], now: Instant) -> Span | None:
+def fired(
+    plans: list[Plan],
+    runs: list[Recovered],
+    told: list[tuple[str, CancelAnswer]],
+    woken: list[Told],
+    now: Instant,
+) -> Fired:
+    """Returns what the plans came to; `runs` are those that were inserted."""
+    inserted = {run.run_id for run in runs}
+    return Fired(
+        looked=len(plans),
+        runs=runs,
+        told=told,
+        woken=woken,
+        late=_lateness(plans, now),
+        turns=_turns(plans, inserted),
+        errors=[(*each.key, each.error) for each in plans if each.error],
+    )
+
+
+def _lateness(plans: list[Plan], now: Instant) -> Span | None:
     """Returns how late the latest firing is that is no catching up."""
     lates = [now - run.scheduled_for for each in plans for run in each.runs if run.scheduled_for is not None]
     return max([late for late in lates if late <= ON_TIME], default=None)
 
 
-def turns(plans: list[Plan], inserted: Collection[str]) -> list[Turned]:
-    """Returns what the plans came to; `inserted` are the runs that were none before."""
+def _turns(plans: list[Plan], inserted: Collection[str]) -> list[Turned]:
     found = (
         Turned(
             namespace=each.due.namespace,

@@ -20,7 +20,7 @@ from kagzi.core.run import RunStatus
 from kagzi.core.schedule import Overlap
 from kagzi.errors import InvalidRequest
 from kagzi.settings import Loaded, Settings
-from kagzi.store.postgres import schedules
+from kagzi.store.postgres import firings
 from kagzi.store.postgres.connection import Connector
 from kagzi.store.postgres.pooled import PooledConnection
 from kagzi.store.postgres.store import PostgresStore
@@ -119,17 +119,17 @@ async def test_a_firing_that_fails_has_not_cancelled_the_run_before(
     await fire(bench)
     (first,) = await runs(bench, found)
     bench.clock.advance(60 * SECOND)
-    move = schedules._move
+    move = firings._move
 
     async def broken(*args: object) -> None:
         raise InvalidRequest("planted")
 
-    monkeypatch.setattr(schedules, "_move", broken)
+    monkeypatch.setattr(firings, "_move", broken)
     with pytest.raises(InvalidRequest, match="planted"):
         await fire(bench)
     assert (await bench.run(first.run_id)).status is RunStatus.PENDING
     assert [run.run_id for run in await runs(bench, found)] == [first.run_id]
-    monkeypatch.setattr(schedules, "_move", move)
+    monkeypatch.setattr(firings, "_move", move)
     (second,) = (await fire(bench)).runs
     assert (await bench.run(first.run_id)).status is RunStatus.CANCELLED
     assert (await bench.run(second.run_id)).status is RunStatus.PENDING

@@ -11,10 +11,11 @@ from kagzi.core.cancel import cancelled_unbegun, terminated
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.errors import Conflict, NotFound, Unavailable
-from kagzi.store.postgres.children import columns_of, lock_families
+from kagzi.store.postgres.children import lock_families
 from kagzi.store.postgres.ends import end_runs, ended
 from kagzi.store.postgres.forks import fork_run
 from kagzi.store.postgres.restarts import free_id, note_origin
+from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import Applied, RunKey, Told
 from kagzi.store.starts import id_taken, superseded

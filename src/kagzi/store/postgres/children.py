@@ -11,6 +11,7 @@ from kagzi.core.instant import Instant
 from kagzi.errors import InvalidRequest
 from kagzi.store.children import end_of_child, outcome_lost, place_taken, spawn_refused
 from kagzi.store.postgres.restarts import free_ids_for_children, note_origin
+from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.single import INLINE_BYTES, spawn_row, spawned, told_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import step_of
@@ -41,10 +42,6 @@ _FIND_CASCADES = STATEMENTS["find_cascades"]
 
 Spawn = tuple[str, str, SpawnChild]  # namespace and parent
 Taken = tuple[str, str, TakeOutcome]
-
-
-def columns_of(runs: Sequence[RunKey]) -> tuple[list[str], list[str]]:
-    return [namespace for namespace, _ in runs], [run_id for _, run_id in runs]
 
 
 # Locks.

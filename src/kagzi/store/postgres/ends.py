@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
-from kagzi.store.postgres.children import columns_of, tell_parents
+from kagzi.store.postgres.children import tell_parents
 from kagzi.store.postgres.handlers import start_handlers
+from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.workers import recovered_of
 from kagzi.store.protocol.changes import Changed, RunKey, Told

@@ -9,6 +9,7 @@ from uuid import UUID
 from kagzi.core.failed_run import FailedRow, Handler, document, handlers_of
 from kagzi.core.run import RunStatus
 from kagzi.ids import derived_run_id
+from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.single import INLINE_BYTES
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.changes import RunKey, Told
@@ -25,9 +26,7 @@ _STORE_INPUTS = STATEMENTS["store_inputs"]
 
 async def start_handlers(connection: Connection, runs: Sequence[RunKey]) -> list[Told]:
     """Starts what handles the failures among runs that this transaction has ended; one question if nothing does."""
-    rows = await connection.fetch(
-        _READ_FAILED_RUNS, [namespace for namespace, _ in runs], [run_id for _, run_id in runs]
-    )
+    rows = await connection.fetch(_READ_FAILED_RUNS, *columns_of(runs))
     called = [(row, handler) for row in map(_failed, map(dict, rows)) for handler in handlers_of(row)]
     if not called:
         return []

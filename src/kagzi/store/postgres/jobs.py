@@ -11,8 +11,9 @@ from kagzi.core.job import Job, JobAction, JobStatus, batch_of
 from kagzi.core.page import Cursor
 from kagzi.store.jobs import DISABLED, Batch, Move, searched
 from kagzi.store.postgres.cancels import cancel, lock_runs, repeat, wake_run
-from kagzi.store.postgres.children import columns_of, lock_families
+from kagzi.store.postgres.children import lock_families
 from kagzi.store.postgres.nouns import Noun, asks
+from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.search import list_runs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.protocol.jobs import JobTurn

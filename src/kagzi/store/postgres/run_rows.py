@@ -1,7 +1,8 @@
-"""Rows of runs: the records they become."""
+"""Rows of runs: the records they become, and the keys they are found by."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from kagzi.core.carried import TO_PEOPLE
 from kagzi.core.family import policy_of
 from kagzi.core.run import Run, RunStatus
 from kagzi.store.columns import SHOWN_RUN, reader
+from kagzi.store.protocol.changes import RunKey
 from kagzi.store.waits import read_waits
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ def run_of(row: asyncpg.Record) -> Run:
         row["lease_expires_at"] if status is RunStatus.RUNNING else None,
         None if status.finished else row["cancel_deadline"],
     )
+
+
+def columns_of(runs: Sequence[RunKey]) -> tuple[list[str], list[str]]:
+    return [namespace for namespace, _ in runs], [run_id for _, run_id in runs]
 
 
 def is_id(text: str) -> bool:

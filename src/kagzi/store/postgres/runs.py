@@ -24,7 +24,7 @@ from kagzi.core.workflow_report import (
 )
 from kagzi.store import counting
 from kagzi.store.postgres.nouns import Noun, asks
-from kagzi.store.postgres.run_rows import STATUSES, is_id, run_of
+from kagzi.store.postgres.run_rows import STATUSES, columns_of, is_id, run_of
 from kagzi.store.postgres.search import list_runs
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import get_steps
@@ -155,7 +155,7 @@ async def _get(connection: Connection, namespace: str, run_id: str) -> Run | Non
 
 
 async def get_runs(connection: Connection, runs: Sequence[RunKey]) -> list[Run]:
-    rows = await connection.fetch(_GET_RUNS, [namespace for namespace, _ in runs], [run_id for _, run_id in runs])
+    rows = await connection.fetch(_GET_RUNS, *columns_of(runs))
     return [run_of(row) for row in rows]
 
 
@@ -176,12 +176,12 @@ def _seen(row: asyncpg.Record) -> counting.Seen:
 
 
 async def _finished_of(connection: Connection, runs: Sequence[RunKey]) -> list[RunKey]:
-    rows = await connection.fetch(_FINISHED_OF, [namespace for namespace, _ in runs], [run_id for _, run_id in runs])
+    rows = await connection.fetch(_FINISHED_OF, *columns_of(runs))
     return [(row["namespace"], str(row["run_id"])) for row in rows]
 
 
 async def _facts_of(connection: Connection, runs: Sequence[RunKey]) -> list[RunFacts]:
-    rows = await connection.fetch(_FACTS_OF, [namespace for namespace, _ in runs], [run_id for _, run_id in runs])
+    rows = await connection.fetch(_FACTS_OF, *columns_of(runs))
     return [
         RunFacts(
             namespace=row["namespace"],

@@ -12,7 +12,7 @@ from kagzi.core.page import Cursor
 from kagzi.core.run import RunStatus
 from kagzi.core.worker import Worker, WorkerStatus, WorkflowType, read_worker_position
 from kagzi.store.postgres.nouns import Noun, asks
-from kagzi.store.postgres.run_rows import is_id
+from kagzi.store.postgres.run_rows import columns_of, is_id
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.versions import forget_types, remember_types
 from kagzi.store.protocol.changes import Recovered
@@ -231,9 +231,7 @@ def _answer(worker: asyncpg.Record | None, kept: list[asyncpg.Record], lost: lis
 async def forget_step_timeouts(connection: Connection, released: Iterable[Recovered]) -> None:
     keys = [(run.namespace, run.run_id) for run in released]
     if keys:
-        await connection.execute(
-            _FORGET_STEP_TIMEOUTS, [namespace for namespace, _ in keys], [run_id for _, run_id in keys]
-        )
+        await connection.execute(_FORGET_STEP_TIMEOUTS, *columns_of(keys))
 
 
 async def _get(
