@@ -95,7 +95,7 @@ def debounce_of(
     if key is None:
         made = ""
     elif callable(key) or options.debounce is None:
-        given = workflow.signature.named_arguments(args, kwargs)
+        given = workflow.signature.parameters.with_defaults(args, kwargs)
         made = key_of(key if callable(key) else str(key), f"the Debounce of {workflow.name}", given)
     else:
         made = str(key)

@@ -82,7 +82,7 @@ def summary_of(function: object) -> str:
 def input_schema(signature: Signature) -> str | None:
     """JSON Schema of the parameters; None if it cannot be written."""
     try:
-        parameters = signature.typed_parameters()
+        parameters = signature.parameters.typed()
     except InvalidRequest:  # an annotation that nothing can be read by: starts and runs say so
         return None
     definitions: dict[str, Any] = {}

@@ -200,7 +200,7 @@ def limit_of(
         return (None, None) if options.limit_key is None else (workflow.name, options.limit_key)
     if options.limit_key is not None:
         return limits.name, options.limit_key
-    arguments = workflow.signature.named_arguments(args, kwargs) if limits.key is not None else {}
+    arguments = workflow.signature.parameters.with_defaults(args, kwargs) if limits.key is not None else {}
     return limits.name, limits.key_of(workflow.name, arguments)
 
 

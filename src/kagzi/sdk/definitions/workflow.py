@@ -464,7 +464,7 @@ def check_handler(handler: object) -> FailureHandler:
         return FailureHandler(check_name(handler, "on_failure"))
     if not isinstance(handler, Workflow):
         raise InvalidRequest(f"on_failure must be a workflow or the name of one, not {handler!r:.100}")
-    if not handler.signature.takes_only(FailedRun):
+    if not handler.signature.parameters.takes_only(FailedRun):
         shown = handler.fn.__name__ if handler.name == FAILURE_HANDLER else handler.name
         raise InvalidRequest(
             f"{shown} ({place_of(handler.fn)}) cannot handle failures: it must have one parameter, annotated with "
