@@ -15,39 +15,12 @@ Each test begins with an empty store, opened with the bench's clock as its own. 
 its contract alone, so they say nothing about tables.
 """
 
+from pkgutil import iter_modules
+
 import pytest
 
 # The tests are imported, not collected from their own files, so pytest has to be asked for its messages.
-_NOUNS = (
-    "admin",
-    "bench",
-    "cancels",
-    "children",
-    "chunks",
-    "claims",
-    "continues",
-    "debounce",
-    "declarations",
-    "duties",
-    "handlers",
-    "jobs",
-    "keys",
-    "listing",
-    "namespaces",
-    "restarts",
-    "runs",
-    "schedules",
-    "signals",
-    "steps",
-    "survey",
-    "unserved",
-    "values",
-    "versions",
-    "wakeups",
-    "why",
-    "workers",
-)
-pytest.register_assert_rewrite(*(f"{__name__}.{noun}" for noun in _NOUNS))
+pytest.register_assert_rewrite(*(f"{__name__}.{noun.name}" for noun in iter_modules(__path__)))
 
 from kagzi.testing.conformance.admin import (  # noqa: E402
     TestConfirmedLeases,
@@ -56,12 +29,7 @@ from kagzi.testing.conformance.admin import (  # noqa: E402
     TestReadLease,
 )
 from kagzi.testing.conformance.bench import Bench  # noqa: E402
-from kagzi.testing.conformance.cancels import (  # noqa: E402
-    TestCancelGrace,
-    TestCancels,
-    TestRepeats,
-    TestTermination,
-)
+from kagzi.testing.conformance.cancels import TestCancelGrace, TestCancels, TestTermination  # noqa: E402
 from kagzi.testing.conformance.children import TestChildren  # noqa: E402
 from kagzi.testing.conformance.chunks import TestChunks, TestLeases  # noqa: E402
 from kagzi.testing.conformance.claims import TestClaims, TestPolls  # noqa: E402
@@ -75,19 +43,21 @@ from kagzi.testing.conformance.duties import (  # noqa: E402
     TestRetention,
     TestStepTimeouts,
 )
+from kagzi.testing.conformance.firings import TestCounters, TestFiring, TestOverlap  # noqa: E402
+from kagzi.testing.conformance.forks import TestForks  # noqa: E402
 from kagzi.testing.conformance.handlers import TestFailureHandlers, TestHandlersOfNamespaces  # noqa: E402
 from kagzi.testing.conformance.jobs import TestJobs  # noqa: E402
 from kagzi.testing.conformance.keys import TestAuditLog, TestKeys  # noqa: E402
-from kagzi.testing.conformance.limits import TestLimits, TestPauses, TestRates, TestTurns  # noqa: E402
+from kagzi.testing.conformance.limits import TestLimits  # noqa: E402
 from kagzi.testing.conformance.listing import TestListing  # noqa: E402
 from kagzi.testing.conformance.namespaces import TestNamespaces  # noqa: E402
-from kagzi.testing.conformance.restarts import TestForks, TestRestarts, TestSignalsWithStarts  # noqa: E402
+from kagzi.testing.conformance.pauses import TestPauses  # noqa: E402
+from kagzi.testing.conformance.rates import TestRates, TestTurns  # noqa: E402
+from kagzi.testing.conformance.repeats import TestRepeats  # noqa: E402
+from kagzi.testing.conformance.restarts import TestRestarts, TestSignalsWithStarts  # noqa: E402
 from kagzi.testing.conformance.runs import TestBirth, TestExternalIds, TestRunIds, TestRuns  # noqa: E402
 from kagzi.testing.conformance.schedules import (  # noqa: E402
     TestChangingSchedules,
-    TestCounters,
-    TestFiring,
-    TestOverlap,
     TestSchedules,
     TestTriggersAndBackfills,
 )

@@ -1,11 +1,8 @@
-"""Pauses and limits: what is not handed out, from the acknowledgement on."""
+"""Limits: how many runs are handed out at once, and who gets a slot that is free."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from msgspec.structs import replace
 
 from kagzi.api.operations import (
     BirthLease,
@@ -23,7 +20,6 @@ from kagzi.api.workers import Claim, DeclaredLimit
 from kagzi.core.failure import Failure
 from kagzi.core.flow import FlowLimit, Scope, SlotWait
 from kagzi.core.instant import SECOND
-from kagzi.core.rate import RateLimit
 from kagzi.core.run import CANCEL_GRACE, HELD_GRACE, RunStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.store.lines import HELD
@@ -32,8 +28,6 @@ from kagzi.testing.conformance.bench import LEASE, NAMESPACE, QUEUE, TYPE, Bench
 from kagzi.testing.conformance.children import spawn
 from kagzi.testing.conformance.handlers import handlers
 from kagzi.testing.conformance.schedules import fire, made, runs, until
-
-PAUSES = [(Scope.QUEUE, QUEUE), (Scope.WORKFLOW, TYPE), (Scope.NAMESPACE, "")]
 
 
 async def unhold(bench: Bench) -> None:
@@ -68,77 +62,6 @@ async def limit(bench: Bench, most: int | None, key_most: int | None = None) -> 
     return await bench.store.limits.change(
         NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(concurrency=most, key_concurrency=key_most)
     )
-
-
-class TestPauses:
-    @pytest.mark.parametrize(("scope", "name"), PAUSES)
-    async def test_what_is_paused_is_neither_claimed_nor_born(self, bench: Bench, scope: Scope, name: str) -> None:
-        waiting = await bench.start()
-        claim = await bench.claim(waiting)
-        await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "deploy")
-        lease = BirthLease(worker_id=bench.worker_id, token=bench.new_id(), length=LEASE)
-        born = await bench.answer(bench.start_run(lease=lease))
-        assert isinstance(born, Started)
-        assert not born.born
-        assert born.status is RunStatus.PENDING
-        assert await bench.claims() == ()
-        await bench.done(claim, CompleteRun(output=b"1"))  # what runs goes on
-        await bench.store.limits.resume(NAMESPACE, scope, name)
-        await unhold(bench)
-        assert await bench.claimed_ids() == [born.run_id]
-        assert await bench.store.limits.read(NAMESPACE) == []
-        await unhold(bench)  # nothing is held any more, so nothing is left of the pause
-        again = await bench.answer(bench.start_run(lease=replace(lease, token=bench.new_id())))
-        assert isinstance(again, Started)
-        assert again.born
-
-    @pytest.mark.parametrize(("scope", "name"), [(Scope.QUEUE, "other"), (Scope.WORKFLOW, "other")])
-    async def test_other_queues_and_workflows_go_on(self, bench: Bench, scope: Scope, name: str) -> None:
-        await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "")
-        await bench.store.namespaces.ensure("elsewhere")
-        await bench.store.limits.pause("elsewhere", Scope.NAMESPACE, "", "ops", "")
-        run_id = await bench.start()
-        assert await bench.claimed_ids() == [run_id]
-
-    async def test_pausing_twice_changes_nothing(self, bench: Bench) -> None:
-        paused_at = bench.now()
-        await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "deploy")
-        bench.clock.advance(60 * SECOND)
-        again = await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "somebody", "lunch")
-        expected = FlowLimit(
-            namespace=NAMESPACE,
-            scope=Scope.QUEUE,
-            name=QUEUE,
-            paused_at=paused_at,
-            paused_by="ops",
-            pause_reason="deploy",
-        )
-        assert again == expected
-        assert await bench.store.limits.read(NAMESPACE) == [expected]
-        assert await bench.store.limits.read("other") == []
-
-    async def test_nobody_is_told_of_what_is_due_in_a_paused_queue(self, bench: Bench) -> None:
-        await bench.start()
-        queue = (NAMESPACE, QUEUE)
-        assert queue in (await bench.store.overview.horizon([queue])).due
-        for scope, name in ((Scope.QUEUE, QUEUE), (Scope.NAMESPACE, "")):
-            await bench.store.limits.pause(NAMESPACE, scope, name, "ops", "")
-            assert (await bench.store.overview.horizon([queue])).due == {}
-            await bench.store.limits.resume(NAMESPACE, scope, name)
-        assert queue in (await bench.store.overview.horizon([queue])).due
-
-    async def test_deadlines_and_lost_leases_are_seen_to_all_the_same(self, bench: Bench) -> None:
-        doomed = await bench.start(timeout=SECOND)
-        bench.clock.advance(1)
-        lost = await bench.start()
-        (claim,) = await bench.claims(limit=1)
-        assert claim.run_id == doomed
-        await bench.store.limits.pause(NAMESPACE, Scope.QUEUE, QUEUE, "ops", "")
-        bench.clock.advance(2 * SECOND)
-        assert [run.run_id for run in (await bench.store.duties.time_out_runs(10)).runs] == [doomed]
-        assert await bench.claims() == ()
-        await bench.store.limits.resume(NAMESPACE, Scope.QUEUE, QUEUE)
-        assert await bench.claimed_ids() == [lost]
 
 
 class TestLimits:
@@ -467,129 +390,3 @@ class TestLimits:
         await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(concurrency=1))
         wait = await bench.store.limits.wait_of(NAMESPACE, waiting[2])
         assert wait == SlotWait(slots=f"queue {QUEUE}", running=2, most=1, before=1)
-
-
-def rated(count: int, burst: int = 1) -> str:
-    """So many a second."""
-    return RateLimit(count, SECOND, burst).encode()
-
-
-async def come(bench: Bench, **fields: Any) -> list[str]:
-    """The runs that are claimed now, after those that were held were told when to come."""
-    found = await bench.claimed_ids(**fields)
-    await bench.store.limits.unhold(NAMESPACE, ())
-    return found
-
-
-class TestRates:
-    async def test_runs_begin_one_after_the_other_and_a_burst_at_once(self, bench: Bench) -> None:
-        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(rate=rated(2, 3)))
-        runs = []
-        for _ in range(6):
-            runs.append(await bench.start())
-            bench.clock.advance(1)
-        assert await come(bench) == runs[:3]
-        assert await come(bench) == []
-        due = (await bench.store.overview.horizon([(NAMESPACE, QUEUE)])).due[NAMESPACE, QUEUE]
-        wait = await bench.store.limits.wait_of(NAMESPACE, runs[4])
-        assert wait is not None
-        assert (wait.rate, wait.next_at) == ("2 in 1s", due)
-        bench.clock.advance(due - bench.now() - 1)
-        assert await come(bench) == []
-        bench.clock.advance(1)
-        assert await come(bench) == [runs[3]]
-        bench.clock.advance(2 * SECOND)
-        assert await come(bench) == [runs[4]]
-        assert await come(bench) == [runs[5]]
-        bench.clock.advance(120 * SECOND)
-        await unhold(bench)
-        runs = [await bench.start() for _ in range(4)]
-        assert set(await come(bench)) == set(runs[:3])
-
-    async def test_only_a_run_that_has_never_begun_takes_a_turn(self, bench: Bench) -> None:
-        await bench.store.limits.change(NAMESPACE, Scope.QUEUE, QUEUE, LimitChange(rate=rated(1)))
-        begun = await bench.start()
-        claim = await bench.claim(begun)
-        waiting = [await bench.start() for _ in range(2)]
-        assert await come(bench) == []
-        for _ in range(3):
-            await bench.done(claim, ParkRun(available_at=bench.now() + 1, inbox_seq=0))
-            bench.clock.advance(1)
-            claim = await bench.claim(begun)
-        await bench.done(claim, HandBackRun())
-        claim = await bench.claim(begun)
-        bench.clock.advance(SECOND)
-        assert await come(bench) == waiting[:1]
-
-    async def test_one_that_has_begun_is_not_behind_those_that_may_not(self, bench: Bench) -> None:
-        change = LimitChange(concurrency=1, rate=rated(1))
-        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, change)
-        begun = await bench.start()
-        claim = await bench.claim(begun)
-        await bench.done(claim, ParkRun(available_at=bench.now() + 2 * SECOND, inbox_seq=0))
-        bench.clock.advance(SECOND)
-        holder = await bench.claim(await bench.start())
-        for _ in range(3):
-            await bench.start()
-        assert await come(bench) == []
-        bench.clock.advance(2 * SECOND)
-        assert await come(bench) == []  # it is held behind the others
-        await bench.done(holder, CompleteRun(output=b"1"))
-        await bench.store.limits.unhold(NAMESPACE, ())
-        assert await bench.claimed_ids() == [begun]
-
-    async def test_keys_have_a_rate_of_their_own_and_a_change_counts_at_once(self, bench: Bench) -> None:
-        await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange(key_rate=rated(1)))
-        slow = [await bench.start(limit_key="a") for _ in range(3)]
-        bench.clock.advance(1)
-        other = await bench.start(limit_key="b")
-        assert set(await come(bench)) == {slow[0], other}
-        assert (await bench.store.limits.unhold(NAMESPACE, ())).queues == []  # the first was told when to come
-        cleared = await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, LimitChange())
-        assert cleared.effective_key_rate is None
-        await bench.store.limits.unhold(NAMESPACE, ())
-        assert set(await bench.claimed_ids()) == set(slow[1:])
-
-    async def test_a_clock_that_was_set_back_stops_nothing_for_long(self, bench: Bench) -> None:
-        rate = RateLimit(2, SECOND)
-        far = bench.now() + 3600 * SECOND
-        assert rate.next_at(far, bench.now()) <= bench.now() + SECOND
-
-    async def test_the_slowest_that_workers_declare_counts_unless_one_is_set(self, bench: Bench) -> None:
-        slow, fast = RateLimit(1, SECOND), RateLimit(5, SECOND, 9)
-        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, rate=fast, key_rate=fast),)))
-        other = DeclaredLimit(TYPE, rate=slow, fair=True)
-        await bench.store.workers.register(bench.registration(worker_id=bench.new_id(), limits=(other,)))
-        await bench.store.limits.declare(NAMESPACE)
-        (found,) = await bench.store.limits.read(NAMESPACE)
-        assert (found.effective_rate, found.effective_key_rate, found.fair) == (slow, fast, True)
-        change = LimitChange(concurrency=-1, key_concurrency=-1, rate=fast.encode(), key_rate="")
-        changed = await bench.store.limits.change(NAMESPACE, Scope.WORKFLOW, TYPE, change)
-        assert changed.effective_rate == fast
-
-
-class TestTurns:
-    async def test_keys_take_turns_however_many_of_one_came_first(self, bench: Bench) -> None:
-        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
-        await bench.store.limits.declare(NAMESPACE)
-        many = []
-        for _ in range(30):
-            many.append(await bench.start(limit_key="many"))
-            bench.clock.advance(1)
-        few = [await bench.start(limit_key="few") for _ in range(3)]
-        order = []
-        for _ in range(33):
-            bench.clock.advance(1)
-            (claim,) = await bench.claims(limit=1)
-            order.append(claim.run_id)
-            await bench.done(claim, CompleteRun(output=b"1"))
-            await bench.store.limits.unhold(NAMESPACE, ())
-        assert set(order) == {*many, *few}
-        assert set(few) < set(order[:6])
-        assert [run_id for run_id in order if run_id in many] == many
-
-    async def test_a_key_that_is_alone_gets_every_slot(self, bench: Bench) -> None:
-        await bench.store.workers.register(bench.registration(limits=(DeclaredLimit(TYPE, fair=True),)))
-        await bench.store.limits.declare(NAMESPACE)
-        runs = [await bench.start(limit_key="many") for _ in range(8)]
-        assert set(await bench.claimed_ids()) == set(runs)
