@@ -1,4 +1,4 @@
-"""Whom a call comes from."""
+"""The caller of a call: who the audit log names, what role, which namespace."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Caller(Struct, frozen=True, kw_only=True):
         return "anyone" if self.key_id is None else f"key:{self.key_id}"
 
     def confine(self, namespace: str) -> str:
-        """The namespace a request means: the one it names, else the key's, else (the empty text) the caller's choice.
-        PermissionDenied if the key is for another one."""
+        """Returns the namespace that a request means: the one it names, else the key's, else (the empty text) the
+        caller's choice. Raises PermissionDenied if the key is for another one."""
         if self.namespace is None or namespace == self.namespace:
             return namespace
         if namespace:
@@ -37,7 +37,8 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 def shown_key(authorization: str | None) -> str | None:
-    """The key in the header (or metadata) `authorization`, with its scheme or without; None if there is no header."""
+    """Returns the key in the header (or metadata) `authorization`, with its scheme or without; None if there is no
+    header."""
     if authorization is None:
         return None
     bare = authorization[: len(_SCHEME)].lower() != _SCHEME

@@ -62,7 +62,7 @@ _NOBODY: Final = Key(key_id="", namespace="", role=Role.VIEWER, name="", digest=
 
 class NamespaceLookup(Protocol):
     async def get(self, namespace: str) -> Namespace:
-        """NotFound if there is none."""
+        """Returns the namespace; NotFound if there is none."""
         ...
 
 
@@ -71,8 +71,9 @@ class Auditor(Protocol):
 
 
 class Gate:
-    """`audit` hears of a sample of those who were refused. At most so many calls and streams of one key are under way
-    at once, and at most so many runs a second are started in one namespace (None: as many as anybody likes).
+    """Decides about each call by the table and the caller's key. `audit` is given a sample of the refusals. At most so
+    many calls and streams of one key are under way at once, and at most so many runs a second are started in one
+    namespace (None: as many as anybody likes).
 
     `streams`, `reads` and the bytes of `room` are shared by all ports."""
 
@@ -150,8 +151,8 @@ class Gate:
     async def recognise(
         self, action: str, *, key: str | None, peer: str, request_id: Callable[[], str] = str
     ) -> Caller:
-        """Whose key this is, before anything of a request is read: strangers are to cost nothing. Raises
-        Unauthenticated. What the key opens `admit` is asked once the request is read."""
+        """Returns the key that a caller shows, before anything of a request is read: strangers are to cost nothing.
+        Raises Unauthenticated. What the key opens `admit` is asked once the request is read."""
         try:
             return await self._holder(key, peer)
         except Unauthenticated as error:
@@ -163,8 +164,8 @@ class Gate:
         return self._age() <= _OLD_SECONDS
 
     def room(self, action: str, caller: Caller) -> Room:
-        """Where the bytes of the caller's requests are kept. Those of workers, who must not miss a heartbeat for what
-        others send, have a room of their own."""
+        """Returns the room in which the bytes of the caller's requests are kept. Those of workers, who must not miss a
+        heartbeat for what others send, have a room of their own."""
         rule = ACTIONS.get(action)
         return Room(self._bytes_of_workers if rule is not None and rule.drives else self._bytes, self._arriving, caller)
 
@@ -240,7 +241,7 @@ class Gate:
         return asyncio.get_running_loop().time() - self._read_at
 
     def _now(self) -> Instant:
-        """The database's time."""
+        """Returns the database's time."""
         return self._live.now + round(self._age() * SECOND)
 
     async def _read(self) -> None:
@@ -295,7 +296,7 @@ class Gate:
         self._shares.give(call.caller)
 
     def _look(self) -> None:
-        """As long as calls wait, see whether their keys are still good."""
+        """Looks whether the keys of waiting calls are still good, for as long as calls wait."""
         self._timer = None
         if self._calls:
             if self._age() > _FRESH_SECONDS / 2:

@@ -1,4 +1,4 @@
-"""How fast runs may be started in one namespace, so that none of them starves the others."""
+"""Bounds how fast runs are started in one namespace, so that none of them starves the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _REMEMBERED: Final = 10_000
 
 
 class StartRate:
-    """So many starts a second, and what was not used for a second may be used at once.
+    """Lets so many runs be started in a second. What was not used for a second may be used at once.
 
     A call may start many runs. It is let in as a whole while anything is left, and whoever comes next waits until what
     it took too much has passed: otherwise a call of more than a second's starts would never be let in.
@@ -21,7 +21,7 @@ class StartRate:
         self._namespaces: dict[str, tuple[float, float]] = {}  # what was left, and when
 
     def take(self, namespace: str, starts: int, now: float) -> None:
-        """LimitExceeded if there is nothing left at this moment of the loop's clock."""
+        """Takes one start; LimitExceeded if none is left at this moment of the loop's clock."""
         left, seen = self._namespaces.get(namespace, (float(self._per_second), now))
         left = min(self._per_second, left + (now - seen) * self._per_second)
         if left < 1:

@@ -20,7 +20,7 @@ Holder = tuple[str, str]  # ("key" or "namespace", which one)
 
 
 class Shares:
-    """At most `per_key` things of one key at a time, and twice as many of all keys of one namespace."""
+    """Lets at most `per_key` things of one key be under way, and twice as many of all keys of one namespace."""
 
     def __init__(self, per_key: int, things: str) -> None:
         self._per_key = per_key
@@ -29,7 +29,7 @@ class Shares:
         self._of_namespaces: Counter[str] = Counter()
 
     def take(self, caller: Caller) -> None:
-        """LimitExceeded if the caller has as many as it may have."""
+        """Takes one for the block; LimitExceeded if the caller has as many as it may have."""
         if caller.key_id is None:
             return
         if self._of_keys[caller.key_id] >= self._per_key:
@@ -61,8 +61,8 @@ class Shares:
 
 
 class Turns:
-    """Turns at something scarce: of `most` in all, at most `per_key` for one key at a time and twice as many for all
-    keys of one namespace. The others wait, and keys take turns however many calls each of them has.
+    """Gives out turns at something scarce: of `most` in all, at most `per_key` for one key at a time and twice as many
+    for all keys of one namespace. The others wait, and keys take turns however many calls each of them has.
 
     A turn has a weight. One that weighs more than its bounds is let in when nothing else is under way within them.
     """
@@ -100,7 +100,7 @@ class Turns:
             self.give(caller, weight)
 
     def give(self, caller: Caller, weight: int = 1) -> None:
-        """The turn is over; or this much of it."""
+        """Ends a turn, or gives back this much of it."""
         self._taken -= weight
         for holder, _ in _bounds(caller, self._per_key):
             _less(self._held, holder, weight)
@@ -113,7 +113,7 @@ class Turns:
             self._held[holder] += weight
 
     def _fits(self, caller: Caller, weight: int) -> bool:
-        """Whether the caller's own shares have room."""
+        """Returns whether the caller's own shares have room."""
         return all(
             not (held := self._held[holder]) or held + weight <= most for holder, most in _bounds(caller, self._per_key)
         )
@@ -127,8 +127,8 @@ class Turns:
             pass
 
     def _round(self) -> bool:
-        """Whether anybody was let in. A key whose share is used up is passed over; one for which there is no room in
-        all is not, since a heavy turn would otherwise wait behind light ones for ever."""
+        """Returns whether a caller was let in. A key whose share is used up is passed over; one for which there is no
+        room in all is not, since a heavy turn would otherwise wait behind light ones for ever."""
         found = False
         for key in list(self._waiting):
             turns = self._waiting[key]
@@ -156,7 +156,7 @@ class Turns:
 
 
 class Room:
-    """Room for the bytes of one caller's requests."""
+    """The room that the bytes of one caller's requests take."""
 
     __slots__ = ("_arriving", "_caller", "_turns")
 

@@ -36,7 +36,7 @@ class Rule(Struct, frozen=True):
 
     @property
     def drives(self) -> bool:
-        """Whether it is work for runs under a lease, which ends if it has to wait."""
+        """Whether the action keeps leases alive or works under one: made to wait, it would come too late."""
         return self.roles is _DRIVING
 
 

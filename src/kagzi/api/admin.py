@@ -1,4 +1,4 @@
-"""What operators ask of an engine: its workers, and how much there is of everything."""
+"""The contract for operators: look after workers, count workers, schedules and runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kagzi.core.worker import Worker, WorkerStatus
 
 
 class WorkerFilter(Struct, frozen=True, kw_only=True):
-    """Which workers to list; the newest first."""
+    """Chooses the workers of a list, which has the newest first."""
 
     namespace: str = "default"
     task_queue: str | None = None
@@ -23,7 +23,7 @@ class WorkerFilter(Struct, frozen=True, kw_only=True):
 
 
 class RunCount(Struct, frozen=True):
-    """How many runs of one workflow on one queue stand alike; `at_least`: there may be more of them."""
+    """The number of runs of one workflow on one queue that have the same status; `at_least`: there may be more."""
 
     workflow_type: str
     task_queue: str
@@ -34,7 +34,7 @@ class RunCount(Struct, frozen=True):
 
 class AdminService(Protocol):
     async def get_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
-        """NotFound if there is none, or none in this namespace."""
+        """Returns a worker; NotFound if there is none, or none in this namespace."""
         ...
 
     async def list_workers(
@@ -47,11 +47,12 @@ class AdminService(Protocol):
         ...
 
     async def count_workers(self, namespace: str | None) -> dict[WorkerStatus, int]:
-        """None: in all namespaces."""
+        """Counts workers by status; None counts those of all namespaces."""
         ...
 
     async def count_schedules(self, namespace: str | None) -> ScheduleCounts:
-        """None: in all namespaces. Reads counters, no runs; of many schedules the answer may be half a minute old."""
+        """Counts schedules and what became of their firings; None counts those of all namespaces. Reads counters, no
+        runs; of many schedules the answer may be half a minute old."""
         ...
 
     async def count_runs(
@@ -62,7 +63,8 @@ class AdminService(Protocol):
         created_after: Instant | None = None,
         created_before: Instant | None = None,
     ) -> tuple[RunCount, ...]:
-        """Runs by workflow, queue and status, or only those that have not finished; None: of all namespaces.
+        """Counts runs by workflow, queue and status, or only those that have not finished; None counts those of all
+        namespaces.
 
         Counting costs the same however much there is: of what has not finished, up to 10,000 runs of a queue are
         counted; of what has finished, those among the newest 10,000 runs of a namespace. Where that was not all, the

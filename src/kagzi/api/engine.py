@@ -27,13 +27,14 @@ class Engine(Protocol):
     def workers(self) -> WorkerService: ...
 
     async def open(self) -> None:
-        """Connect, migrate if that is ours to do, start background duties."""
+        """Connects, migrates the database where this engine owns it, and starts background duties."""
         ...
 
     async def close(self) -> None: ...
 
     async def health(self) -> Health:
-        """How well the installation is. What is wrong with it is the answer and not an exception."""
+        """Returns how well the installation is. Whatever is wrong with it is in the answer; nothing is raised for
+        it."""
         ...
 
     def sibling(self) -> Engine:
@@ -92,12 +93,12 @@ class HostedEngine(ManagedEngine, Protocol):
 
     @property
     def metrics(self) -> Metrics:
-        """What was counted here; its ports count here, too."""
+        """The counters of this engine and of the ports in front of it."""
         ...
 
     async def load(self) -> Load | None:
-        """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
-        answer."""
+        """Returns how much work waits and how many workers there are for it, at most a few seconds old; None if the
+        database does not answer."""
         ...
 
     @property
@@ -105,5 +106,5 @@ class HostedEngine(ManagedEngine, Protocol):
 
     @property
     def page_tokens(self) -> PageTokens:
-        """For listings that a port divides into pages itself."""
+        """Makes and reads the page tokens of listings that a port divides into pages itself."""
         ...

@@ -27,7 +27,7 @@ class Change(StrEnum):
 
 
 class RunChanged(Struct, frozen=True, kw_only=True):
-    """Something happened to a run. What is None was not known where it was noticed."""
+    """Something happened to a run. A field is None if its value was not known where the change was noticed."""
 
     namespace: str
     run_id: str
@@ -82,8 +82,8 @@ class Numbered(Struct, frozen=True):
 
 class Subscription(Protocol):
     async def next(self, seconds: float) -> Sequence[Numbered]:
-        """What has happened since the last call: at once if there is something, else when something happens, and
-        nothing if that takes longer than this."""
+        """Returns what has happened since the last call: at once if there is something, else as soon as something
+        happens, and an empty list after this time."""
         ...
 
     def close(self) -> None: ...
@@ -91,6 +91,6 @@ class Subscription(Protocol):
 
 class EventService(Protocol):
     def subscribe(self, *, namespace: str, run_id: str | None = None, after: str | None = None) -> Subscription:
-        """Changes in one namespace, or of one run in it. With `after`, what was told since that event comes first if it
-        is still known, else a Resync."""
+        """Begins to read changes in one namespace, or of one run in it. With `after`, what was told since that event
+        comes first if it is still known, else a Resync."""
         ...

@@ -1,4 +1,4 @@
-"""Asking an engine what the why sentence needs, and no more."""
+"""`explain`: reads from an engine what the sentence about a run that does not move is made of, and no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators ask about many runs at once: jobs, and what they would do."""
+"""The contract for jobs: one thing done to many runs, previewed, started, watched and ended."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ class JobService(Protocol):
     async def start(self, start: StartJob) -> Job: ...
 
     async def preview(self, start: StartJob) -> JobPreview:
-        """Changes nothing."""
+        """Returns what a job would find. Changes nothing."""
         ...
 
     async def get(self, namespace: str, job_id: str) -> Job:
-        """NotFound if there is none."""
+        """Returns a job; NotFound if there is none."""
         ...
 
     async def list(
         self, namespace: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Job]:
-        """The newest first."""
+        """Lists jobs, the newest first."""
         ...
 
     async def cancel(self, namespace: str, job_id: str) -> Job:
-        """What it is doing at the moment is the last it does. Harmless for one that has ended."""
+        """Ends a job after the batch that is under way. Harmless for a job that has ended."""
         ...
 
     async def delete_run(self, namespace: str, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What administrators ask about keys and the audit log, and what a gate asks to know a caller."""
+"""The contract for keys and the audit log: what administrators ask, and what the gate asks to know a caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kagzi.core.page import Page
 
 
 class NewKey(Struct, frozen=True):
-    """A key that was just made. `text` is shown once and known to nobody afterwards."""
+    """A key that was just made. `text` is the whole key: it is shown once and stored nowhere."""
 
     key: Key
     text: str
@@ -29,26 +29,26 @@ class LiveKeys(Struct, frozen=True, kw_only=True):
 
 
 class KeySource(Protocol):
-    """What a gate asks."""
+    """What the gate asks: the live keys, whether a secret is right, and when keys were used."""
 
     async def live(self) -> LiveKeys: ...
 
     def matches(self, key: Key, secret: bytes) -> bool:
-        """Whether this is the key's secret; takes the same time whatever is wrong with it."""
+        """Returns whether this is the key's secret; takes the same time for every wrong one."""
         ...
 
     async def used(self, at: dict[str, Instant]) -> None:
-        """When keys were last used, by key id."""
+        """Takes note of when keys were last used, by key id."""
         ...
 
 
 class KeyService(KeySource, Protocol):
-    """`actor` is who does it, for the audit log."""
+    """Makes, lists, rotates and revokes keys. `actor` names who does it, for the audit log."""
 
     async def create(
         self, *, name: str, role: Role, namespace: str | None, actor: str, expires_in: Span | None = None
     ) -> NewKey:
-        """NotFound if there is no such namespace; None is for all of them."""
+        """Makes a key for a namespace, or for all of them (None). NotFound if there is no such namespace."""
         ...
 
     async def get(self, key_id: str) -> Key: ...
@@ -56,15 +56,15 @@ class KeyService(KeySource, Protocol):
     async def list(
         self, *, namespace: str | None = None, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Key]:
-        """The newest first, dead ones included; of one namespace or of all."""
+        """Lists keys of one namespace or of all, the newest first, with those that have expired or were revoked."""
         ...
 
     async def rotate(self, key_id: str, *, overlap: Span, actor: str) -> NewKey:
-        """A new key in the place of this one, which expires after the overlap."""
+        """Makes a new key in the place of this one, which expires after the overlap."""
         ...
 
     async def revoke(self, key_id: str, *, actor: str) -> Key:
-        """Servers refuse it within seconds, for good."""
+        """Ends a key for good. Servers refuse it within seconds."""
         ...
 
 
@@ -75,15 +75,15 @@ class AuditFilter(Struct, frozen=True, kw_only=True):
 
 class AuditService(Protocol):
     def record(self, entry: AuditEntry) -> None:
-        """Have it written soon, together with others. Does not wait."""
+        """Adds an entry, which is written soon and together with others. Does not wait."""
         ...
 
     async def write(self, entry: AuditEntry) -> None:
-        """Write it now."""
+        """Adds an entry and returns when it is written."""
         ...
 
     async def list(
         self, filter: AuditFilter, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[AuditEntry]:
-        """The newest first."""
+        """Lists entries, the newest first."""
         ...

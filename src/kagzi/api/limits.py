@@ -1,4 +1,4 @@
-"""What people ask about what holds runs back."""
+"""The contract for limits and pauses: what holds runs back before a worker may take them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kagzi.core.rate import RateLimit
 
 class LimitService(Protocol):
     async def list(self, namespace: str) -> tuple[FlowLimit, ...]:
-        """All that holds back runs of the namespace: of itself, of its queues, of its workflows, by name."""
+        """Lists the limits and pauses of the namespace itself, of its queues and of its workflows, by name."""
         ...
 
     async def pause(self, namespace: str, scope: Scope, name: str, *, by: str, reason: str = "") -> FlowLimit:
-        """Hand out no run of this queue, workflow or (with an empty name) namespace from the answer on. What runs goes
-        on to its end or its next wait. Pausing twice changes nothing: the answer says since when, and by whom. A queue
-        or workflow need not be known yet; NotFound if the namespace is not."""
+        """Hands out no run of this queue, workflow or (with an empty name) namespace from the answer on. Runs that a
+        worker has go on to their end or their next wait. Pausing twice changes nothing: the answer says since when, and
+        by whom. A queue or workflow need not be known yet; NotFound if the namespace is not."""
         ...
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
-        """Hand out its runs again. Harmless if it is not paused."""
+        """Hands runs out again. Harmless if nothing was paused."""
         ...
 
     async def set(
@@ -34,15 +34,15 @@ class LimitService(Protocol):
         rate: RateLimit | None = None,
         key_rate: RateLimit | None = None,
     ) -> FlowLimit:
-        """Let at most so many runs of this queue or workflow run at once over all workers, and so many of each key; or
-        begin so often.
-        What is not said stays. It comes before what workers declare. What runs already goes on."""
+        """Sets how many runs of this queue or workflow, and how many of each key, may run at once over all workers, or
+        how often they may begin. None leaves a number as it was. These numbers come before those that workers declare.
+        Runs that a worker has go on."""
         ...
 
     async def wait(self, namespace: str, run_id: str) -> SlotWait | None:
-        """The limit that a run waits for; None if it waits for none, or there is no such run."""
+        """Returns the limit that a run waits for; None if it waits for none, or there is no such run."""
         ...
 
     async def clear(self, namespace: str, scope: Scope, name: str) -> FlowLimit:
-        """Take back what was set; what workers declare counts again."""
+        """Forgets the numbers that were set; those that workers declare count again."""
         ...

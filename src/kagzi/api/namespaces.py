@@ -1,4 +1,4 @@
-"""What administrators ask about namespaces."""
+"""The contract for namespaces, which administrators make, describe and disable."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kagzi.core.page import Page
 
 class NamespaceService(Protocol):
     async def create(self, namespace: str, *, display_name: str = "", description: str = "") -> Namespace:
-        """Conflict if there is one of this name."""
+        """Makes a namespace; Conflict if there is one of this name."""
         ...
 
     async def get(self, namespace: str) -> Namespace:
-        """NotFound if there is none."""
+        """Returns a namespace; NotFound if there is none."""
         ...
 
     async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
-        """By name."""
+        """Lists namespaces by name."""
         ...
 
     async def update(
@@ -31,10 +31,11 @@ class NamespaceService(Protocol):
         on_failure: str | None = None,
         on_failure_queue: str | None = None,
     ) -> Namespace:
-        """What is None stays. `on_failure` is the workflow that is started when a run of it fails, and is given
-        together with the queue in which that one waits; None: in that of the failed run. Empty: nothing is started."""
+        """Changes what is not None. `on_failure` is the workflow that is started when a run of the namespace fails;
+        empty: none. It is given together with the queue in which its runs wait; None: that of the failed run."""
         ...
 
     async def enable(self, namespace: str, enabled: bool) -> Namespace:
-        """Let runs be started in it, or refuse that everywhere within seconds. What runs goes on."""
+        """Lets runs be started in the namespace, or has starts refused everywhere within seconds. Runs that are there
+        go on."""
         ...

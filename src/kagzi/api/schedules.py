@@ -1,4 +1,4 @@
-"""What a client asks about schedules: make, read, change, fire."""
+"""The contract for schedules: make, read, change and fire them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kagzi.core.schedule import DEFAULT_CATCHUP, Overlap, Schedule, Skip
 
 
 class CreateSchedule(Struct, frozen=True, kw_only=True):
-    """Make a schedule. The caller makes its id, so that a repeat finds the first."""
+    """Makes a schedule. Its id comes from the caller, so that a repeated request finds the schedule of the first."""
 
     namespace: str
     schedule_id: str
@@ -40,7 +40,7 @@ class CreateSchedule(Struct, frozen=True, kw_only=True):
 
 
 class UpdateSchedule(Struct, frozen=True, kw_only=True):
-    """Change a schedule: what is None stays. What was due and has not fired by then is not made up for."""
+    """Changes what is not None of a schedule. Firings that were due and have not fired by then are not made up for."""
 
     namespace: str
     schedule_id: str
@@ -67,13 +67,13 @@ class UpdateSchedule(Struct, frozen=True, kw_only=True):
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether it changes what code may declare; pausing is no part of that."""
+        """Whether this changes something that code may declare, which pausing is not."""
         beside = ("namespace", "schedule_id", "enabled", "pause_reason", "next_fire_at", "reset")
         return any(getattr(self, field) is not None for field in self.__struct_fields__ if field not in beside)
 
 
 class DeclareSchedule(Struct, frozen=True, kw_only=True):
-    """A worker that starts, or looks again, says what its code declares."""
+    """What the code of a worker declares about a schedule, said when it starts and once a minute."""
 
     namespace: str
     schedule_id: str  # of the schedule, should it be made now
@@ -90,10 +90,11 @@ class Backfilled(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleService(Protocol):
-    """`schedule_id` is everywhere the schedule's id, or its name. NotFound if there is none."""
+    """Schedules are named by `schedule_id`, which is a schedule's id or its name. Every method raises NotFound if there
+    is none."""
 
     async def create(self, create: CreateSchedule) -> Schedule:
-        """Conflict if the name is taken."""
+        """Makes a schedule; Conflict if the name is taken."""
         ...
 
     async def get(self, namespace: str, schedule_id: str) -> Schedule: ...
@@ -106,7 +107,7 @@ class ScheduleService(Protocol):
         page_size: int = DEFAULT_PAGE_SIZE,
         page_token: str | None = None,
     ) -> Page[Schedule]:
-        """The newest first."""
+        """Lists schedules, the newest first."""
         ...
 
     async def update(self, update: UpdateSchedule) -> Schedule: ...
@@ -120,15 +121,15 @@ class ScheduleService(Protocol):
         ...
 
     async def delete(self, namespace: str, schedule_id: str) -> None:
-        """The runs it has started stay."""
+        """Deletes a schedule. The runs that it has started stay."""
         ...
 
     async def runs(
         self, namespace: str, schedule_id: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Run]:
-        """What it has started, the newest first; also of a schedule that was deleted, by its id."""
+        """Lists the runs that a schedule has started, the newest first; those of a deleted one by its id."""
         ...
 
     async def skips(self, namespace: str, schedule_id: str) -> tuple[Skip, ...]:
-        """The newest firings that did not become runs, and why."""
+        """Returns the newest firings that did not become runs, and why."""
         ...

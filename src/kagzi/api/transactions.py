@@ -1,7 +1,7 @@
 """Transactions of steps: what a body writes and what is recorded of it become durable together, or not at all.
 
-No part of the `Engine` contract, because no server can offer it: whoever has a database transaction has the database. A
-worker gets `Transactions` beside its engine if that one is in its own process.
+They are no part of the `Engine` contract, because no server can offer them: a transaction needs access to the database
+itself. A worker gets `Transactions` beside its engine if that one is in its own process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kagzi.errors import InvalidRequest
 
 
 class BeginTransaction(Struct, frozen=True, kw_only=True):
-    """What a step asks for."""
+    """Asks for the transaction of a step."""
 
     step: str  # for messages
     mark: str  # of the attempt: its transaction carries it, so that one which the body ended itself is noticed
@@ -31,7 +31,8 @@ class StepTransaction(Protocol):
     connection: Any  # what the body writes on
 
     async def prepare(self) -> None:
-        """The body has returned: check that its writes can be committed. What raises here is the body's failure."""
+        """Checks, once the body has returned, that its writes can be committed. An error raised here is the body's
+        failure."""
         ...
 
     async def commit(self, chunk: Chunk) -> ChunkAnswer:
@@ -40,7 +41,8 @@ class StepTransaction(Protocol):
         ...
 
     async def interrupt(self) -> None:
-        """A body that was told to stop does not: end the statement it is in. On SQLite the transaction, too."""
+        """Ends the statement that the body is in, because it was told to stop and does not. On SQLite ends the
+        transaction, too."""
         ...
 
     async def roll_back(self) -> None: ...
@@ -49,12 +51,12 @@ class StepTransaction(Protocol):
 class Transactions(Protocol):
     @property
     def exclusive(self) -> bool:
-        """While one is open nobody else can write to the database, the engine included."""
+        """Whether an open transaction keeps everybody else, the engine included, from writing to the database."""
         ...
 
     @property
     def longest(self) -> Span | None:
-        """For how long one may be open; None: as long as its step takes."""
+        """The length of time that a transaction may be open; None: as long as its step may take."""
         ...
 
     async def begin(self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]]) -> StepTransaction:

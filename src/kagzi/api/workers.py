@@ -1,4 +1,4 @@
-"""What a worker asks of the engine: register, poll, commit, heartbeat, leave."""
+"""The contract for workers: register, poll, commit, heartbeat, leave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ INBOX_READ: Final = 100  # signals in one answer
 
 
 class DeclaredLimit(Struct, frozen=True):
-    """How many runs of a limit name may run at once over all workers, and how many of each key of it."""
+    """What a worker declares of a limit name: how many runs of it, and of each of its keys, may run at once over all
+    workers."""
 
     name: str
     most: int | None = None
@@ -37,7 +38,7 @@ class DeclaredLimit(Struct, frozen=True):
 
 
 def smaller(one: DeclaredLimit, other: DeclaredLimit) -> DeclaredLimit:
-    """Returns what keeps both of them: the smaller of each of their numbers."""
+    """Returns a limit that keeps to both: of each number the smaller one."""
     return DeclaredLimit(
         one.name,
         _least(one.most, other.most),
@@ -82,7 +83,7 @@ class Registered(Struct, frozen=True, kw_only=True):
 
 
 class Poll(Struct, frozen=True, kw_only=True):
-    """Ask for up to `limit` runs, waiting up to `wait` for the first.
+    """Asks for up to `limit` runs, and waits up to `wait` for the first.
 
     `number` counts a worker's polls from 1 and `token` is fresh for each number: the token of every run claimed is made
     of it and of how often that run was claimed, so that no two claims of a run share one, even if a poll arrives twice.
@@ -150,7 +151,7 @@ class Polled(Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """I am alive and hold these runs.
+    """Says that a worker is alive and holds these runs.
 
     `heard` is the highest poll number whose answer has arrived: a run claimed by an earlier poll and not listed here
     was lost on the way and goes back at once. A worker that keeps no list says `confirmed` instead:
@@ -176,7 +177,8 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
 
 
 class RunNews(Struct, frozen=True):
-    """Something has arrived for a run: its inbox goes that far (0 if that is not known), or it is to end."""
+    """Says that something has arrived for a run, whose inbox goes up to this number (0 if that is not known), or that
+    the run is to end."""
 
     run_id: str
     inbox_seq: int
@@ -184,8 +186,8 @@ class RunNews(Struct, frozen=True):
 
 
 class Inbox(Struct, frozen=True, kw_only=True):
-    """What has arrived for a run and was not taken yet, of the names asked for; read under its lease. `inbox_seq` is
-    how far the inbox went in the same moment."""
+    """The signals and outcomes that have arrived for a run and were not taken yet, read under its lease. `inbox_seq` is
+    the number of the newest entry at that moment."""
 
     inbox_seq: int
     cancel_requested: bool
@@ -222,15 +224,15 @@ class Adopter(Protocol):
     waits there."""
 
     def reserve(self, start: StartRun) -> BirthLease | None:
-        """A lease for this run if there is a free slot and no backlog, else None."""
+        """Returns a lease for this run if there is a free slot and no backlog, else None."""
         ...
 
     def adopt(self, claim: Claim, now: Instant) -> None:
-        """The run is durable and RUNNING under the reserved lease: drive it."""
+        """Drives a run that is durable and RUNNING under the reserved lease."""
         ...
 
     def decline(self, lease: BirthLease) -> None:
-        """The run was not born under this lease: free the slot."""
+        """Frees the slot of a lease under which no run was born."""
         ...
 
 
@@ -243,7 +245,8 @@ class AttachedWorker(Adopter, Protocol):
     worker_id: str
 
     def claimable(self, limit: int) -> int:
-        """How many of `limit` runs still fit, now that a claim is about to be made; held back until `claimed`."""
+        """Returns how many of `limit` runs still fit, just before a claim is made; their slots are kept until
+        `claimed`."""
         ...
 
     def claimed(self) -> None: ...
@@ -253,11 +256,11 @@ class AttachedWorker(Adopter, Protocol):
         ...
 
     def hear_news(self, run_id: str, inbox_seq: int) -> None:
-        """The inbox of this run goes that far now, if it is held here: read what is new."""
+        """Tells that the inbox of this run has grown to this number. If the run is held here, its news are read."""
         ...
 
     def lose(self, run_id: str) -> None:
-        """This run has ended elsewhere: drop it."""
+        """Drops a run that has ended elsewhere."""
         ...
 
 
@@ -267,8 +270,8 @@ class WorkerService(Protocol):
     async def poll(self, poll: Poll) -> Polled: ...
 
     def commit(self, chunk: Chunk) -> Reply[ChunkAnswer]:
-        """Apply a chunk; the answer is there when it is durable. A worker attaches a callback to it, which
-        costs neither a task nor a turn of the loop for each chunk."""
+        """Applies a chunk and answers when it is durable. A worker attaches a callback to it, which costs neither a
+        task nor a turn of the loop for each chunk."""
         ...
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer: ...
@@ -283,23 +286,24 @@ class WorkerService(Protocol):
         children: bool = False,
         reconcile: bool = False,
     ) -> Inbox:
-        """What has arrived for a held run: the first INBOX_READ untaken signals of these names, and with `children`
-        all outcomes that were not taken. With `reconcile` the engine first looks for children that have ended without
-        telling. LeaseLost if the run is not held under this token."""
+        """Returns what has arrived for a held run: the first INBOX_READ untaken signals of these names, and with
+        `children` all outcomes that were not taken. With `reconcile` the engine first looks for children that have
+        ended without telling. LeaseLost if the run is not held under this token."""
         ...
 
     async def news(self, worker_id: str, namespace: str, wait: Span) -> tuple[RunNews, ...]:
-        """What has arrived for runs that this worker holds, as soon as there is something; nothing when the time is
+        """Returns news for runs that this worker holds as soon as there are any, and an empty answer when the time is
         over. For workers that are not attached. Heartbeats tell the same, later."""
         ...
 
     async def drain(self, worker_id: str, namespace: str | None = None) -> None:
-        """Leave soon: from now on shown as DRAINING. What is held is kept, by heartbeats as before. With a namespace:
-        only a worker of it."""
+        """Shows the worker as DRAINING from now on. It keeps the runs that it holds, by heartbeats as before. With a
+        namespace: only a worker of it."""
         ...
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> None:
-        """Leave; runs still held go back at once and burn nothing. With a namespace: only a worker of it."""
+        """Ends the registration. Runs still held go back to their queues at once, and no attempt is counted. With a
+        namespace: only a worker of it."""
         ...
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> Callable[[], None] | None:
@@ -309,18 +313,19 @@ class WorkerService(Protocol):
 
 
 class HostedWorkers(WorkerService, Protocol):
-    """For a server, to which workers send many chunks in one call."""
+    """The contract for workers behind a server, which send many chunks in one call."""
 
     def commit_together(self, chunks: Iterable[Chunk]) -> list[Reply[ChunkAnswer]]:
-        """Apply the chunks of one call, apart from those of the next one if they are worth a batch: then the worker
+        """Applies the chunks of one call, apart from those of the next one if they are worth a batch: then the worker
         goes on with the runs of the first call while those of the second are written."""
         ...
 
 
 class LeaseService(Protocol):
-    """For a server, whose clients in the field know neither tokens nor histories."""
+    """The contract for unary worker calls, whose clients know neither tokens nor histories."""
 
     async def read(self, namespace: str, run_id: str, token: str, *, confirm: bool = False) -> LeaseState:
-        """What the holder of a lease may read: NotFound if there is no such run, LeaseLost if its lease has another
-        token. With `confirm` the claim counts as heard of: heartbeats that list no runs renew it from now on."""
+        """Returns what the holder of a lease may read. NotFound if there is no such run, LeaseLost if its lease has
+        another token. With `confirm` the claim counts as heard of: heartbeats that list no runs renew it from now
+        on."""
         ...

@@ -1,4 +1,4 @@
-"""What a client asks of the engine: start, get, list, wait, cancel, repeat."""
+"""The contract for runs: start, get, list, wait, cancel, signal, repeat."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGNALS_LISTED: Final = 1000  # in one answer
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """Which runs to list; newest first."""
+    """Chooses the runs of a list, which has the newest first."""
 
     namespace: str = "default"
     status: RunStatus | None = None
@@ -49,7 +49,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 class WorkflowService(Protocol):
     def start(self, start: StartRun, *, awaited: bool = False) -> Awaitable[Started]:
-        """Durable when it answers. Of a run that is awaited, for which the caller calls `wait` next, the answer may
+        """Starts a run, which is durable when this answers. If the caller calls `wait` next (`awaited`), the answer may
         come a moment later and bring the end along."""
         ...
 
@@ -70,56 +70,57 @@ class WorkflowService(Protocol):
         payloads: bool = True,
         step_id: str | None = None,
     ) -> tuple[Step, ...]:
-        """Every recorded attempt of every step, or of the step of this id, in the order they ended; those that are
-        running come last. With `whole` also what the run has noted for its own replay. Without `payloads` inputs and
-        outputs are None, whatever they are: of a long run they are many megabytes."""
+        """Returns every recorded attempt of every step, or of the step of this id, in the order they ended; those that
+        are running come last. With `whole` also what the run has noted for its own replay. Without `payloads` inputs
+        and outputs are None, whatever they are: of a long run they are many megabytes."""
         ...
 
     async def wait(self, namespace: str, run_id: str, timeout: Span) -> Run:
-        """The run when it has finished, or as it is once the timeout has passed."""
+        """Returns the run when it has finished, or as it is once the timeout has passed."""
         ...
 
     async def cancel(self, cancel: CancelRun) -> CancelAnswer:
-        """Durable when it answers; see CancelRun. NotFound if there is no such run."""
+        """Asks a run to end; durable when this answers, see CancelRun. NotFound if there is no such run."""
         ...
 
     async def terminate(self, terminate: TerminateRun) -> CancelAnswer: ...
 
     async def wake(self, namespace: str, run_id: str) -> WakeAnswer:
         """Ends the sleep of a run, or its wait for the next attempt; see `core.wake`. NotFound if there is no such run.
-        One that does not wait for a moment is left as it is."""
+        A run that waits for no moment in time is left as it is."""
         ...
 
     async def signal(self, signal: SendSignal) -> SignalAnswer:
-        """Durable when it answers; see SendSignal and SignalAnswer."""
+        """Stores a signal for a run; durable when this answers, see SendSignal and SignalAnswer."""
         ...
 
     async def signals(self, namespace: str, run_id: str, *, after: int = 0) -> tuple[Signal, ...]:
-        """The signals of a run in the order of arrival, taken ones too, with a number above `after`: at most
-        SIGNALS_LISTED of them."""
+        """Returns signals of a run in the order of arrival, taken ones too: at most SIGNALS_LISTED with a number above
+        `after`."""
         ...
 
     async def values(
         self, namespace: str, run_id: str, names: Sequence[str] = (), *, after: str = ""
     ) -> tuple[RunValue, ...]:
-        """What a run has said about itself, by name, beyond `after`; only these if there are `names`."""
+        """Returns the values of a run in the order of their names, beyond `after`; with `names` only these."""
         ...
 
     async def repeat(self, repeat: RepeatRun) -> Started:
-        """A new run like a finished one; see RepeatRun. NotFound, or Conflict while that one has not finished."""
+        """Starts a new run like a finished one; see RepeatRun. NotFound, or Conflict while that one has not
+        finished."""
         ...
 
 
 class HostedWorkflows(WorkflowService, Protocol):
-    """For a server, where many wait for the ends of many runs."""
+    """The contract for a server, on which many callers wait for the ends of many runs."""
 
     async def admit(self, start: StartRun) -> StartRun:
-        """A start that may be made, with its version; raises if it may not. Nothing is written."""
+        """Checks a start and returns it with its version; raises if it may not be made. Nothing is written."""
         ...
 
     def expect(self, namespace: str, run_id: str) -> Reply[Run | None] | None:
-        """What will be heard of the run's end, if that passes by here: None if it does not. Settled with None, it has
-        to be looked for after all (`wait`)."""
+        """Returns a reply that is settled with the run when it ends; None if its end will not be noticed here. A reply
+        that is settled with None tells to look for the end after all (`wait`)."""
         ...
 
     def unexpect(self, namespace: str, run_id: str, reply: Reply[Run | None]) -> None:

@@ -11,12 +11,12 @@ from kagzi.core.page import Cursor
 
 
 class Audit(Protocol):
-    """Who changed what. Entries are added, and never changed."""
+    """The audit log: who changed what. Entries are added, and never changed."""
 
     async def append(self, entries: Sequence[AuditEntry]) -> None: ...
 
     async def page(self, filter: AuditFilter, cursor: Cursor | None, limit: int) -> list[AuditEntry]:
-        """The newest first; before the entry whose id the cursor holds."""
+        """Returns entries, the newest first; with a cursor those before the entry whose id it holds."""
         ...
 
     async def prune(self, limit: int) -> int:

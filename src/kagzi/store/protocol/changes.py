@@ -1,4 +1,4 @@
-"""What a transaction has done to runs."""
+"""What a transaction has done to runs, as stores tell the engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Told(Struct, frozen=True, kw_only=True):
 
 
 class Applied(Struct, frozen=True):
-    """What came of a batch: an answer to each write, and which other runs were told."""
+    """The result of a batch: an answer to each write, and the other runs that were told."""
 
     answers: list[Answer]
     woken: list[Told]
@@ -49,7 +49,7 @@ class Applied(Struct, frozen=True):
 
 
 class Changed(Struct, frozen=True):
-    """What a duty did: to the runs that it was about, and which other runs were told of their ends."""
+    """The result of a duty: the runs that it changed, and the other runs that were told of their ends."""
 
     runs: list[Recovered] = []
     woken: list[Told] = []

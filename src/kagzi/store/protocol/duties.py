@@ -1,4 +1,4 @@
-"""Duties: what has to be done for runs whose worker cannot."""
+"""Background duties: what has to be done for runs that no worker takes care of."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SetAside(Struct, frozen=True, kw_only=True):
 
 
 class Duties(Protocol):
-    """What somebody has to do for runs whose worker cannot.
+    """The duties of the coordinator, each of them bounded by a number of rows.
 
     Each method handles at most `limit` rows, skips locked ones, and is safe in any number of processes. Duties about
     other nouns (workers that are lost, schedules that fire) are theirs."""

@@ -15,7 +15,7 @@ from kagzi.store.protocol.changes import Recovered, Told
 
 
 class JobTurn(Struct, frozen=True, kw_only=True):
-    """What came of a batch of a job: the job as it stands (None: none was due), and which runs are affected."""
+    """The result of one batch of a job: the job as it stands (None: none was due), and which runs are affected."""
 
     job: Job | None = None
     started: list[Recovered] = []
@@ -27,25 +27,25 @@ class Jobs(Protocol):
     """One action for each of many runs."""
 
     async def start(self, job: Job, most: int) -> Job | None:
-        """None if there is a job of this id, or as many as `most` of its namespace are under way."""
+        """Inserts a job; None if there is one of this id, or as many as `most` of its namespace are under way."""
         ...
 
     async def get(self, namespace: str, job_id: str) -> Job | None: ...
 
     async def page(self, namespace: str, cursor: Cursor | None, limit: int) -> list[Job]:
-        """Newest first, beyond the cursor."""
+        """Returns jobs, the newest first, beyond the cursor."""
         ...
 
     async def cancel(self, namespace: str, job_id: str) -> None: ...
 
     async def run_batch(self, new_run_id: Callable[[], str]) -> JobTurn:
-        """One batch of the job that has waited longest and that nobody else works on."""
+        """Runs one batch of the job that has waited longest and that no other process works on."""
         ...
 
     async def delete_run(self, namespace: str, run_id: str) -> bool:
-        """Whether there was a finished run of this id."""
+        """Deletes a finished run; returns whether there was one of this id."""
         ...
 
     async def prune(self, kept: Span, limit: int) -> None:
-        """Forget jobs that ended longer ago than that."""
+        """Deletes jobs that ended longer ago than this."""
         ...

@@ -19,7 +19,7 @@ class Unheld(NamedTuple):
 
 
 class LimitChange(Struct, frozen=True, kw_only=True):
-    """What is set of a limit. None: nothing is; -1 and '': it stays as it was."""
+    """A change of a limit. A field that is None is cleared; -1 and '' leave it as it was."""
 
     concurrency: int | None = None
     key_concurrency: int | None = None
@@ -34,33 +34,33 @@ class Limits(Protocol):
     acknowledged hands out nothing that it is about."""
 
     async def read(self, namespace: str) -> list[FlowLimit]:
-        """By scope and name."""
+        """Returns all limits of a namespace by scope and name."""
         ...
 
     async def pause(self, namespace: str, scope: Scope, name: str, by: str, reason: str) -> FlowLimit:
-        """What is paused already stays as it is."""
+        """Pauses; what is paused already stays as it is."""
         ...
 
     async def resume(self, namespace: str, scope: Scope, name: str) -> FlowLimit: ...
 
     async def change(self, namespace: str, scope: Scope, name: str, change: LimitChange) -> FlowLimit:
-        """Let so many runs, and so many of each key, run at once, and begin so often."""
+        """Sets how many runs, and how many of each key, may run at once, and how often they may begin."""
         ...
 
     async def declare(self, namespace: str) -> None:
-        """Has the declared limits of the namespace be the smallest of its live workers."""
+        """Makes the declared limits of the namespace the smallest that its live workers declare."""
         ...
 
     async def namespaces(self) -> list[str]:
-        """Where anything is limited, or runs are held for what was."""
+        """Returns the namespaces in which anything is limited, or runs are held by a limit that is gone."""
         ...
 
     async def unhold(self, namespace: str, after: tuple[str, ...]) -> Unheld:
-        """Make runs claimable that were held and for which there is room now, of a bounded number of lines behind this
-        one (`store/lines.py`)."""
+        """Makes held runs claimable for which there is room now, of a bounded number of lines behind this one
+        (`store/lines.py`)."""
         ...
 
     async def wait_of(self, namespace: str, run_id: str) -> SlotWait | None:
-        """The limit that a run waits for, and how many of its line are held before it, up to MOST_BEFORE (or due before
-        it, if nothing is held). None if it waits for none."""
+        """Returns the limit that a run waits for, and how many of its line are held before it, up to MOST_BEFORE (or
+        due before it, if nothing is held). None if it waits for none."""
         ...

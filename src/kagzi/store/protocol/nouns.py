@@ -1,6 +1,6 @@
 """The nouns of a store and what can be asked of each, read from the contract.
 
-For whoever stands between a store and its callers, to measure, watch or lose what they ask.
+For code that stands between a store and its callers: to measure their calls, watch them, or lose them in a test.
 
 The name of such a call is `noun.verb`, and the verb alone for those of `work`.
 """

@@ -1,4 +1,4 @@
-"""What there is of everything, and when something is next due."""
+"""Counts of everything in a database, and the moments at which something is next due."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Horizon(Struct, frozen=True, kw_only=True):
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """How much there is of everything in all namespaces, for people."""
+    """Counts of everything in all namespaces, for people."""
 
     now: Instant
     pending: int  # this and sleeping: of the first MOST_SURVEYED that wait
@@ -46,15 +46,16 @@ class Survey(Struct, frozen=True, kw_only=True):
 
 
 class Overview(Protocol):
-    """How much there is, and what comes next, in all namespaces."""
+    """Counts and due moments, over all namespaces."""
 
     async def horizon(self, queues: Sequence[Queue]) -> Horizon: ...
 
     async def survey(self, stale: Span) -> Survey:
-        """`stale` is, here and below, for how long a worker may be silent: one that was not heard of since is OFFLINE,
-        whether `expire_workers` has come by or not."""
+        """Counts everything. `stale` is, here and below, for how long a worker may be silent: one that was not heard of
+        since is OFFLINE, whether `expire_workers` has come by or not."""
         ...
 
     async def load(self, stale: Span) -> Load:
-        """What gauges show. Does not read what sleeps, and counts to MOST_SURVEYED in each of MOST_LOADS queues."""
+        """Returns what gauges show. Reads no sleeping runs, and counts up to MOST_SURVEYED in each of MOST_LOADS
+        queues."""
         ...

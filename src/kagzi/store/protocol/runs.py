@@ -1,4 +1,4 @@
-"""Runs, as they are read."""
+"""Reading runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kagzi.core.workflow_report import Sample
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
-    """What a run is counted under."""
+    """The labels under which a run is counted."""
 
     namespace: str
     run_id: str
@@ -47,31 +47,31 @@ class Runs(Protocol):
     async def get_by_external_id(self, namespace: str, external_id: str) -> Run | None: ...
 
     async def search(self, filter: RunFilter, cursor: Cursor | None, limit: int) -> FoundRuns:
-        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer rows, nearest first. With a filter
-        it looks at a bounded number of runs (`store/searching.py`)."""
+        """Returns runs, the newest first, beyond the cursor. Going backward: the `limit` nearest newer rows, nearest
+        first. With a filter it looks at a bounded number of runs (`store/searching.py`)."""
         ...
 
     async def steps(self, namespace: str, run_id: str, payloads: bool = True, step_id: str | None = None) -> list[Step]:
-        """Every row of the run, or of one of its steps; events in order first, then the others by start. Without
-        `payloads` their inputs and outputs are None."""
+        """Returns every row of the run, or of one of its steps; events in order first, then the others by start.
+        Without `payloads` their inputs and outputs are None."""
         ...
 
     async def values(self, namespace: str, run_id: str, names: Sequence[str], after: str) -> list[RunValue]:
-        """The values of a run in the order of their names, byte for byte, beyond `after`; only these if there are
-        `names`."""
+        """Returns the values of a run in the order of their names, byte for byte, beyond `after`; with `names` only
+        these."""
         ...
 
     async def finished_of(self, runs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Which of these (namespace, run_id) have finished or do not exist."""
+        """Returns which of these (namespace, run_id) have finished or do not exist."""
         ...
 
     async def facts_of(self, runs: Sequence[tuple[str, str]]) -> list[RunFacts]:
-        """Returns facts of the runs of these (namespace, run_id) that exist, in any order."""
+        """Returns the facts of those of these (namespace, run_id) that exist, in any order."""
         ...
 
     async def sample(self, namespace: str, workflow_type: str | None) -> Sample:
-        """The newest runs of a workflow or, without their steps, of all. Without payloads, and within the bounds of
-        `core.workflow_report`."""
+        """Returns the newest runs of a workflow, or of all and then without their steps. Without payloads, and within
+        the bounds of `core.workflow_report`."""
         ...
 
     async def count(
@@ -81,6 +81,6 @@ class Runs(Protocol):
         created_after: Instant | None = None,
         created_before: Instant | None = None,
     ) -> list[RunCount]:
-        """All runs or only live ones, by type, queue and status; of one namespace or of all. Reads no more rows than
-        `store.counting` allows."""
+        """Counts all runs or only live ones, by type, queue and status; of one namespace or of all. Reads no more rows
+        than `store.counting` allows."""
         ...

@@ -1,4 +1,4 @@
-"""Schedules."""
+"""Schedules: their rows, their firings, and what code declares of them."""
 
 from __future__ import annotations
 
@@ -40,23 +40,24 @@ class Fired(Struct, frozen=True, kw_only=True):
 
 
 class Schedules(Protocol):
-    """Schedules.
+    """The schedules of a database.
 
-    Whoever changes one locks its template first, so that nothing fires by what was there before once the change is
-    acknowledged."""
+    Each change of one locks its template first: once it is acknowledged, nothing fires by what was there before."""
 
     async def create(self, create: CreateSchedule) -> Schedule | Conflict:
-        """Conflict if its id or name is taken; a repeat of the same is answered as the first."""
+        """Inserts a schedule; Conflict if its id or name is taken. A repeat of the same request gets the answer of the
+        first."""
         ...
 
     async def get(self, namespace: str, schedule_id: str) -> Schedule | None: ...
 
     async def find(self, namespace: str, name: str) -> str | None:
-        """The id of the schedule that has this name."""
+        """Returns the id of the schedule that has this name."""
         ...
 
     async def page(self, namespace: str, task_queue: str | None, cursor: Cursor | None, limit: int) -> list[Schedule]:
-        """Newest first; beyond the cursor. Going backward: the `limit` nearest newer ones, nearest first."""
+        """Returns schedules, the newest first, beyond the cursor. Going backward: the `limit` nearest newer ones,
+        nearest first."""
         ...
 
     async def declare(self, declare: DeclareSchedule) -> Verdict:
@@ -65,11 +66,12 @@ class Schedules(Protocol):
         ...
 
     async def update(self, update: UpdateSchedule) -> Schedule | InvalidRequest | None:
-        """None if there is none. InvalidRequest if it is to fire next at an instant that has fired."""
+        """Changes a schedule; None if there is none. InvalidRequest if it is to fire next at an instant that has
+        fired."""
         ...
 
     async def delete(self, namespace: str, schedule_id: str) -> bool:
-        """Whether there was one. Its runs stay."""
+        """Deletes a schedule; returns whether there was one. Its runs stay."""
         ...
 
     async def trigger(self, namespace: str, schedule_id: str, run_id: str) -> Recovered | Conflict | None:
@@ -83,7 +85,7 @@ class Schedules(Protocol):
         ...
 
     async def count(self, namespace: str | None) -> ScheduleCounts:
-        """None: in all namespaces."""
+        """Counts schedules; None counts those of all namespaces."""
         ...
 
     async def page_of_runs(self, namespace: str, schedule_id: str, cursor: Cursor | None, limit: int) -> list[Run]:
@@ -91,7 +93,7 @@ class Schedules(Protocol):
         ...
 
     async def skips(self, namespace: str, schedule_id: str, limit: int) -> list[Skip]:
-        """The newest first."""
+        """Returns the newest firings that did not become runs."""
         ...
 
     async def fire(self, limit: int, new_run_id: Callable[[], str]) -> Fired:

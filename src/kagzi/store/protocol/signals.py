@@ -10,7 +10,7 @@ from kagzi.core.signal import Signal
 
 
 class Signals(Protocol):
-    """What has arrived for runs."""
+    """The inboxes of runs: signals, and outcomes of children."""
 
     async def read_inbox(
         self,
@@ -22,11 +22,11 @@ class Signals(Protocol):
         children: bool = False,
         reconcile: bool = False,
     ) -> Inbox | None:
-        """The first `limit` untaken signals of these names, in the order of arrival; None if the lease is gone. With
-        `children` also the outcomes of children that were not taken yet; with `reconcile` first of all, children are
-        looked for that have ended without telling."""
+        """Returns the first `limit` untaken signals of these names, in the order of arrival; None if the lease is gone.
+        With `children` also the outcomes of children that were not taken yet; with `reconcile` first of all, children
+        are looked for that have ended without telling."""
         ...
 
     async def page(self, namespace: str, run_id: str, after: int, limit: int) -> list[Signal]:
-        """In the order of arrival, those with a number above `after`; taken ones, too."""
+        """Returns signals in the order of arrival, taken ones too, with a number above `after`."""
         ...

@@ -1,4 +1,4 @@
-"""The store: one database, and what it keeps."""
+"""The store: one database, as the engine sees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Store(Protocol):
 
     @property
     def page_secret(self) -> bytes:
-        """What page tokens are signed with: of the database, and known once it is open."""
+        """The secret of this database with which page tokens are signed; known once the store is open."""
         ...
 
     async def open(self) -> None:
@@ -42,12 +42,12 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
     async def missing_migrations(self) -> tuple[Migration, ...]:
-        """What `open` would apply. Changes nothing, and needs no open store."""
+        """Returns the migrations that `open` would apply. Changes nothing, and needs no open store."""
         ...
 
     async def missing_indexes(self) -> tuple[str, ...]:
-        """The indexes of applied migrations that are still to be built beside the work, as those of large tables are.
-        Changes nothing, and needs no open store."""
+        """Returns the indexes of applied migrations that are still to be built beside the work, as those of large
+        tables are. Changes nothing, and needs no open store."""
         ...
 
     async def build_indexes(self) -> None:

@@ -30,7 +30,7 @@ class Transactions(Protocol):
 
     @property
     def exclusive(self) -> bool:
-        """While a step has a transaction nobody else can write."""
+        """Whether nobody else can write while a step has a transaction."""
         ...
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
@@ -42,6 +42,6 @@ class Transactions(Protocol):
     async def begin(
         self, wanted: BeginTransaction, ready: Callable[[], Awaitable[None]], longest: Span
     ) -> StoreTransaction:
-        """Begin the transaction of a step; see `api.transactions`. It may do nothing, or on SQLite be open, for so
-        long."""
+        """Begin the transaction of a step; see `api.transactions`. It may lie idle, or on SQLite be open, for
+        `longest`."""
         ...

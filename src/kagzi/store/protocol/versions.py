@@ -13,7 +13,8 @@ from kagzi.core.versions import CheckedRun, WorkflowInterface
 
 
 class MovedPage(Struct, frozen=True, kw_only=True):
-    """How many runs have another version now, where they wait, and how far was looked: None at the end."""
+    """The result of one call: how many runs have another version now, where they wait, and how far it looked (None: to
+    the end)."""
 
     moved: int
     queues: tuple[str, ...]
@@ -21,26 +22,26 @@ class MovedPage(Struct, frozen=True, kw_only=True):
 
 
 class Versions(Protocol):
-    """What workers have offered, and what starts by name get."""
+    """The versions that workers have offered, and the one that starts by name get."""
 
     async def resolve(self, namespace: str, workflow_type: str) -> str:
-        """What a start gets that names no version: the default that was set, else the version first seen last, else
-        FIRST_VERSION."""
+        """Returns the version of a start that names none: the default that was set, else the newest one, which was
+        offered first after all others, else FIRST_VERSION."""
         ...
 
     async def set_default(self, namespace: str, workflow_type: str, version: str | None, force: bool) -> bool:
-        """None: nobody chooses any more. False if no worker has ever offered this version and it is not forced: then
-        nothing has changed."""
+        """Sets the default version; None removes the choice. Returns False, and changes nothing, if no worker has ever
+        offered this version and it is not forced."""
         ...
 
     async def read(self, namespace: str, workflow_type: str | None, limit: int, stale: Span) -> versions.Versions:
-        """Of one workflow or of all, at most `limit`, with who is online for each and which live runs it has. Reads no
-        more runs than `store.counting` allows."""
+        """Returns the versions of one workflow or of all, at most `limit`, each with its online workers and its live
+        runs. Reads no more runs than `store.counting` allows."""
         ...
 
     async def read_interface(self, namespace: str, workflow_type: str, version: str) -> WorkflowInterface | None:
-        """What was last told of this version; of one that only workers offer who execute every version, what those
-        tell. None if no worker has offered it."""
+        """Returns what a worker told last of this version; None if no worker has offered it. Of a version that only
+        workers offer who execute every version, returns what those tell."""
         ...
 
     async def move_runs(

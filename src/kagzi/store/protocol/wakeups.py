@@ -9,7 +9,7 @@ from kagzi.store.protocol.changes import Queue
 
 
 class Wakeups(Protocol):
-    """Hints only: everything works, more slowly, without them."""
+    """Hints between processes. Without them everything works, but more slowly."""
 
     async def listen(
         self,
@@ -18,12 +18,12 @@ class Wakeups(Protocol):
         on_unknown: Callable[[], None],
         on_news: Callable[[str, str], None] | None = None,
     ) -> None:
-        """Hear from other processes until the store is closed. `on_unknown` means: anything may have changed;
+        """Listens to other processes until the store is closed. `on_unknown` means: anything may have changed;
         `on_news`: something has arrived for a run that is being driven."""
         ...
 
     async def announce(
         self, work: Sequence[Queue], finished: Sequence[tuple[str, str]], news: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Tell other processes, outside any transaction that writes data."""
+        """Tells other processes, outside of any transaction that writes data."""
         ...

@@ -12,7 +12,7 @@ from kagzi.store.protocol.changes import Applied
 
 
 class Work(Protocol):
-    """What changes runs, and who may drive them.
+    """Writes of runs, claims and leases.
 
     Every write made under a lease matches the lease's token in the same statement, under the run's row lock."""
 

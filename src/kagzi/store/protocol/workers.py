@@ -1,4 +1,4 @@
-"""Workers."""
+"""Workers: registering, heartbeats, leaving."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class HeartbeatResult(Struct, frozen=True, kw_only=True):
 
 
 class Workers(Protocol):
-    """Who is there, which leases they keep, and which go back."""
+    """The workers of a database, the leases they keep, and the runs that go back."""
 
     async def register(self, registration: Registration) -> None:
-        """Also remembers the types and versions that the worker offers; that locks no run, and writes nothing that is
-        known already."""
+        """Registers a worker. Also remembers the types and versions that the worker offers; that locks no run, and
+        writes nothing that is known already."""
         ...
 
     async def heartbeats(self, beats: Sequence[Heartbeat]) -> list[HeartbeatResult]:
-        """For each: renew the leases listed to now + their length, and give back what was lost on the way (see
-        Heartbeat). Of two from one worker the later one counts as such.
+        """Renews, for each heartbeat, the listed leases to now + their length, and gives back runs whose claim was lost
+        on the way (see Heartbeat). Of two heartbeats from one worker the later one counts.
 
         As few statements for all of them as for one. A worker may count as alive although its leases could not be
         renewed: then this raises, and repeating is safe."""
         ...
 
     async def deregister(self, worker_id: str, namespace: str | None = None) -> list[Recovered]:
-        """Mark the worker OFFLINE and give its runs back, burning nothing. With a namespace, here and below: nothing
-        happens if the worker is in another one."""
+        """Marks the worker OFFLINE and gives its runs back, with no attempt counted. With a namespace, here and below:
+        nothing happens if the worker is in another one."""
         ...
 
     async def rows(self, namespace: str) -> list[Worker]:
@@ -53,19 +53,20 @@ class Workers(Protocol):
         ...
 
     async def page(self, filter: WorkerFilter, cursor: Cursor | None, limit: int, stale: Span) -> list[Worker]:
-        """The newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs each holds."""
+        """Returns workers, the newest first, beyond the cursor (see `core.worker.worker_position`), with how many runs
+        each holds."""
         ...
 
     async def drain(self, worker_id: str, namespace: str | None = None) -> bool:
-        """An ONLINE worker becomes DRAINING, with an event of that name. Whether there was one."""
+        """Makes an ONLINE worker DRAINING, with an event of that name; returns whether there was one."""
         ...
 
     async def count(self, namespace: str | None, stale: Span) -> dict[WorkerStatus, int]:
-        """None: in all namespaces."""
+        """Counts workers by status; None counts those of all namespaces."""
         ...
 
     async def expire(self, limit: int, after: Span) -> list[str]:
-        """Workers without a heartbeat for `after`: OFFLINE, with a LOST event."""
+        """Marks workers without a heartbeat for `after` OFFLINE, with a LOST event; returns their ids."""
         ...
 
     async def prune(self, limit: int) -> int:
