@@ -1,5 +1,4 @@
-"""Who runs this process, and whose a file is: what others left in a directory we happen to be in must not decide what
-we do.
+"""Owners of files: a file that another user left in a directory we happen to be in must not decide what we do.
 
 As git does with repositories: a file counts if it belongs to the user of this process or to root.
 """

@@ -23,7 +23,7 @@ _NO_MORE: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed (pip install "kagzi[speed]"), else asyncio's."""
+    """Makes an event loop: uvloop's where it is installed (pip install "kagzi[speed]"), else asyncio's."""
     if sys.platform != "win32":
         with contextlib.suppress(ImportError):
             loop: asyncio.AbstractEventLoop = import_module("uvloop").new_event_loop()
@@ -33,8 +33,8 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 @contextlib.contextmanager
 def fewer_collections() -> Iterator[None]:
-    """Workers and servers break the cycles of what they make themselves. Looking for garbage after every 700 objects,
-    as Python does by default, costs a worker a tenth of its time."""
+    """Has the garbage collector run seldom: workers and servers break the cycles of what they make themselves. Looking
+    for garbage after every 700 objects, as Python does by default, costs a worker a tenth of its time."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], _YOUNG_OBJECTS), *thresholds[1:])
     try:
@@ -51,7 +51,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
 
 def _container_shares(root: Path) -> Iterator[float]:
-    """The limits of CPU time of the control groups around this process, in cores."""
+    """Yields the limits of CPU time of the control groups around this process, in cores."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -86,7 +86,7 @@ class OpenFiles:
         self._out = False
 
     def look(self) -> None:
-        """Says in the log when there are no more, and when there are again."""
+        """Logs when there are none left, and when there are again."""
         try:
             os.close(os.open(os.devnull, os.O_RDONLY))
         except OSError as error:

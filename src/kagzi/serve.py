@@ -49,7 +49,7 @@ class Port(Protocol):
     async def start(self) -> None: ...
 
     async def serving(self, value: bool) -> None:
-        """What to tell those who ask whether calls should be sent here."""
+        """Sets what those are told who ask whether calls should be sent here."""
         ...
 
     async def stop(self, grace: float) -> None: ...
@@ -82,7 +82,8 @@ class Server:
         self._hurry = asyncio.Event()
 
     def ready(self) -> bool:
-        """Whether calls should be sent here: the database answers, and nobody has asked us to end. Costs nothing."""
+        """Whether calls should be sent here: the database answers, and the server was not asked to stop. Costs
+        nothing."""
         return self._serving and self.engine.silence() < _SILENCE_SECONDS
 
     def shut_down(self) -> None:
@@ -92,7 +93,7 @@ class Server:
         self._stop.set()
 
     async def run(self) -> None:
-        """Serve until told to stop."""
+        """Serves until told to stop."""
         if not await self._unless_stopped(self.engine.open()):
             return
         self.gate = gate = Gate(
@@ -135,7 +136,7 @@ class Server:
         return self._stop.is_set()
 
     async def _warn(self) -> None:
-        """Before we say that we are ready, and then again and again for as long as it is true."""
+        """Warns of an open address before the server is ready, and again and again while it is true."""
         with contextlib.suppress(Unavailable):
             keys = await self.gate.configured()
             if missing := check_exposure(self._settings, keys=keys, insecure=True):
@@ -147,7 +148,8 @@ class Server:
                 )
 
     async def _tell(self, ports: Sequence[Port]) -> None:
-        """Probes hear within seconds that the database is gone, and that it is back. The process lives on meanwhile."""
+        """Tells probes within seconds that the database is gone, and that it is back. The process lives on
+        meanwhile."""
         told = True
         files = OpenFiles()
         while True:
@@ -175,7 +177,8 @@ class Server:
         await asyncio.gather(*(port.stop(0.0) for port in ports))
 
     async def _unless_stopped(self, opening: Coroutine[Any, Any, None]) -> bool:
-        """Opening may take long, on a database that does not answer or has to be migrated; a signal ends that, too."""
+        """Does the work unless a signal comes first: opening may take long, on a database that does not answer or has
+        to be migrated."""
         task = asyncio.create_task(opening)
         stop = asyncio.create_task(self._wait_for_stop())
         await asyncio.wait([task, stop], return_when=asyncio.FIRST_COMPLETED)
@@ -190,7 +193,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do this beside the block, for as long as the block lasts."""
+    """Runs this in a task, for as long as the block lasts."""
     task = asyncio.create_task(work)
     try:
         yield
@@ -200,7 +203,7 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) -> None:
-    """Be a server until SIGTERM or SIGINT."""
+    """Hosts an engine until SIGTERM or SIGINT."""
     # What can be told without the database. Whether there are keys is looked up when it is open.
     check_exposure(settings, keys=settings.tls_cert is not None, insecure=insecure)
 
@@ -223,7 +226,7 @@ def serve(settings: Settings, *, insecure: bool = False, grace: float = 25.0) ->
 
 
 def make_ports(server: Server, settings: Settings) -> list[tuple[str, Port]]:
-    """What this process listens on."""
+    """Makes the ports on which this process listens."""
     return [
         (f"gRPC on {settings.server_host}", _grpc(server, settings)),
         (f"HTTP on {settings.http_host}", make_http_port(server, settings)),
@@ -282,7 +285,7 @@ def _grpc(server: Server, settings: Settings) -> Port:
 
 
 def _reflection(gate: Gate, settings: Settings) -> Callable[[], Awaitable[bool]] | None:
-    """Whether to answer whoever asks what can be called here; None: nobody ever."""
+    """Returns what decides whether reflection answers; None: it never does."""
     wanted = settings.server_reflection
     if wanted == "off" or (wanted == "auto" and not is_loopback(settings.server_host)):
         return None
@@ -294,7 +297,7 @@ def _reflection(gate: Gate, settings: Settings) -> Callable[[], Awaitable[bool]]
 
 
 def server_url(settings: Settings) -> str:
-    """The database of a server. It is no client of another server."""
+    """Returns the URL of a server's database, and refuses that of another server."""
     url = settings.db_url or default_url(settings)
     if url.partition("://")[0].lower() in ("grpc", "grpcs"):
         raise InvalidRequest(
@@ -321,5 +324,5 @@ def check_exposure(settings: Settings, *, keys: bool, insecure: bool) -> tuple[s
 
 
 def exposed_hosts(settings: Settings) -> list[str]:
-    """The addresses we listen on that other machines can reach."""
+    """Returns the addresses of our ports that other machines can reach."""
     return [host for host in dict.fromkeys((settings.server_host, settings.http_host)) if not is_loopback(host)]

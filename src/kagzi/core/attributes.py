@@ -51,7 +51,7 @@ class NotStorable(Exception):
 
 
 def clean_text(value: str) -> str:
-    """Text that every database and JSON reader takes: no NUL, no half surrogate pair."""
+    """Returns the text as every database and JSON reader takes it: without NUL and half surrogate pairs."""
     if "\0" in value:
         value = value.replace("\0", "\\0")
     if not value.isascii():

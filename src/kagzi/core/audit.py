@@ -1,4 +1,4 @@
-"""An entry of the audit log: who changed what, or was refused."""
+"""Entries of the audit log: who changed what, or was refused."""
 
 from __future__ import annotations
 

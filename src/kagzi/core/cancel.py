@@ -1,4 +1,4 @@
-"""What a cancelled run says about its end."""
+"""The failures that cancelled and terminated runs end with."""
 
 from __future__ import annotations
 

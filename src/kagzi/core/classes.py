@@ -9,7 +9,7 @@ from typing import Any
 
 
 def dotted_name(cls: type[Any]) -> str:
-    """`module.QualName`, the name a class has in storage and on the wire."""
+    """Returns `module.QualName`, the name of a class in storage and on the wire."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -30,7 +30,8 @@ def find_class(name: str) -> type[Any] | None:
 
 
 def _contents(holder: object) -> Mapping[str, object]:
-    """Returns what a module or class holds. By the real type: `isinstance` would ask an object for its `__class__`."""
+    """Returns the names and values in a module or class. Asks for the real type: `isinstance` would ask an object for
+    its `__class__`."""
     if issubclass(type(holder), type):
         return own_contents(holder)
     if issubclass(type(holder), ModuleType):

@@ -1,4 +1,4 @@
-"""What a start does when a run has its id already."""
+"""What a start does if a run has its id already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that code declares, and whose word counts. Pure, for both databases.
+"""Schedules that code declares, and which declaration counts. Pure, for both databases.
 
 Of two versions of the code that are both at work, the one whose worker started last rules, and is remembered. Workers
 look again now and then: when the worker that rules is gone, one of another mind takes over. So nothing goes to and fro
@@ -59,7 +59,7 @@ class Verdict(StrEnum):
 
 
 def judge(standing: Standing, hash: str, worker_id: str, *, starting: bool) -> Verdict:
-    """Returns whose word counts: that of this worker, which starts or looks again, or what is there."""
+    """Decides which declaration counts: that of this worker, which starts or looks again, or the one that is there."""
     if standing.hash is None:
         return Verdict.MADE_BY_HAND
     if standing.changed_by_hand:
@@ -71,7 +71,7 @@ def judge(standing: Standing, hash: str, worker_id: str, *, starting: bool) -> V
 
 
 def warning(verdict: Verdict, name: str) -> str | None:
-    """Returns what whoever wrote the declaration should know."""
+    """Returns what the authors of a declaration should know about it, to be logged where it was made."""
     match verdict:
         case Verdict.CHANGED_BY_HAND:
             return (

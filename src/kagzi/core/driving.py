@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 def drive(coroutine: Coroutine[Any, Any, V]) -> V:
-    """Returns what a coroutine returns that waits for nothing, without an event loop."""
+    """Runs a coroutine that waits for nothing, without an event loop, and returns its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -37,7 +37,7 @@ _FORMS = 'a number of seconds, text such as "250ms", "30s", "10m", "1.5h", "1h30
 
 
 def parse_duration(value: Duration, field: str = "duration") -> Span:
-    """Microseconds, or InvalidRequest naming the field. A plain number is seconds."""
+    """Returns microseconds; InvalidRequest names the field. A plain number is seconds."""
     if isinstance(value, timedelta):
         span = to_span(value)
     elif isinstance(value, bool):
@@ -61,7 +61,7 @@ def parse_duration(value: Duration, field: str = "duration") -> Span:
 
 
 def format_span(span: Span) -> str:
-    """How people read it: `250ms`, `1.5s`, `1h 30m`, `3d`. Beyond a minute two units are enough."""
+    """Returns a length as people read it: `250ms`, `1.5s`, `1h 30m`, `3d`. Beyond a minute two units are enough."""
     if span < 0:
         return "-" + format_span(-span)
     if span < SECOND:

@@ -1,4 +1,4 @@
-"""What sort of trouble an error is, and whether trying again can help."""
+"""Kinds of errors, and whether trying again can help."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kagzi.errors import (
 
 
 class ErrorKind(StrEnum):
-    """What sort of trouble it was. The last four of the known ones do not go away by trying again."""
+    """The kind of an error. The last four of the known ones do not go away by trying again."""
 
     NETWORK = "network"
     TIMEOUT = "timeout"
@@ -39,7 +39,7 @@ _KINDS = {kind.value: kind for kind in ErrorKind}
 
 
 def classify(exc: BaseException) -> tuple[ErrorKind, bool]:
-    """The kind, and whether trying again is known to be useless.
+    """Returns the kind of an error, and whether trying again is known to be useless.
 
     An exception says its own kind in an attribute `kind`. Of the others only Kagzi's own are known to be
     hopeless: a FileNotFoundError is retried like any other, because the file may be there a moment later.

@@ -92,8 +92,8 @@ class Handler(Struct, frozen=True):
 
 
 def handlers_of(row: FailedRow) -> list[Handler]:
-    """Which handlers a failed run calls for: its own, and that of its namespace, which an administrator has set or else
-    a worker has registered. One that is both is called once."""
+    """Returns the handlers that a failed run calls for: its own, and that of its namespace, which an administrator has
+    set or else a worker has registered. One that is both is called once."""
     found: dict[str, Handler] = {}
     if row.namespace_handler is not None:
         found[row.namespace_handler] = Handler(row.namespace_handler, row.namespace_queue or row.task_queue)
@@ -105,7 +105,7 @@ def handlers_of(row: FailedRow) -> list[Handler]:
 
 
 def document(row: FailedRow) -> bytes:
-    """The arguments of a handler: a list of one object, without what the failed run was given."""
+    """Returns the arguments of a handler: a list of one object, without the input of the failed run."""
     return msgspec.json.encode(
         [
             {
@@ -129,7 +129,7 @@ def document(row: FailedRow) -> bytes:
 
 
 def with_input(value: object, data: bytes, read: Callable[[bytes], Any]) -> object:
-    """A FailedRun with what the failed run was given; any other argument as it is."""
+    """Returns a FailedRun with the input of the failed run, and any other argument as it is."""
     if not isinstance(value, FailedRun):
         return value
     with suppress(CannotDecode):  # it stays as it is stored, with its class
@@ -141,7 +141,7 @@ def with_input(value: object, data: bytes, read: Callable[[bytes], Any]) -> obje
 
 
 def whole_document(input: bytes, data: bytes) -> bytes:
-    """For workers that have no FailedRun: the object with what the failed run was given, as the JSON it is or else as
+    """Returns the object for workers that have no FailedRun: with the input of the failed run, as JSON or else as
     base64."""
     (found,) = msgspec.json.decode(input, type=tuple[dict[str, Raw]])
     try:

@@ -53,7 +53,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         attributes: dict[str, Any] | None = None,
         cause: Failure | None = None,
     ) -> Failure:
-        """A failure that was never raised: made by the engine (poison run, deadline) or elsewhere."""
+        """Makes a failure that was never raised: made by the engine (poison run, deadline) or elsewhere."""
         found = find_exception(type) if isinstance(type, str) else type
         if kind is None:
             kind = kind_of_class(found) if found is not None else ErrorKind.UNKNOWN
@@ -77,14 +77,16 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         return ENCODER.encode(self)
 
     def seal(self, encode: Callable[[bytes], bytes]) -> Failure:
-        """The same error as its app stores it: only what policies and searches need can be read without its codec."""
+        """Returns the same error as its app stores it: only what policies and searches need can be read without its
+        codec."""
         if self.sealed:
             return self
         sealed = b64encode(encode(self.encode())).decode()
         return Failure(self.type, SEALED, self.kind, self.non_retryable, self.bases, sealed=sealed)
 
     def unseal(self, read: Callable[[bytes], Any]) -> Failure:
-        """The error as it was; `read` makes plain data of what the codec has made. CannotDecode if it cannot."""
+        """Returns the error as it was; `read` makes plain data of what the codec has made. CannotDecode if it
+        cannot."""
         if not self.sealed:
             return self
         try:
@@ -105,7 +107,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
             return cls.of(StepFailed, data[: 4 * MESSAGE_CHARACTERS].decode("utf-8", "replace")[:MESSAGE_CHARACTERS])
 
     def is_a(self, cls: ExceptionClass | str) -> bool:
-        """Whether the error's class is this one or derives from it. A name without a dot is a builtin."""
+        """Returns whether the error's class is this one or derives from it. A name without a dot is a builtin."""
         if isinstance(cls, str):
             name = cls if "." in cls else f"builtins.{cls}"
         else:
@@ -113,7 +115,7 @@ class Failure(Struct, frozen=True, omit_defaults=True):
         return name == self.type or name in self.bases
 
     def chain(self) -> Iterator[Failure]:
-        """This failure, then its causes."""
+        """Yields this failure, then its causes."""
         at: Failure | None = self
         while at is not None:
             yield at

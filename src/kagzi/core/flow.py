@@ -1,4 +1,4 @@
-"""What holds runs back before a worker may take them: pauses and limits of queues, workflows and namespaces."""
+"""Pauses and limits of queues, workflows and namespaces, which hold runs back before a worker may take them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BY_CHARACTERS: Final = 255  # of the name of who has done something
 
 
 class Scope(StrEnum):
-    """What a limit is about."""
+    """The kind of thing that a limit is about."""
 
     NAMESPACE = "namespace"
     QUEUE = "queue"
@@ -24,7 +24,7 @@ class Scope(StrEnum):
 
 
 class FlowLimit(Struct, frozen=True, kw_only=True):
-    """What holds back the runs of one queue, one workflow, or (with no name) a whole namespace."""
+    """A limit on the runs of one queue, one workflow, or (with no name) a whole namespace: a pause, numbers, rates."""
 
     namespace: str
     scope: Scope
@@ -45,7 +45,7 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int | None:
-        """How many runs may run at once. What somebody has set comes before what workers declare."""
+        """How many runs may run at once. A number that was set comes before the one that workers declare."""
         return self.declared if self.concurrency is None else self.concurrency
 
     @property
@@ -55,13 +55,13 @@ class FlowLimit(Struct, frozen=True, kw_only=True):
 
     @property
     def is_declared(self) -> bool:
-        """Whether workers say any of it."""
+        """Whether workers declare any of its numbers."""
         said = (self.declared, self.key_declared, self.shares, self.rate_declared, self.key_rate_declared)
         return self.fair or any(each is not None for each in said)
 
     @property
     def effective_rate(self) -> RateLimit | None:
-        """How often runs may begin. What somebody has set comes before what workers declare."""
+        """How often runs may begin. A rate that was set comes before the one that workers declare."""
         return self.rate_declared if self.rate is None else self.rate
 
     @property

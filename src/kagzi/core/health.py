@@ -1,4 +1,4 @@
-"""How well an installation is: three levels, for each part and for the whole."""
+"""The health of an installation: three levels, for each part and for the whole."""
 
 from __future__ import annotations
 

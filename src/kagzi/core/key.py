@@ -51,7 +51,7 @@ class Key(Struct, frozen=True, kw_only=True):
 
 
 def key_position(key: Key) -> str:
-    """Where a key stands among those listed by when they were made."""
+    """Returns the position of a key in a list that is ordered by creation."""
     return f"{key.created_at}:{key.key_id}"
 
 
@@ -61,7 +61,7 @@ def read_key_position(position: str) -> tuple[Instant, str]:
 
 
 class Presented(Struct, frozen=True):
-    """A key as somebody shows it."""
+    """A key as a caller shows it: its id and its secret."""
 
     key_id: str
     secret: bytes
@@ -72,18 +72,18 @@ def write_key(key_id: str, secret: bytes) -> str:
 
 
 def read_key(text: str) -> Presented | None:
-    """None if it has not the form of a key."""
+    """Reads a key; None if the text has not the form of one."""
     match = _KEY.fullmatch(text)
     return None if match is None else Presented(match[1], bytes.fromhex(match[2]))
 
 
 def digest(key_id: str, secret: bytes, pepper: bytes = b"") -> bytes:
-    """What is stored of a secret. It has 256 random bits, so nothing slower than SHA-256 is needed; with a pepper,
-    whoever can read the table cannot even check a guess."""
+    """Returns the digest of a secret, which is all that is stored of it. A secret has 256 random bits, so nothing
+    slower than SHA-256 is needed; with a pepper, not even a guess can be checked by reading the table."""
     message = key_id.encode() + secret
     return hmac.new(pepper, message, hashlib.sha256).digest() if pepper else hashlib.sha256(message).digest()
 
 
 def mask_keys(text: str) -> str:
-    """Text without the secrets of keys in it."""
+    """Returns the text without the secrets of keys in it."""
     return _IN_TEXT.sub(r"kgz_\1_***", text)

@@ -26,7 +26,7 @@ _UUID7: Final = re.compile(UUID7)
 
 
 def check_name(value: object, field: str) -> str:
-    """A name is 1 to 255 characters of text that every database can store."""
+    """Checks a name: 1 to 255 characters of text that every database can store."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
     if not value:
@@ -38,7 +38,7 @@ def check_name(value: object, field: str) -> str:
 
 
 def check_id(value: object, field: str) -> str:
-    """An id in the one form both databases compare alike."""
+    """Checks an id, and returns it in the one form that both databases compare alike."""
     if isinstance(value, str):
         if _UUID.fullmatch(value):
             return value
@@ -61,7 +61,7 @@ def check_new_run_id(value: object, field: str) -> str:
 
 
 def check_step_id(step_id: str) -> str:
-    """A step id is a path of names of up to 1,600 bytes in all, in text that every database can store."""
+    """Checks a step id: a path of names of up to 1,600 bytes in all, in text that every database can store."""
     if not step_id:
         raise InvalidRequest("step id must not be empty")
     check_text(step_id, "step id")
@@ -74,7 +74,7 @@ def check_step_id(step_id: str) -> str:
 
 
 def is_run_id(value: str) -> bool:
-    """Whether this has the form of the ids of runs."""
+    """Returns whether this has the form of a run's id."""
     return _UUID7.fullmatch(value.lower()) is not None
 
 

@@ -1,4 +1,4 @@
-"""How much is waiting, and who is there to do it: what gauges show of a whole installation."""
+"""The load of a whole installation, as gauges show it: how much waits, and which workers there are."""
 
 from __future__ import annotations
 

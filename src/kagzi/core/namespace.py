@@ -1,4 +1,4 @@
-"""A namespace: a tenant that sees nothing of the others."""
+"""Namespaces: tenants that see nothing of each other."""
 
 from __future__ import annotations
 

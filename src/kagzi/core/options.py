@@ -1,4 +1,4 @@
-"""Options that do not exist: an error that says which there are, and which was perhaps meant."""
+"""Errors about options that do not exist: which there are, and which one was perhaps meant."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ELSEWHERE: Final = {
 
 
 def names_its_options(function: F) -> F:
-    """Lets a function that is called with a keyword it does not have say which ones there are."""
+    """Makes a function that is called with an unknown keyword raise an error that names the known ones."""
     parameters = inspect.signature(function).parameters.values()
     # What comes first and has no default is what the function is about, not an option.
     options = [one.name for one in parameters if one.default is not one.empty and one.kind is not one.POSITIONAL_ONLY]

@@ -13,7 +13,7 @@ _MOST_NAMED: Final = 5
 
 
 def disregarded(worker: Worker, limits: Sequence[FlowLimit]) -> list[FlowLimit]:
-    """Returns what is in force for the runs of this worker and what its software does not know of. A worker that does
+    """Returns the limits in force for the runs of this worker that its software does not know of. A worker that does
     not say its version is older than any that knows."""
     if _numbers(worker.version) >= LIMITS_SINCE:
         return []
@@ -29,7 +29,7 @@ def disregarded(worker: Worker, limits: Sequence[FlowLimit]) -> list[FlowLimit]:
 
 
 def disregard(workers: Sequence[Worker], limits: Sequence[FlowLimit]) -> str | None:
-    """Says which of these workers do not keep to what; None if there is nothing to say."""
+    """Returns a sentence about workers that do not keep to limits; None if all of them do."""
     found = [(worker, those) for worker in workers if (those := disregarded(worker, limits))]
     if not found:
         return None

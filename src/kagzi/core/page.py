@@ -62,7 +62,7 @@ def neighbour(run_id: str, step: int) -> str:
 
 
 def check_token(value: object) -> str:
-    """What could be a token: short, and of letters that every wire can hold."""
+    """Checks that a text could be a token: short, and of letters that every wire can hold."""
     if not isinstance(value, str) or len(value) > 1000 or not value.isascii():
         raise InvalidRequest(_MALFORMED)
     return value
@@ -79,8 +79,8 @@ class PageTokens:
         return _write(self._mac(body, filter_text) + body.encode())
 
     def read(self, token: str, filter_text: str, key: re.Pattern[str]) -> Cursor:
-        """Where a page begins. `key` is the form that positions have in this listing: whoever can read the database can
-        sign, and may sign nonsense."""
+        """Returns where a page begins. `key` checks the form that positions have in this listing: a token may be signed
+        and still be nonsense, since everybody who can read the database can sign."""
         try:
             raw = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
             mac, body = raw[:16], raw[16:].decode()
@@ -103,7 +103,7 @@ def _write(raw: bytes) -> str:
 
 
 def page_of(items: Sequence[T], size: int, token: str | None, about: str, tokens: PageTokens) -> Page[T]:
-    """A page of what is at hand as a whole; `about` names the listing that the token must belong to."""
+    """Cuts a page from items that are all at hand; `about` names the listing that the token must belong to."""
     begin = int(tokens.read(token, about, BY_NUMBER).key) if token else 0
 
     def token_of(position: int) -> str:

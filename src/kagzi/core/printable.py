@@ -1,4 +1,5 @@
-"""Text that is safe to show: what others wrote must not move the cursor, repaint the screen or turn the reading around.
+"""Makes text safe to show: text written by others must not move the cursor, repaint the screen or turn the reading
+around.
 
 A terminal obeys ESC and the C1 controls; bidi controls make text read otherwise than it is (`admin` for `nimda`).
 """

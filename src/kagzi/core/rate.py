@@ -20,7 +20,8 @@ LONGEST_PERIOD: Final[Span] = 366 * 86_400 * 1_000_000
 
 
 class RateLimit(Struct, frozen=True, order=True):
-    """So many runs in a period, one after the other at the same distance; `burst` of them at once after a lull."""
+    """A rate: so many runs in a period, one after the other at the same distance; `burst` of them at once after a
+    lull."""
 
     count: int
     period: Span
@@ -28,23 +29,23 @@ class RateLimit(Struct, frozen=True, order=True):
 
     @property
     def interval(self) -> Span:
-        """Between two runs; rounded up, so that it is never a run too many."""
+        """The time between two runs; rounded up, so that it is never a run too many."""
         return -(-self.period // self.count)
 
     @property
     def text(self) -> str:
-        """How people read it: `100 in 1m`."""
+        """The rate as people read it: `100 in 1m`."""
         return f"{self.count:,} in {format_span(self.period)}"
 
     def next_at(self, turn: Instant, now: Instant) -> Instant:
-        """When the next run may begin: now, or later."""
+        """Returns when the next run may begin: now, or later."""
         # A clock that was set back must not stop everything for as long.
         if turn > now + self.period + self.burst * self.interval:
             turn = now + self.period
         return max(now, turn - (self.burst - 1) * self.interval)
 
     def taken(self, turn: Instant, now: Instant) -> Instant:
-        """The turn after a run that begins now, or at the next moment at which it may."""
+        """Returns the turn after a run that begins now, or at the next moment at which it may."""
         if turn > now + self.period + self.burst * self.interval:
             turn = now + self.period
         return max(turn, now) + self.interval
@@ -76,7 +77,7 @@ def read_rate(text: str, burst: int = 1, field: str = "rate") -> RateLimit:
 
 
 def slower(one: RateLimit | None, other: RateLimit | None) -> RateLimit | None:
-    """Returns the one by which fewer runs begin."""
+    """Returns the rate by which fewer runs begin."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other, key=lambda rate: (rate.count / rate.period, rate.burst))

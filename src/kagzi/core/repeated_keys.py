@@ -1,5 +1,5 @@
-"""Keys that a JSON object has twice. Of those each program takes the one it likes, so that a proxy may check one value
-and we act on the other."""
+"""Finds keys that a JSON object has twice. Programs differ in which of the two they take, so a proxy might check one
+value while we act on the other."""
 
 from __future__ import annotations
 

@@ -10,12 +10,13 @@ _LED_TO = "The error above led to this one:"
 
 
 def report(failure: Failure) -> str:
-    """The error with its causes and where each was raised."""
+    """Returns the text of an error with its causes and where each was raised."""
     return "\n".join([*_places(failure), str(failure), *_members(failure)])
 
 
 def places(failure: Failure) -> str:
-    """Where it was raised, for those who have said already what the error was. Empty if that is not known."""
+    """Returns where an error was raised, for use behind a message that has said what it was. Empty if that is not
+    known."""
     return "\n".join([*_places(failure), *_members(failure)])
 
 

@@ -94,7 +94,7 @@ class Retry:
         give_up_on: tuple[ErrorClass, ...] = (),
         when: Predicate | None = None,
     ) -> Retry:
-        """The same delay before every retry."""
+        """Makes a policy with the same delay before every retry."""
         return cls(attempts, delay, 1.0, delay, jitter, retry_on, give_up_on, when)
 
     @classmethod
@@ -111,7 +111,7 @@ class Retry:
         give_up_on: tuple[ErrorClass, ...] = (),
         when: Predicate | None = None,
     ) -> Retry:
-        """Delays that grow by `factor` from `first` up to `cap`."""
+        """Makes a policy whose delays grow by `factor` from `first` up to `cap`."""
         return cls(attempts, first, factor, cap, jitter, retry_on, give_up_on, when)
 
     def __repr__(self) -> str:
@@ -120,14 +120,14 @@ class Retry:
         return f"Retry({', '.join([f'{each.name}={value!r}' for each, value in shown if value != each.default])})"
 
     def delay(self, retry: int) -> Span:
-        """The delay before retry number `retry`, counted from 1, without jitter."""
+        """Returns the delay before retry number `retry`, counted from 1, without jitter."""
         try:
             return round(min(self.first_span * self.factor ** (retry - 1), self.cap_span))
         except OverflowError:
             return self.cap_span if self.first_span else 0
 
     def encode(self) -> bytes:
-        """JSON for the run's row and the wire: classes by name, lengths in microseconds, `when` left out."""
+        """Returns JSON for the run's row and the wire: classes by name, lengths in microseconds, `when` left out."""
         stored = _Stored(
             attempts=self.attempts,
             first=self.first_span,
@@ -157,7 +157,7 @@ class Retry:
 
 
 def next_attempt(policy: Retry, error: Failure | BaseException, attempt: int, jitter: float) -> Span | None:
-    """The delay before the next attempt, or None to give up.
+    """Returns the delay before the next attempt, or None to give up.
 
     `attempt` is the number of the one that failed, from 1; `jitter` is a random number in [0, 1). Every error
     is tried again except those the author or the policy says are hopeless. A RetryAfter asks for another

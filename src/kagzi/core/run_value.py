@@ -1,4 +1,4 @@
-"""A value: something a run says about itself while it lives, by name, for those who look at it."""
+"""Values: what a run says about itself, by name, for people and programs that look at it."""
 
 from __future__ import annotations
 

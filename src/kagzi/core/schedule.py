@@ -218,7 +218,8 @@ def _before(times: Times, at: Instant, first: Instant) -> Instant | None:
 
 
 def unfired(times: Times, first: Instant, now: Instant) -> Skip:
-    """Returns the firings from this one on that are due and will not be fired: their schedule is paused or changed."""
+    """Returns the firings, from this one on, that were due when their schedule was paused or changed, and will not be
+    fired."""
     return _missed(times, first, max(first, times.until(now) or first), MOST_COUNTED, SkipReason.PAUSED)
 
 
@@ -234,7 +235,7 @@ def _overlapping(at: Instant) -> Skip:
 
 
 def _following(times: Times, template: Template, fired_until: Instant) -> Instant | None:
-    """Returns the next firing after the watermark. What somebody has chosen as the next one stays it."""
+    """Returns the next firing after the watermark. One that somebody has chosen stays the next one."""
     if template.next_fire_at is not None and template.next_fire_at > fired_until:
         return template.next_fire_at
     return times.after(fired_until)

@@ -1,4 +1,4 @@
-"""A signal: something a run is told from outside, by name, with a value."""
+"""Signals: what a run is told from outside, by name, with a value."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Attempts as they happened: in the order they ended, then those that are running as they began.
+    """Returns attempts as they happened: in the order they ended, then those that are running as they began.
 
     Where the same instant was recorded, the order in which the workflow saw the ends decides, and an attempt that was
     tried again comes before the one that ended its step.
@@ -103,7 +103,7 @@ def in_order(steps: Iterable[Step]) -> tuple[Step, ...]:
 
 
 def escape(part: str) -> str:
-    """Make a name safe inside a step id."""
+    """Makes a name safe inside a step id."""
     if any(mark in part for mark in "%/#@~"):
         for mark in "%/#@~":
             part = part.replace(mark, f"%{ord(mark):02X}")
@@ -116,17 +116,18 @@ def is_patch(step_id: str) -> bool:
 
 
 def numbered(name: str, occurrence: int) -> str:
-    """The first occurrence of a name is the name itself, later ones are numbered from 2."""
+    """Returns the name for its first occurrence, and with a number from 2 up for later ones."""
     return name if occurrence == 1 else f"{name}#{occurrence}"
 
 
 def step_scope(step_id: str) -> str:
-    """Where in the workflow the step was called: `book` of `book/charge#2`; empty for the workflow function itself."""
+    """Returns where in the workflow the step was called: `book` of `book/charge#2`; empty for the workflow function
+    itself."""
     return step_id.rpartition("/")[0]
 
 
 def step_name(step_id: str) -> str:
-    """The name a person gave the step, without scope and occurrence."""
+    """Returns the name that a person gave the step, without scope and occurrence."""
     name = step_id.rpartition("/")[2].partition("~")[0].partition("#")[0].lstrip("@")
     if "%" in name:
         for mark in "~@#/%":

@@ -1,4 +1,4 @@
-"""What of a value is lost on its way through JSON.
+"""Finds what a value loses on its way through JSON.
 
 A value is written, read again by its annotation, and the two are compared. Most are equal, and that is all that is
 asked. If they are not, they are walked side by side, because many differences are meant: the annotation `list` makes a
@@ -38,7 +38,7 @@ class Loss(Struct, frozen=True):
 
 
 def survives(value: Any, copy: Any) -> bool:
-    """Returns whether the two are plainly equal. False says nothing yet: see `loss`."""
+    """Returns whether the two are plainly equal. If they are not, `loss` tells whether anything was lost."""
     try:
         return bool(value == copy)
     except Exception:

@@ -1,4 +1,4 @@
-"""Tags: a few words of the caller's own on a run, to find it by. `batch=7` is the tag `batch` with the value `7`."""
+"""Tags: words that callers put on a run, to find it by. `batch=7` is the tag `batch` with the value `7`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from kagzi.errors import InvalidRequest
 
 
 def encode_other(value: Any) -> Any:
-    """What msgspec does not know. Pydantic need not be imported: its models bring their serializer along."""
+    """Encodes what msgspec does not know. Pydantic need not be imported: its models bring their serializer along."""
     cls = type(value)
     serializer = getattr(cls, "__pydantic_serializer__", None)
     if serializer is not None:
@@ -39,7 +39,7 @@ class _Unknown(TypeError):
 
 
 def decode_other(cls: Any, data: Any) -> Any:
-    """The hook of decoders, for what msgspec does not know."""
+    """Decodes what msgspec does not know, as the hook of its decoders."""
     if isinstance(cls, _Union):
         return cls.pick(data)
     validator = getattr(cls, "__pydantic_validator__", None)
@@ -91,7 +91,8 @@ class _Union(type):
         return True  # msgspec checks what the hook returns; `pick` has done so
 
     def pick(cls, data: Any) -> Any:
-        """The first member that reads `data` and writes it again unchanged, else the first that reads it."""
+        """Returns the value by the first member that reads `data` and writes it again unchanged, else by the first that
+        reads it."""
         second: list[Any] = []
         for member in cls.members:
             try:
@@ -107,7 +108,7 @@ class _Union(type):
 
 
 def supported(annotation: Any) -> Any:
-    """The annotation with stand-ins for the unions that msgspec refuses."""
+    """Returns the annotation with stand-ins for the unions that msgspec refuses."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if not args or origin is typing.Literal:
         return annotation

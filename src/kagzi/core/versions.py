@@ -19,7 +19,7 @@ SCHEMAS_BYTES: Final = 256 * 1024  # of all that a worker tells of: what registe
 
 
 class WorkflowInterface(Struct, frozen=True, kw_only=True):
-    """A worker tells what a version of a workflow is for and what it takes."""
+    """What a version of a workflow is for and what it takes, as a worker tells it."""
 
     workflow_type: str
     version: str | None = None  # None: every version

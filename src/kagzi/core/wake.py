@@ -1,4 +1,4 @@
-"""Waking a run: what it waits for by the clock is over for it now, and its history says so.
+"""Waking a run: the time that it waits for is over for it now, and its history says so.
 
 A run that sleeps is parked until its earliest timer or retry is due. Whoever wakes it leaves a note with the run: how
 far its history went, and until when it slept. The execution that claims it next, and has the very same history, takes

@@ -65,7 +65,7 @@ def why(
 
 
 def is_due(run: Run, now: Instant) -> bool:
-    """Whether only a worker is missing: then it matters who serves the queue."""
+    """Returns whether only a worker is missing, so that it matters who serves the queue."""
     return run.status in CLAIMABLE and (run.cancel_deadline is not None or (run.available_at or 0) <= now)
 
 
@@ -90,7 +90,7 @@ def _held(run: Run, steps: Sequence[Step], holder: Worker | None, now: Instant) 
 
 
 def _doing(steps: Sequence[Step], now: Instant) -> str:
-    """What a run does under its lease. A step that is over within 100 ms never shows as running."""
+    """Says what a run does under its lease. A step that is over within 100 ms never shows as running."""
     running = [step for step in steps if step.status is StepStatus.RUNNING and step.kind is StepKind.FUNCTION]
     if running:
         longest = min(running, key=lambda step: step.started_at)
@@ -238,7 +238,7 @@ def _ago(instant: Instant, now: Instant) -> str:
 
 
 def _rounded(span: Span) -> str:
-    """Fractions of seconds are noise here."""
+    """Returns the length in whole seconds: fractions are noise here."""
     return format_span(max(1, round(span / SECOND)) * SECOND)
 
 

@@ -51,7 +51,7 @@ class Worker(Struct, frozen=True, kw_only=True):
 
 
 def worker_position(worker: Worker) -> str:
-    """Where a worker stands among those listed by when they came."""
+    """Returns the position of a worker in a list that is ordered by when they came."""
     return f"{worker.registered_at}:{worker.worker_id}"
 
 

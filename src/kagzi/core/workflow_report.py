@@ -1,4 +1,4 @@
-"""How a workflow has done lately: a pure function of a bounded sample of its newest runs.
+"""Reports how a workflow has done lately: a pure function of a bounded sample of its newest runs.
 
 Nothing here is counted over a whole table. A report says how many runs it is about, since when, and whether they are
 all there are, so that it is true at any size.
@@ -88,7 +88,7 @@ class Spread(Struct, frozen=True, kw_only=True):
 
 
 class LengthBar(Struct, frozen=True, kw_only=True):
-    """So many took at least `least` and less than `below`; None: without a bound."""
+    """A bar of a histogram: how many took at least `least` and less than `below`; None: without a bound."""
 
     least: Span
     below: Span | None

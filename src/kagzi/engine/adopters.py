@@ -1,4 +1,4 @@
-"""Who may take a run in the moment it is started: workers in this process, and polls of others that wait."""
+"""Who may take a run at the moment it is started: workers of this process, and waiting polls of others."""
 
 from __future__ import annotations
 

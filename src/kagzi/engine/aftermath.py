@@ -83,7 +83,7 @@ class Aftermath:
                 self._tell_claimed(claim)
 
     def changed(self, runs: Sequence[Recovered]) -> None:
-        """A duty, a heartbeat or a leaving worker changed these runs."""
+        """Follows up on runs that a duty, a heartbeat or a leaving worker changed."""
         if runs:
             self._events.changed(runs)
         for run in runs:
@@ -94,7 +94,7 @@ class Aftermath:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)
 
     def fired(self, runs: Sequence[Recovered]) -> None:
-        """Schedules or jobs have started these runs."""
+        """Follows up on runs that schedules or jobs have started."""
         for run in runs:
             self._wakeups.available((run.namespace, run.task_queue), run.available_at)
             if self._events.on:
@@ -102,12 +102,12 @@ class Aftermath:
                 self._events.run(run.namespace, run.run_id, Change.STARTED, RunStatus.PENDING, workflow, run.task_queue)
 
     def told_to_end(self, answers: Sequence[tuple[str, CancelAnswer]]) -> None:
-        """Runs were told to end, each in this namespace."""
+        """Follows up on runs that were told to end, each in this namespace."""
         for namespace, answer in answers:
             self._cancel_settled(namespace, answer)
 
     def settled(self, writes: list[Write], answers: list[Answer]) -> list[WorkerKey]:
-        """A batch is durable. Returns the workers that have let go of a run, one entry for each run."""
+        """Follows up on a durable batch. Returns the workers that have let go of a run, one entry for each run."""
         births: list[_Birth] = []
         ended: list[_End] = []
         let_go: list[WorkerKey] = []
@@ -252,8 +252,8 @@ class Aftermath:
             self._wakeups.available((chunk.namespace, driven.claim.task_queue), at or 0)
 
     def _cancel_settled(self, namespace: str, answer: CancelAnswer) -> None:
-        """A run was told to end, or has ended. Its worker hears of it at once. In a callback of its own, because a
-        worker drives runs outside of any task."""
+        """Follows up on a run that was told to end, or has ended. Its worker hears of it at once. In a callback of its
+        own, because a worker drives runs outside of any task."""
         run_id = answer.run_id
         if self._events.on:
             change = Change.FINISHED if answer.status.finished else Change.CANCELLING
@@ -275,12 +275,13 @@ class Aftermath:
                 self._loop.call_soon(worker.lose, run_id)
 
     def _signal_settled(self, namespace: str, answer: SignalAnswer) -> None:
-        """The inbox of a live run has grown: its holder looks, or it is claimed if it waits for that."""
+        """Follows up on the inbox of a live run that has grown: its holder reads it, or the run is claimed if it waits
+        for that."""
         self._news_arrived(namespace, answer.run_id, answer.seq, answer.status, answer.task_queue, answer.available_at)
 
     def woken(self, runs: Sequence[Told]) -> None:
-        """Others have ended, and these runs were told in the same transaction; or these are new, as children
-        or to handle a failure."""
+        """Follows up on runs that were told of the ends of others in the transaction of those ends, and on new ones:
+        children and failure handlers."""
         for run in runs:
             if run.workflow_type:
                 self._wakeups.available((run.namespace, run.task_queue), run.available_at)
@@ -315,7 +316,8 @@ class Aftermath:
             self._news.tell((namespace, driven.worker_id), news)
 
     def heard_news(self, namespace: str, run_id: str) -> None:
-        """Another process says that something has arrived for a run. Its worker looks, if it is driven through here."""
+        """Passes on the word of another process that something has arrived for a run, if its worker is reached through
+        here."""
         driven = self._known.driven(run_id)
         if driven is None or driven.claim.namespace != namespace:
             return

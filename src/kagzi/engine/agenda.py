@@ -1,4 +1,4 @@
-"""When the pulse looks at the database next, and how others ask for a look before that."""
+"""The agenda of the pulse: when it looks at the database next, and how other parts ask for an earlier look."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUIET: Final = 10
 
 
 class Agenda:
-    """Two moments of the loop's clock: when the horizon is read, and when results are checked. `inf`: not at all."""
+    """Holds two moments of the loop's clock: when the horizon is read, and when results are checked. `inf` is never."""
 
     def __init__(self, tick: Span) -> None:
         self._loop = asyncio.get_running_loop()
@@ -48,11 +48,11 @@ class Agenda:
     # For the pulse.
 
     async def sleep(self, until: float) -> None:
-        """Returns when something is to be done, or at this moment."""
+        """Returns when a look or a check is due, or at this moment."""
         await self._sleeper.sleep(min(self._look_at, self._check_at, until))
 
     def take_look(self) -> bool:
-        """Whether the horizon is to be read now. If so it is off the agenda until somebody asks for it again."""
+        """Returns whether the horizon is to be read now. It is then off the agenda until it is asked for again."""
         if self._look_at > self._loop.time():
             return False
         self._look_at = inf
@@ -65,7 +65,8 @@ class Agenda:
         self._look_at = min(self._look_at, self._loop.time() + self._tick)
 
     def take_check(self) -> bool:
-        """Whether results are to be checked now. If so it is off the agenda until somebody asks for it again."""
+        """Returns whether results are to be checked now. They are then off the agenda until a check is asked for
+        again."""
         if self._check_at > self._loop.time():
             return False
         self._check_at = inf
@@ -83,5 +84,5 @@ class Agenda:
         self._check_at = min(self._check_at, self._loop.time() + pause)
 
     def postpone(self, seconds: float) -> None:
-        """Puts both off: the database did not answer."""
+        """Puts off both, because the database did not answer."""
         self._look_at = self._check_at = self._loop.time() + seconds

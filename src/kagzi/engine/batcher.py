@@ -1,4 +1,4 @@
-"""Group commit: many callers, one transaction.
+"""Group commit: the writes of many callers become durable in one transaction.
 
 While one batch is being written the next one fills; there is no timer and no added delay. An idle batcher
 writes a single operation at once: the flush is a task made at the first submit, and since a new task takes

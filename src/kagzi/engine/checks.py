@@ -62,13 +62,13 @@ _SHORT_POLICY: Final = 1024
 
 
 def check_home(namespace: str | None) -> None:
-    """The namespace that a worker must be in; None is any."""
+    """Checks the namespace that a worker must be in; None is any."""
     if namespace is not None:
         check_name(namespace, "namespace")
 
 
 def check_handler(name: object, queue: object) -> None:
-    """The workflow that is started when a run fails, and the queue it waits in."""
+    """Checks the workflow that is started when a run fails, and the queue in which its runs wait."""
     if name is None:
         raise InvalidRequest("on_failure_queue is the queue of on_failure, which is not given")
     name = check_name(name, "on_failure")
@@ -87,7 +87,7 @@ def check_number(value: object, field: str, least: int, most: int) -> int:
 
 
 def check_span(value: object, field: str, least: Span, most: Span) -> Span:
-    """A length of time, refused in the words people use for one."""
+    """Checks a length of time. Bounds are named in the words people use for one."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{field} must be a length of time in whole microseconds, not {value!r:.60}")
     if value < least <= 1:
@@ -150,7 +150,7 @@ class StartCheck:
         self._policies: set[bytes] = set()
 
     def __call__(self, start: StartRun) -> int:
-        """The size of its payloads."""
+        """Checks a start and returns the size of its payloads."""
         names = (start.namespace, start.workflow_type, start.task_queue, start.version)
         try:
             known = names in self._names
@@ -217,7 +217,7 @@ class StartCheck:
         return told
 
     def _check_told(self, start: StartRun) -> int:
-        """The size of what the run is told with its start."""
+        """Checks what the run is told with its start, and returns its size."""
         signal = start.signal
         assert signal is not None
         if start.external_id is None:
@@ -269,7 +269,7 @@ def check_value_names(names: Sequence[str]) -> None:
 
 
 def check_chunk(chunk: Chunk, limit: int) -> int:
-    """The size of its payloads. Ids are hardly looked at here: a wrong one matches no lease."""
+    """Checks a chunk and returns the size of its payloads. Ids are hardly looked at: a wrong one matches no lease."""
     if not chunk.operations:
         raise InvalidRequest("a chunk must contain an operation")
     if not chunk.run_id:
@@ -315,7 +315,8 @@ def check_chunk(chunk: Chunk, limit: int) -> int:
 
 
 def _check_transition(operation: Transition, owner: str) -> int:
-    """Returns its size. What has the same name in several is checked in the same way."""
+    """Checks a transition and returns its size. A field that several of them have is checked in the same way in
+    each."""
     error: bytes | None = getattr(operation, "error", None)
     if error is not None:
         check_failure(error, f"error of {owner}")
@@ -328,7 +329,7 @@ def _check_transition(operation: Transition, owner: str) -> int:
 
 
 def _check_value(value: SetValue) -> int:
-    """Returns its size."""
+    """Checks a value and returns its size."""
     if check_name(value.name, "value name").startswith(OURS) and value.name != PROGRESS:
         raise InvalidRequest(f"a value name must not begin with {OURS!r}, as {value.name[:60]!r} does")
     check_number(value.number, f"number of value {value.name}", 0, 2**31 - 1)
@@ -336,7 +337,7 @@ def _check_value(value: SetValue) -> int:
 
 
 def check_child(spawn: SpawnChild) -> None:
-    """Refuses a child that no store takes, or that is one generation too many."""
+    """Checks a child: that a store can take it, and that it is not one generation too deep."""
     child = spawn.child
     check_name(child.workflow_type, "workflow type")
     check_name(child.task_queue, "task queue")
@@ -371,7 +372,7 @@ def check_child(spawn: SpawnChild) -> None:
 
 
 def _check_moments(operation: Operation, owner: str, *names: str) -> None:
-    """Refuses moments that no calendar shows: whoever looked at the row could not be answered."""
+    """Refuses moments that no calendar can show: a row with one could not be displayed."""
     for name in names:
         moment = getattr(operation, name, None)
         if moment is not None:

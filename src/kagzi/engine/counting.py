@@ -59,7 +59,7 @@ _ENDS: Final[dict[type[Operation], str]] = {kind: kind.status.lower() for kind i
 
 
 class _Late(Struct, frozen=True):
-    """Something that happened to a run whose workflow is not known yet."""
+    """An event of a run whose workflow is not known yet."""
 
     namespace: str
     run_id: str
@@ -68,7 +68,7 @@ class _Late(Struct, frozen=True):
 
 
 class _Workflow:
-    """What is raised for the runs of one workflow, found once instead of every time."""
+    """The counters that runs of one workflow raise, looked up once instead of every time."""
 
     def __init__(self, metrics: Metrics, namespace: str, workflow: str) -> None:
         self._step_seconds = metrics.step_seconds

@@ -110,7 +110,7 @@ class Events:
         self._tell(QueueChanged(namespace=namespace, queue=queue, at=self._now()))
 
     def anything(self) -> None:
-        """Tells all readers to look again: something has changed, and it is not known what."""
+        """Tells all readers to look again, because anything may have changed."""
         # Nor can a reader that comes back be told what it has missed.
         self._kept.clear()
         for reader in self._readers:

@@ -1,4 +1,4 @@
-"""Which step of a run somebody means who wants to go on from it."""
+"""Finds the step of a run that somebody names to go on from."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _HEALTHY, _DEGRADED, _UNHEALTHY = HealthStatus.HEALTHY, HealthStatus.DEGRADED, H
 
 
 async def check(store: Store, settings: EngineSettings) -> Health:
-    """Never raises for what is wrong with the database: that is the answer."""
+    """Returns how well the installation is. Trouble with the database is part of the answer and never raised."""
     loop = asyncio.get_running_loop()
     asked = loop.time()
     try:
@@ -71,7 +71,7 @@ def migrations(survey: Survey, known: int, unbuilt: Sequence[str] = ()) -> Compo
 
 
 def coordinator(horizon: Horizon, settings: EngineSettings) -> ComponentHealth:
-    """Whether somebody does the duties: how long the one that is most overdue has been so."""
+    """Tells whether any process does the duties, by how long the most overdue one has waited."""
     overdue = {
         "a lease that ended": (horizon.lease, 0),
         "a step past its timeout": (horizon.step_timeout, settings.step_grace),

@@ -44,7 +44,7 @@ _MOST_REMEMBERED: Final = 10_000  # workers
 
 
 class _Sent:
-    """A heartbeat, and who waits for its answer."""
+    """A heartbeat, and the future of its sender."""
 
     __slots__ = ("answer", "beat")
 
@@ -54,7 +54,7 @@ class _Sent:
 
 
 class _Leases:
-    """What the last heartbeat of a worker, written here, has renewed."""
+    """The leases that the last heartbeat of a worker, written by this process, has renewed."""
 
     __slots__ = ("held", "shortest")
 
@@ -98,7 +98,7 @@ class Heartbeats:
         return await sent.answer
 
     def confirmed(self, worker_id: str, lease: Span) -> None:
-        """A worker that keeps no list holds a lease of this length."""
+        """Notes that a worker, one that lists no runs, holds a lease of this length."""
         known = self._leases.get(worker_id)
         if known is None or lease < known.shortest:
             self._remember(worker_id, _Leases(known.held if known is not None else frozenset(), lease))
@@ -116,7 +116,7 @@ class Heartbeats:
             await asyncio.wait(under_way)
 
     def _patience(self, beat: Heartbeat) -> Span:
-        """How long after the last transaction this one may be written."""
+        """Returns how long after the last transaction this heartbeat may be written."""
         if not beat.held and not beat.confirmed:
             return self._window
         known = self._leases.get(beat.worker_id)
@@ -127,7 +127,7 @@ class Heartbeats:
         return min(self._window, lease // 10)
 
     def _plan(self, due: float) -> None:
-        """Write what waits at this moment, or when what is being written is there."""
+        """Plans the next transaction for this moment, or for the end of the one that is under way."""
         if due >= self._due:
             return
         self._due = due
@@ -159,7 +159,8 @@ class Heartbeats:
                 self._set_timer()
 
     def _take(self) -> list[_Sent]:
-        """What goes into the next transaction: no worker twice, and not without bound. The rest is due at once."""
+        """Takes the heartbeats of the next transaction: no worker twice, and a bounded number. The rest is due at
+        once."""
         batch: list[_Sent] = []
         left: list[_Sent] = []
         workers: set[str] = set()

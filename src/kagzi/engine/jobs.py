@@ -1,4 +1,4 @@
-"""Jobs over many runs: what is refused, what they would do, and how they are started, watched and ended."""
+"""Jobs over many runs: checking what is asked, previewing, starting, watching and ending them."""
 
 from __future__ import annotations
 

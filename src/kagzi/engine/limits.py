@@ -23,7 +23,7 @@ _APART_SECONDS: Final = 0.005  # two turns of one namespace: what ends meanwhile
 
 
 class Limits:
-    """`api.limits.LimitService` over a store, and who makes held runs claimable again when there is room for them.
+    """`api.limits.LimitService` over a store. Makes held runs claimable again when there is room for them.
 
     Nothing here is kept that has to be right: if this process dies before it has freed a run, another one does
     (`coordinator/duties.py`).
@@ -59,7 +59,7 @@ class Limits:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def repair(self) -> bool:
-        """One turn in every namespace that has limits. Returns whether there is more to do at once."""
+        """Takes one turn in every namespace that has limits. Returns whether there is more to do at once."""
         more = False
         for namespace in sorted(self._undeclared):
             await self._store.limits.declare(namespace)
@@ -72,7 +72,7 @@ class Limits:
         return more
 
     async def declare(self, namespace: str) -> None:
-        """Workers have come or gone, and with them what they declare."""
+        """Stores what live workers declare, after some have come or gone."""
         try:
             await self._store.limits.declare(namespace)
         except Unavailable as error:
@@ -93,7 +93,8 @@ class Limits:
             log.debug("held runs of namespace %s wait for the next turn: %s", namespace, error)
 
     async def _turn(self, namespace: str) -> bool:
-        """Looks at some of the lines, where the turn before has stopped; whether there are more behind them."""
+        """Looks at some of the lines, beginning where the last turn stopped; returns whether there are more behind
+        them."""
         unheld = await self._store.limits.unhold(namespace, self._after.get(namespace, ()))
         self._after[namespace] = unheld.after
         for queue in unheld.queues:

@@ -17,7 +17,7 @@ _PATIENCE_SECONDS: Final = 5.0
 
 
 class LoadReader:
-    """Asks one at a time, and not again while the last answer is fresh; the others get that one."""
+    """Reads the load once for all who ask at the same time, and not again while the last answer is fresh."""
 
     def __init__(self, read: Callable[[], Awaitable[Load]]) -> None:
         self._read = read
@@ -27,7 +27,7 @@ class LoadReader:
         self._load: Load | None = None
 
     async def __call__(self) -> Load | None:
-        """None if the database does not answer."""
+        """Returns the load; None if the database does not answer."""
         async with self._reading:
             begun = self._loop.time()
             if begun >= self._until:

@@ -136,7 +136,7 @@ class LocalEngine:
 
     @property
     def transactions(self) -> Transactions:
-        """For steps of workers in this process; no part of the contract."""
+        """The transactions of steps, for workers in this process; no part of the contract."""
         return self._opened.transactions
 
     @property
@@ -222,12 +222,12 @@ class LocalEngine:
         return await health.check(self.store, self.settings)
 
     async def load(self) -> Load | None:
-        """How much is waiting and who is there to do it, at most a few seconds old; None if the database does not
-        answer. Also counts what could not be counted without asking it (see `counting`)."""
+        """Returns how much work waits and how many workers there are for it, at most a few seconds old; None if the
+        database does not answer. Also counts what could not be counted without asking it (see `counting`)."""
         return await self._opened.load()
 
     def silence(self) -> float:
-        """For how many seconds the database has not answered the regular look at it. Asks nothing."""
+        """Returns for how many seconds the database has not answered the pulse. Asks nothing itself."""
         return self._opened.silence()
 
     def sibling(self) -> LocalEngine:
@@ -394,7 +394,7 @@ class _Parts:
     # What follows from what. The parts do not know each other; who hears of what is written here.
 
     def _settled(self, writes: list[Write], applied: Applied) -> None:
-        """A batch is durable."""
+        """Follows up on a durable batch."""
         self._counting.settled(writes, applied.answers)
         let_go = self._aftermath.settled(writes, applied.answers)
         if applied.woken:
@@ -404,14 +404,14 @@ class _Parts:
             self._loop.call_soon(self.polls.let_go, let_go)  # after those who wait for these runs
 
     def _changed(self, runs: Sequence[Recovered]) -> None:
-        """A duty, a heartbeat or a leaving worker changed these runs."""
+        """Follows up on runs that a duty, a heartbeat or a leaving worker changed."""
         self._counting.changed(runs)
         self._aftermath.changed(runs)
         if runs:
             self._look_soon()  # where there are limits, there may be room now
 
     def _fired(self, fired: Fired) -> None:
-        """Schedules have started runs."""
+        """Follows up on a turn of the schedules."""
         if fired.late is not None:
             self._metrics.schedule_lag.observe(fired.late)
         for turn in fired.turns:
@@ -425,7 +425,7 @@ class _Parts:
         self._look_soon()  # when they are due next
 
     def _started(self, runs: Sequence[Recovered]) -> None:
-        """Schedules or jobs have started these runs."""
+        """Follows up on runs that schedules or jobs have started."""
         self._counting.started(runs)
         self._aftermath.fired(runs)
 

@@ -40,7 +40,7 @@ class Namespaces:
     # What starts ask.
 
     def admits(self, namespace: str) -> bool:
-        """Whether a run may be started there, as far as is known without asking; False: `admit` says."""
+        """Returns whether a run may surely be started there, without asking the database; if False, ask `admit`."""
         age = self._loop.time() - self._looked_at
         if age > _LOOK_SECONDS:
             if age > _BLIND_SECONDS:
@@ -64,7 +64,7 @@ class Namespaces:
             self._known.add(namespace)
 
     async def look(self) -> None:
-        """So that the first start need not."""
+        """Reads which namespaces are disabled, so that the first start need not wait for it."""
         await self._read_disabled()
 
     def _look(self) -> asyncio.Task[None]:

@@ -17,7 +17,7 @@ _KEPT_SECONDS: Final = 30.0  # for a worker that does not come for it
 
 
 class News:
-    """What has happened to runs since their workers asked last."""
+    """Keeps what has arrived for runs since their workers asked last."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

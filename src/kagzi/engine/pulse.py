@@ -1,4 +1,4 @@
-"""Once a second, look at the database: the safety net under every notification.
+"""The pulse: looks at the database once a second, as the safety net under every notification.
 
 One query reads the horizon (what is due in the queues watched here, and when the coordinator has something to do);
 another re-checks the runs somebody here waits for, unless they are driven here, too. Without watchers, waiters and
@@ -73,7 +73,7 @@ class Pulse:
             agenda.look_soon()
 
     def look_at_everything(self) -> None:
-        """Anything may have changed."""
+        """Looks at the horizon and at results soon, because anything may have changed."""
         if self._wakeups.watched_queues():
             self._agenda.look_soon()
         if self._results.expected_runs():

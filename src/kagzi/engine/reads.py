@@ -29,7 +29,7 @@ class Reads:
         self._tasks: set[asyncio.Task[None]] = set()  # which the loop itself does not hold
 
     def get(self, namespace: str, run_id: str) -> Reply[Run | None]:
-        """The run, as it is now or a moment later; None if there is none."""
+        """Returns the run as it is now or a moment later; None if there is none."""
         reply: Reply[Run | None] = Reply()
         self._waiting.setdefault((namespace, run_id), []).append(reply)
         if len(self._waiting) == 1 and self._readers < _PARALLEL:

@@ -1,4 +1,4 @@
-"""Answers to questions that cost the database much, kept where that is worth it.
+"""Remembers answers that cost the database much.
 
 An answer about many rows counts for a few seconds. Within half a minute after that, those who ask get it at once while
 the database is asked anew: nobody waits while rows are counted. A small answer was cheap and is not kept beyond
@@ -21,8 +21,8 @@ _REMEMBERED: Final = 1000
 
 
 class Remembered(Generic[K, V]):
-    """`rows` tells how many rows an answer is about; `least`: how many seconds every answer counts. Times are those of
-    the event loop."""
+    """Asks once for all callers that ask at the same time, and keeps costly answers. `rows` tells how many rows an
+    answer is about; `least`: how many seconds every answer counts. Times are those of the event loop."""
 
     def __init__(self, rows: Callable[[V], int], *, least: float = 0.0) -> None:
         self._rows = rows
@@ -45,7 +45,8 @@ class Remembered(Generic[K, V]):
         return await asyncio.shield(self._ask(key, ask))
 
     def forget(self) -> None:
-        """Something was changed here: what is under way may have missed it."""
+        """Forgets all answers, because something was changed here; those under way may have missed it, and do not
+        count."""
         self._known.clear()
         self._asking.clear()
 

@@ -1,4 +1,4 @@
-"""Who waits for the ends of runs, and telling them.
+"""Waiters for the ends of runs, and how they are told.
 
 Everything here is a hint: `None` means "look again", and what was missed is found by the pulse, which checks the runs
 somebody waits for once a second.
@@ -58,7 +58,7 @@ class Results:
         return len(self._waiting.get((namespace, run_id), ()))
 
     def expire(self) -> None:
-        """Lets those whose deadline has passed look at the state of things."""
+        """Answers waiters whose deadline has passed with "look again"."""
         now = self._loop.time()
         for reply in [reply for reply, deadline in self._deadlines.items() if deadline <= now]:
             if not reply.done():
@@ -73,7 +73,7 @@ class Results:
             self._announcements.add_finished((namespace, run_id))
 
     def maybe_finished(self, namespace: str, run_id: str) -> None:
-        """Heard from another process, or found by looking."""
+        """Tells waiters that a run may have ended, as another process says or a look at the database has found."""
         self._settle(namespace, run_id, None)
 
     def close(self) -> None:

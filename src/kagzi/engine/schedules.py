@@ -168,8 +168,8 @@ class Schedules:
             _check_handler(each)
 
     async def declare(self, registration: Registration) -> tuple[str, ...]:
-        """Makes what a worker's code declares so, one schedule at a time; returns which of it does not count, and
-        why. Repeating is harmless."""
+        """Carries out what a worker's code declares, one schedule at a time; returns the declarations that do not
+        count, and why. Repeating is harmless."""
         warnings = []
         for each in registration.schedules:
             declare = DeclareSchedule(
@@ -263,7 +263,7 @@ class Schedules:
         return tuple(await self._store.schedules.skips(namespace, schedule.schedule_id, _SKIPS))
 
     async def _id_of(self, namespace: str, schedule_id: str) -> str:
-        """The id of a schedule that is called by its id or its name."""
+        """Returns the id of a schedule that is named by its id or its name."""
         check_name(namespace, "namespace")
         check_name(schedule_id, "schedule")
         if is_run_id(schedule_id):

@@ -1,4 +1,4 @@
-"""Everything about an engine that can be set, with its default."""
+"""The settings of an engine and their defaults."""
 
 from __future__ import annotations
 

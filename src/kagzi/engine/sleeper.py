@@ -1,4 +1,4 @@
-"""Sleeping until a time of the loop, or until somebody knows of something sooner."""
+"""Sleeps until a time of the loop, or until another part wakes it because something is due earlier."""
 
 from __future__ import annotations
 

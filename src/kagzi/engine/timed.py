@@ -1,4 +1,4 @@
-"""A store that says how long it takes and how often it fails."""
+"""A store that measures how long its calls take and how often they fail."""
 
 from __future__ import annotations
 

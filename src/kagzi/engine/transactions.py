@@ -1,4 +1,4 @@
-"""Transactions of steps, for workers in this process: the store's, and what follows from their commits."""
+"""Transactions of steps, for workers in this process: those of the store, with the aftermath of their commits."""
 
 from __future__ import annotations
 

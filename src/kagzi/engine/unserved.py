@@ -1,4 +1,4 @@
-"""Having runs set aside that no worker executes, so that polls need not walk over them."""
+"""Sets aside runs that no worker executes, so that polls need not walk over them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Offers(Protocol):
 
 
 class UnservedLooks:
-    """Looks for them, when `coordinator/duties.py` says so."""
+    """Looks for runs to set aside or to bring back, when `coordinator/duties.py` says so."""
 
     def __init__(self, store: Store, wakeups: Wakeups, polls: Offers, stale: Span) -> None:
         self._store = store
@@ -37,7 +37,8 @@ class UnservedLooks:
 
     @property
     def wanted(self) -> bool:
-        """Whether a run may be set aside that a worker executes now; another process may have done that."""
+        """Whether a look is worth it: a run may be set aside, perhaps by another process, that a worker executes
+        now."""
         return self._left or self._polls.newcomers != self._seen
 
     async def look(self) -> bool:

@@ -1,4 +1,4 @@
-"""Versions of workflows: which one a start gets that names none, and what people ask about them.
+"""Versions of workflows: which one a start gets if it names none, and what people ask about them.
 
 A start in Python names the version of the workflow it is called on. Starts by name (commands, HTTP, an empty version on
 the wire) say None, and that is what reaches the engine. Here it becomes a version, before a place is reserved for the
@@ -37,7 +37,7 @@ def _counted(versions: Versions) -> int:
 
 
 class VersionRegistry:
-    """`api.versions.VersionService` over a store, and what starts ask."""
+    """`api.versions.VersionService` over a store. Also tells starts which version they get."""
 
     def __init__(self, store: Store, stale: Span, wakeups: Wakeups) -> None:
         self._store = store
@@ -54,12 +54,12 @@ class VersionRegistry:
     # What starts ask.
 
     def looked_up(self, namespace: str, workflow_type: str) -> str | None:
-        """The version of a start that names none, if that was looked up within the last second."""
+        """Returns the version of a start that names none, if it was looked up within the last second."""
         at, version = self._found.get((namespace, workflow_type), (0.0, None))
         return version if version is not None and self._loop.time() - at <= _FRESH_SECONDS else None
 
     async def resolve_version(self, namespace: str, workflow_type: str) -> str:
-        """The version of a start that names none. Those who ask at the same time ask the database once."""
+        """Returns the version of a start that names none. Callers that ask at the same time share one query."""
         version = self.looked_up(namespace, workflow_type)
         if version is not None:
             return version
@@ -86,7 +86,7 @@ class VersionRegistry:
             task.exception()  # those who waited have it
 
     async def check_known(self, namespace: str, workflow_type: str, version: str) -> None:
-        """InvalidRequest, with those that are known, for a version that no worker has ever offered."""
+        """Raises InvalidRequest, with the versions that are known, for one that no worker has ever offered."""
         known = [each for each in (await self._look(namespace, workflow_type)).items if each.first_seen_at is not None]
         if any(each.version in (version, None) for each in known):
             return
@@ -210,7 +210,7 @@ def _check_move(namespace: str, workflow_type: str, from_version: str, to_versio
 
 
 def _place_of(after: str) -> tuple[str, int, str]:
-    """Where the page before has ended, which is nothing to be made up: a wrong one is refused."""
+    """Reads where the last page ended. A text that no answer can have contained is refused."""
     try:
         queue, key, run_id = msgspec.json.decode(after, type=tuple[str, int, str])
     except (msgspec.DecodeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""Which queues are watched here, when they are due, and waking those who watch them.
+"""Watched queues: when each is due, and waking whoever watches it.
 
 Everything here is a hint. A poll subscribes before it looks, so what arrives in between is seen; and whatever was
 missed all the same (a lost notification, a row that was locked when we looked, a process that died before it could
@@ -67,14 +67,14 @@ class Wakeups:
         return queue in self._watchers
 
     def wake(self, queue: Queue) -> None:
-        """Wakes those who watch this queue: something may be due; heard from another process or from the horizon."""
+        """Wakes the watchers of this queue, because another process or the horizon says that something may be due."""
         watching = self._watchers.get(queue)
         if watching is not None:
             for watcher in watching:
                 watcher.wake()
 
     def available(self, queue: Queue, at: Instant = 0) -> None:
-        """A run of this queue, changed in this process, may be claimed at this time."""
+        """Notes that a run of this queue, changed by this process, may be claimed from this time on."""
         if at <= self._clock.now() or not self._clock.known:
             self.wake(queue)
             self._announcements.add_work(queue)
@@ -82,8 +82,8 @@ class Wakeups:
             self._arm(queue, at)
 
     def claimed(self, queues: Iterable[Queue], now: Instant) -> None:
-        """A claim was made at this instant of the database. If our clock was ahead of it, due times were taken for
-        passed that are not: they count again."""
+        """Notes that a claim was made at this instant of the database. If our clock was ahead of it, due times that
+        seemed to have passed have not: they count again."""
         self._clock.heard(now)
         for queue in queues:
             fired = self._fired.get(queue)

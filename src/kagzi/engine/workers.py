@@ -1,4 +1,4 @@
-"""What workers ask: register, poll, commit, heartbeat, leave."""
+"""`WorkerService`: workers register, poll, commit, send heartbeats and leave."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from kagzi.store.protocol.store import Store
 
 
 class Workers:
-    """`api.workers.WorkerService` over a store. `changed` hears what leaving workers did to runs."""
+    """`api.workers.WorkerService` over a store. `changed` is told of runs that a leaving worker gave back."""
 
     def __init__(
         self,

@@ -128,8 +128,8 @@ class Workflows:
         return replace(start, lease=None)
 
     async def start_in(self, connection: object, start: StartRun) -> Started:
-        """Write an admitted start in the transaction of a connection of the caller's own. It is there, and workers hear
-        of it, when that is committed. Suspends only if the connection is an async one."""
+        """Writes an admitted start in the transaction of a connection of the caller's own. It is there, and workers
+        hear of it, when that is committed. Suspends only if the connection is an async one."""
         return await self._store.transactions.start_in(connection, start)
 
     async def get(self, namespace: str, run_id: str) -> Run:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Namespaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every query about something in a namespace."""
+    """The query of every route about something in a namespace."""
 
     namespace: Annotated[
         Name | None, Meta(description="The namespace; without it that of the key, else `default`.")
@@ -34,11 +34,11 @@ class Namespaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class NoQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing may be asked for."""
+    """The query of a route that takes no parameters."""
 
 
 class ServedEngine(Services, Measured, Protocol):
-    """What routes ask: an engine of this process, or one behind a server (`kagzi.http.relayed`)."""
+    """The engine that routes ask: one of this process, or one behind a server (`kagzi.http.relayed`)."""
 
     @property
     def events(self) -> EventService: ...
@@ -48,7 +48,7 @@ class ServedEngine(Services, Measured, Protocol):
 
 
 class PayloadCodec(Protocol):
-    """The layer of an app around its payloads."""
+    """The codec of an app, by which pages show and write payloads."""
 
     def encode(self, data: bytes) -> bytes: ...
 
@@ -56,7 +56,7 @@ class PayloadCodec(Protocol):
 
 
 class Host:
-    """What all routes share. `ready` says whether requests should be sent here."""
+    """The server as its routes see it. `ready` says whether requests should be sent here."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Html:
 
 
 class Redirect:
-    """Look there instead. `session`: the cookie to keep from now on; empty: none any more."""
+    """An answer that leads elsewhere. `session`: the cookie to keep from now on; empty: none any more."""
 
     def __init__(self, to: str, *, session: str | None = None) -> None:
         self.to = to

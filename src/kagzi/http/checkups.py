@@ -1,4 +1,5 @@
-"""One look at the health of all for everybody who asks at about the same time: probes come often, and wait little."""
+"""Shares one look at the health of an installation among all who ask at about the same time: probes come often, and
+wait little."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Checkups:
         self._checking: asyncio.Task[None] | None = None
 
     async def health(self) -> Health:
-        """At most a few seconds old. A look that takes longer than probes wait goes on for those who ask later."""
+        """Returns the health, at most a few seconds old. A look that takes longer than probes wait goes on for those
+        who ask later."""
         if asyncio.get_running_loop().time() - self._checked_at > limits.HEALTH_SECONDS:
             if self._checking is None:
                 self._checking = asyncio.create_task(self._look(), name="kagzi-checkup")

@@ -165,7 +165,7 @@ class Endpoint:
         held.callback(room.give, size)
 
     async def _handle(self, call: Call[Any, Any]) -> Result:
-        """Answers the call, as part of the caller's trace if it says that there is one."""
+        """Answers the call, within the caller's trace if its headers name one."""
         call.trace = tracing.from_headers(call.headers)
         if call.trace is None or (tracer := call.host.tracer) is None:
             return await self._route.handle(call)

@@ -1,4 +1,4 @@
-"""What holds runs back: pauses of queues, workflows and namespaces."""
+"""Limits and pauses of queues, workflows and namespaces."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Most = Annotated[int, Meta(ge=1, le=MOST_CONCURRENCY)]
 
 
 class RateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """So many runs in a period, at the same distance; `burst` of them at once after a lull."""
+    """A rate: so many runs in a period, at the same distance; `burst` of them at once after a lull."""
 
     count: Annotated[int, Meta(ge=1, le=MOST_COUNT)]
     period: Length

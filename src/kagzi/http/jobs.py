@@ -24,7 +24,7 @@ from kagzi.ports.documents.runs import RunSummary, run_summary
 
 
 class RunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs are meant: those that all of this is true of."""
+    """Chooses runs: those that all of this is true of."""
 
     status: RunStatus | None = None
     workflow: Name | None = None
@@ -52,8 +52,8 @@ class StartJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PreviewDocument(Struct, frozen=True, kw_only=True):
-    """What a job would find. `at_least`: there are more runs than were counted; `children` of them would be skipped;
-    `runs` are the newest."""
+    """The runs that a job would find. `at_least`: there are more runs than were counted; `children` of them would be
+    skipped; `runs` are the newest."""
 
     matched: Count
     at_least: bool

@@ -58,7 +58,7 @@ async def create_namespace(call: Call[NoQuery, CreateNamespaceBody]) -> Reply:
 
 
 class UpdateNamespaceBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays."""
+    """Changes of a namespace. Fields that are left out stay as they are."""
 
     display_name: _Text | None = None
     description: _Description | None = None

@@ -1,4 +1,4 @@
-"""A burst of requests, begun a few at a time: the loop that they share with gRPC has other things to do, too."""
+"""Begins a burst of requests a few at a time, because the loop that they share with gRPC has other work, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second kind of route: pages for people, with forms instead of JSON and a session instead of a header.
+"""Pages: the second kind of route, with forms instead of JSON and a session instead of a header.
 
     PageEndpoint: the cookie's key ─▶ the gate ─▶ query and form ─▶ the page's work ─▶ HTML, or a page about the error
 

@@ -135,7 +135,7 @@ class HttpPort:
         self._serving = value
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Take no new connections, end streams and waits, let other requests finish within the grace time."""
+        """Takes no new connections, ends streams and waits, lets other requests finish within the grace time."""
         server, task = self._server, self._task
         if server is None or task is None or self._host is None:
             return

@@ -68,7 +68,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Refused(Exception):
-    """A request refused for what only HTTP knows of."""
+    """A request that is refused for a reason of HTTP's own, which no error of the tree says."""
 
     def __init__(
         self, status: int, code: str, detail: str, *, field: str | None = None, headers: Mapping[str, str] | None = None
@@ -98,7 +98,7 @@ def check_handler_queue(name: str | None, queue: str | None) -> None:
 
 @contextmanager
 def naming(field: str) -> Iterator[None]:
-    """What is refused inside was in this part of the request."""
+    """Names this part of the request in errors that are raised within the block."""
     try:
         yield
     except InvalidRequest as error:

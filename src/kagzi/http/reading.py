@@ -32,7 +32,7 @@ _HALF_A_PAIR: Final = re.compile(
 
 
 def read_path(request: Request) -> dict[str, str]:
-    """The ids and names in the address."""
+    """Returns the ids and names in the address."""
     read: dict[str, str] = {}
     for field, value in request.path_params.items():
         with naming(field):
@@ -74,7 +74,7 @@ def read_query(request: Request, kind: type[T], *, blanks: bool = True) -> T:
 
 
 def named_namespace(request: Request) -> str | None:
-    """The namespace a query names, before anything else of it is looked at."""
+    """Returns the namespace that a query names, before anything else of it is looked at."""
     values = request.query_params.getlist("namespace")
     return values[0] if values else None
 
@@ -179,7 +179,7 @@ async def _receive(request: Request, limit: int) -> bytes:
 
 
 def _inflate(unzip: zlib._Decompress, chunk: bytes, most: int) -> bytes:
-    """Never more than what may still come, however well it was compressed."""
+    """Decompresses a part of a body, and never to more than may still come."""
     try:
         return unzip.decompress(chunk, max(1, most))
     except zlib.error:
@@ -222,18 +222,18 @@ def _not_json(data: bytes, error: Exception) -> str:
 
 @cache
 def _several(kind: type[Struct]) -> frozenset[str]:
-    """The fields that may be given more than once."""
+    """Returns the fields that may be given more than once."""
     return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is tuple)
 
 
 @cache
 def _mappings(kind: type[Struct]) -> frozenset[str]:
-    """The fields whose parts have names of their own."""
+    """Returns the fields that are mappings, whose parts have names of their own."""
     return frozenset(name for name, hint in get_type_hints(kind).items() if get_origin(hint) is dict)
 
 
 def _bounds(kind: type[Struct], field: str) -> tuple[int, int] | None:
-    """The least and the most that a whole number may be, if the field is one that has both."""
+    """Returns the least and the most that a whole number may be, if the field is one that has both."""
     hint = get_type_hints(kind, include_extras=True).get(field)
     for part in (hint, *get_args(hint)):
         for meta in getattr(part, "__metadata__", ()):
@@ -243,7 +243,7 @@ def _bounds(kind: type[Struct], field: str) -> tuple[int, int] | None:
 
 
 def _choices(kind: type[Struct], field: str) -> list[str]:
-    """What the field may be, if that can be listed."""
+    """Returns the values that the field may have, if they can be listed."""
     hint = get_type_hints(kind).get(field)
     enums = [part for part in (hint, *get_args(hint)) if isinstance(part, type) and issubclass(part, StrEnum)]
     return [member.value for enum in enums for member in enum]
@@ -265,7 +265,7 @@ def check_field(value: str, name: str) -> None:
 
 
 def read_json(raw: Raw, field: str) -> bytes:
-    """A part of a body that is kept as it was sent, once it is known to be JSON through and through."""
+    """Checks that a part of a body is JSON through and through, and returns it as it was sent."""
     data = bytes(raw)
     try:
         msgspec.json.decode(data)

@@ -73,7 +73,7 @@ class RelayedEngine:
         return await self._engine.health()
 
     async def load(self) -> Load | None:
-        """The server has the gauges on its own HTTP port."""
+        """Returns nothing: the server has the gauges on its own HTTP port."""
         return None
 
 

@@ -34,21 +34,22 @@ PageSize = Annotated[int, Meta(ge=1, le=PAGE_SIZE, description="How many a page 
 
 
 async def run_id_of(call: Call[Any, Any], named: str) -> str:
-    """The run id of a run that is named by it, or by the id it was started with. What looks like a run id is one."""
+    """Returns the run id of a run that is named by it, or by the id it was started with. What looks like a run id is
+    one."""
     if is_run_id(named):
         return named.lower()
     return (await call.engine.workflows.get_by_external_id(call.namespace, named)).run_id
 
 
 async def schedule_id_of(call: Call[Any, Any], named: str) -> str:
-    """The id of a schedule that is named by it, or by its name. One that was deleted has runs, too."""
+    """Returns the id of a schedule that is named by it, or by its name. One that was deleted has runs, too."""
     if is_run_id(named):
         return named.lower()
     return (await call.engine.schedules.get(call.namespace, named)).schedule_id
 
 
 def tag_of(text: str) -> dict[str, str]:
-    """A tag that is written as `batch=7`."""
+    """Reads a tag that is written as `batch=7`."""
     with naming("tag"):
         name, value = read_tag(text)
         return {name: value}

@@ -161,7 +161,7 @@ async def get_schedule(call: Call[Namespaced, None]) -> ScheduleWithSkips:
 
 
 class UpdateScheduleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out stays. The next firing is computed anew."""
+    """Changes of a schedule. Fields that are left out stay as they are. The next firing is computed anew."""
 
     workflow: Name | None = None
     cron: _Expression | None = None

@@ -1,4 +1,4 @@
-"""Who is logged in, told from a cookie, and which forms are ours.
+"""Sessions: who is logged in, read from a cookie, and which forms are ours.
 
 A session is a cookie that holds the key its owner logged in with and when that ends, signed by the secret of the
 database, so that every server on it reads the sessions of the others and none has to be kept. The key passes the gate

@@ -1,4 +1,4 @@
-"""An answer without an end. It is over when its reader has gone or does not keep up, when the key it was opened with
+"""Answers without an end. One is over when its reader has gone or does not keep up, when the key it was opened with
 ends, or when the server closes, and none of these waits for another."""
 
 from __future__ import annotations

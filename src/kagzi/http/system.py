@@ -22,7 +22,7 @@ async def metrics(call: Call[NoQuery, None]) -> Text:
 
 
 class Alive(Struct, frozen=True, kw_only=True):
-    """This process lives."""
+    """The answer of `/livez`: this process lives."""
 
     status: str
 
@@ -57,7 +57,7 @@ async def get_health(call: Call[NoQuery, None]) -> HealthDocument:
 
 
 class ServerInfo(Struct, frozen=True, kw_only=True):
-    """What answers here."""
+    """The server that answers here: its version, and that of its API."""
 
     name: str
     version: str

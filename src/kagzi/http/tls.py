@@ -25,7 +25,7 @@ class Tls(Struct, frozen=True, kw_only=True):
     client_ca: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """InvalidRequest if the files cannot be used."""
+        """Returns what the files say; InvalidRequest if they cannot be used."""
         context = self._load()
         context.sni_callback = _Renewal(self, context)
         return context
@@ -46,13 +46,13 @@ class Tls(Struct, frozen=True, kw_only=True):
         return context
 
     def _stamp(self) -> tuple[object, ...]:
-        """Differs when a file was changed or replaced."""
+        """Returns a value that differs once a file was changed or replaced."""
         files = (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
         return tuple([(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, files)])
 
 
 class _Renewal:
-    """Called at every handshake."""
+    """Looks at every handshake whether the files have changed."""
 
     def __init__(self, tls: Tls, context: ssl.SSLContext) -> None:
         self._tls = tls

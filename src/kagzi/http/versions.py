@@ -44,8 +44,8 @@ async def get_report(call: Call[Namespaced, None]) -> ReportDocument:
 
 
 class DefaultVersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Without a version starts get the one that workers offered last. `force` is for one that no worker has offered
-    yet."""
+    """Chooses a default version. Without one, starts get the newest version that workers have offered. `force` is for
+    one that no worker has offered yet."""
 
     workflow: Name
     version: Name | None = None

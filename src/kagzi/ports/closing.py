@@ -1,4 +1,4 @@
-"""The moment a server closes. It ends what waits, so that callers hear of it at once and in order."""
+"""The closing of a server: it ends calls that wait, so that their callers hear of it at once and in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Closing(asyncio.Event):
             wait.interrupt()
 
     async def until(self, work: Callable[[], Awaitable[T]], otherwise: D) -> T | D:
-        """Do the work, unless the server closes first: then it is cancelled."""
+        """Does the work, unless the server closes first: then the work is cancelled."""
         if self.is_set():
             return otherwise
         with Interruptible() as wait:

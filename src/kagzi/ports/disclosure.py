@@ -10,6 +10,7 @@ _OUT_OF_REACH: Final = "the server cannot reach its database at the moment; tryi
 
 
 def message_to_caller(error: KagziError) -> str:
-    """Its message, except that what a database says about itself is for the log: it names hosts and files."""
+    """Returns the message of an error, but not of one that a database reports about itself: that names hosts and files,
+    and is for the log."""
     outage = isinstance(error, Unavailable) and not isinstance(error, LimitExceeded)
     return _OUT_OF_REACH if outage else str(error)

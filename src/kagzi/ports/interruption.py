@@ -1,4 +1,4 @@
-"""Work of a task that somebody else may interrupt, told apart from being cancelled.
+"""Interruptible work of a task, with interruption told apart from cancellation.
 
 It is the part of asyncio.timeout that every call of a server can afford: no timer for each of them.
 
@@ -30,7 +30,7 @@ class Interruptible:
         return self
 
     def interrupt(self) -> None:
-        """Have the block left, as if its task were cancelled; the task goes on behind it."""
+        """Leaves the block, as if its task were cancelled; the task goes on behind it."""
         if not self.interrupted:
             self.interrupted = True
             self._task.cancel()

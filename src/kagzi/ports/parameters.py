@@ -52,7 +52,7 @@ class Kind(StrEnum):
 
 
 class Unfit(ValueError):
-    """What was written is not what a parameter takes."""
+    """Raised for a text that is not what its parameter takes."""
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
     format: str = ""
 
     def read(self, written: str) -> str:
-        """What was written, as JSON. Unfit, with what is accepted."""
+        """Reads a text as JSON; raises Unfit, with what is accepted."""
         match self.kind:
             case Kind.TEXT:
                 self._check_bounds(len(written), ("minLength", "maxLength"))
@@ -88,7 +88,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
                 assert_never(self.kind)
 
     def write(self, value: str) -> str | None:
-        """What a form shows for this JSON; None if its field cannot hold it."""
+        """Returns what a form shows for this JSON; None if its field cannot hold it."""
         if value == "null" and self.kind is not Kind.JSON and value not in self.choices:
             return "" if not self.required and self.default in (None, "null") else None
         read = msgspec.json.decode(value)
@@ -142,8 +142,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     others: bool = False
 
     def assemble(self, given: Mapping[str, str]) -> bytes:
-        """The input of a run, of JSON by parameter, as the SDK writes the same call: an id that is used again finds its
-        run."""
+        """Returns the input of a run made of JSON by parameter, as the SDK writes the same call: an id that is used
+        again finds its run."""
         names = [each.name for each in self.items if each.name in given]
         if len(names) == len(given) and names == [each.name for each in self.items[: self.positional]][: len(names)]:
             return f"[{','.join([given[name] for name in names])}]".encode()
@@ -151,7 +151,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         return f"{{{','.join([f'{_json(name)}:{given[name]}' for name in ordered])}}}".encode()
 
     def spread(self, data: bytes) -> dict[str, str] | None:
-        """The arguments of an input by name, as JSON; None if it does not fit these parameters."""
+        """Returns the arguments of an input by name, as JSON; None if it does not fit these parameters."""
         try:
             raw = msgspec.json.decode(data, type=msgspec.Raw)
             first = bytes(raw).lstrip()[:1]
@@ -172,7 +172,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 def read_parameters(schema: str | None) -> Parameters | None:
-    """None if there is no schema, or it does not describe an object of parameters."""
+    """Reads parameters from a schema; None if there is none, or it does not describe an object of parameters."""
     try:
         root = msgspec.json.decode(schema or "null")
     except (msgspec.DecodeError, RecursionError):
@@ -194,14 +194,14 @@ def read_parameters(schema: str | None) -> Parameters | None:
 
 
 def spoken(value: str) -> str:
-    """JSON in a sentence: text without quotes, and not too much of it."""
+    """Returns JSON as part of a sentence: text without quotes, and not too much of it."""
     read = msgspec.json.decode(value)
     text = read if isinstance(read, str) and read else value
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def read_json(written: str, name: str) -> str:
-    """What was written, if it is JSON."""
+    """Checks that a text is JSON, and returns it as it was written."""
     try:
         msgspec.json.decode(written)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:

@@ -17,12 +17,12 @@ _current: ContextVar[str | None] = ContextVar("kagzi_request", default=None)
 
 
 def current_request() -> str | None:
-    """The id of the call this code answers, if somebody has needed one."""
+    """Returns the id of the call that this code answers, if it was given one."""
     return _current.get()
 
 
 def request_id(metadata: Iterable[tuple[str, Any]] | None, ids: IdSource) -> str:
-    """What the caller named its call, else a name of ours: the same one however often it is asked for."""
+    """Returns the caller's name for its call, else one of ours: the same however often it is asked for."""
     named = _current.get()
     if named is None:
         given = next((value for key, value in metadata or () if key == HEADER), None)

@@ -37,7 +37,7 @@ class Born(Struct, frozen=True):
     claims: tuple[Claim, ...]
 
     def polled(self, came: float) -> Polled:
-        """The answer to the poll, which came at this time of the loop."""
+        """Returns the answer to the poll, which came at this time of the loop."""
         return Polled(now=self.now, claims=self.claims, waited=round((self.since - came) * SECOND))
 
 
@@ -94,7 +94,7 @@ class Births:
         return Born(self._now, self._since, tuple(self._claims.values()))
 
     def _refuses(self) -> bool:
-        """Whether a run that comes now would have to wait for another poll: this one is about to be answered."""
+        """Returns whether no further run is taken: with the first one this poll is about to be answered."""
         return bool(self._claims)
 
     async def _all_settled(self) -> None:

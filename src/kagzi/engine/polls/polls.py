@@ -34,7 +34,7 @@ class Polls:
         return await self._polls_for(poll).answer(poll)
 
     def let_go(self, workers: Iterable[WorkerKey]) -> None:
-        """These workers have let go of a run, one entry for each run."""
+        """Tells the polls of these workers that a run was let go of, one entry for each run."""
         for namespace, worker_id in workers:
             for polls in self._of(worker_id, namespace):
                 polls.let_go()
@@ -48,14 +48,14 @@ class Polls:
             await polls.ended()  # what they were about to get is handed back as well
 
     def forget_unused(self) -> None:
-        """Forgets workers that have not come for long."""
+        """Forgets workers that have not polled for long."""
         oldest = self._loop.time() - self._kept_seconds
         for polls in self._all():
             if polls.unused_since(oldest):
                 self._forget(polls)
 
     def offers(self) -> list[Offer]:
-        """What polls have asked for that come here."""
+        """Returns the workflows that polls of this process have asked for."""
         return [offer for polls in self._all() for offer in polls.offers()]
 
     async def stop_offering(self) -> None:

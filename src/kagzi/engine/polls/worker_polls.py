@@ -49,7 +49,7 @@ _KEPT_SECONDS: Final = 0.25  # a poll follows the answer to the one before withi
 
 
 class Surroundings(Struct, frozen=True):
-    """What the polls of all workers need."""
+    """The parts of the engine that the polls of all workers share."""
 
     claim: Callable[[Poll], Coroutine[Any, Any, Polled]]  # in the database
     claimed: Callable[[tuple[Queue, ...], Polled, str], None]  # told after each claim, with queues and worker
@@ -90,7 +90,8 @@ class WorkerPolls:
         return not self._under_way and self._polled_at < moment
 
     def offers(self) -> list[Offer]:
-        """What these polls have asked for. A worker of another make asks for other workflows in turn."""
+        """The workflows that these polls have asked for. A worker that is not ours may ask for different ones in
+        turn."""
         return [Offer(*queue, offered.name, offered.version) for queue in self.queues for offered in self._offers]
 
     def _note_types(self, types: tuple[WorkflowType, ...]) -> None:
@@ -126,13 +127,13 @@ class WorkerPolls:
         return polled
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Lets polls look, because something may be due."""
         self._dirty = True
         self._release()
 
     def let_go(self) -> None:
-        """The worker has let go of a run. If its latest poll did not count on that, and it comes often, it has a slot
-        more when it comes next."""
+        """Notes that the worker has let go of a run. If its latest poll did not count on that, and it polls often, it
+        will have one slot more at its next poll."""
         if self._latest is None or not self._adopts(self._latest):
             return
         if self._ending > 0:
@@ -141,7 +142,7 @@ class WorkerPolls:
             self._offer_next(self._latest, 1)
 
     def leave(self) -> None:
-        """Ends polls that wait: nobody would wake them. What was born for the next one is handed back."""
+        """Ends polls that wait, since nothing would wake them. Runs born for the next one are handed back."""
         self.left = True
         self.give_up_next()
         self._release()
@@ -154,7 +155,7 @@ class WorkerPolls:
             await asyncio.shield(self._none_under_way)  # others may wait for the same
 
     def give_up_next(self) -> None:
-        """Hands back what was born for the next poll: it does not come."""
+        """Hands back the runs that were born for the next poll, which does not come."""
         offer, self._next = self._next, None
         if offer is not None:
             offer.end()
@@ -234,7 +235,7 @@ class WorkerPolls:
             self._waiters.remove(waiter)
 
     def _release(self) -> None:
-        """Lets polls that wait look at the state of things, dirty or not."""
+        """Ends the wait of polls, dirty or not, so that they look at how things stand."""
         for waiter in self._waiters:
             _settle(waiter)
 
@@ -265,7 +266,7 @@ class WorkerPolls:
         offer.births.widen(room, around.settings.claim_limit)
 
     async def _take_born(self, poll: Poll, came: float) -> Polled | None:
-        """Returns what was born for this poll before it came."""
+        """Returns the runs that were born for this poll before it came."""
         offer = self._next
         if offer is None or poll.number < offer.births.number:
             return None
@@ -292,7 +293,8 @@ class WorkerPolls:
         return self._handed_out.polled(came)
 
     def _adopts(self, poll: Poll) -> bool:
-        """Whether runs may be born for the polls of this worker. One in this process adopts them itself."""
+        """Whether runs may be born for the polls of this worker. A worker of this process adopts runs without a
+        poll."""
         return poll.adopts and self._around.adopters.attached(poll.namespace, poll.worker_id) is None
 
     def _nothing(self) -> Polled:

@@ -34,7 +34,7 @@ def _moment(instant: Instant) -> str:
 
 
 def payload(data: bytes | None) -> Raw:
-    """JSON as it is; what a codec has made of it, as base64."""
+    """Returns a payload as JSON if it is that, else (a codec has written it) as base64."""
     if data is None:
         return NOTHING
     try:

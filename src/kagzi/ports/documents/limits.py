@@ -25,7 +25,7 @@ def _rate(rate: RateLimit | None) -> RateDocument | None:
 
 
 class LimitDocument(Struct, frozen=True, kw_only=True):
-    """What holds back the runs of a queue, of a workflow, or of a whole namespace: then it has no name."""
+    """A limit on the runs of a queue, of a workflow, or of a whole namespace: then it has no name."""
 
     namespace: str
     scope: Scope

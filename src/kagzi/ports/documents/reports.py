@@ -21,7 +21,7 @@ class SpreadDocument(Struct, frozen=True, kw_only=True):
 
 
 class LengthDocument(Struct, frozen=True, kw_only=True):
-    """How many took at least so many seconds and `below` so many; null: without a bound."""
+    """How many took at least `least` seconds and less than `below`; null: without a bound."""
 
     least: float
     below: float | None

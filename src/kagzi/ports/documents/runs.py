@@ -133,7 +133,7 @@ def signal_document(signal: Signal) -> SignalDocument:
 
 
 def value_documents(values: Sequence[RunValue]) -> tuple[ValueDocument, ...]:
-    """What the run itself has set."""
+    """Returns the values that the run has set."""
     return tuple(
         ValueDocument(name=each.name, value=payload(each.value), at=_moment(each.at))
         for each in values
@@ -142,7 +142,7 @@ def value_documents(values: Sequence[RunValue]) -> tuple[ValueDocument, ...]:
 
 
 def progress_document(values: Sequence[RunValue]) -> ProgressDocument | None:
-    """None if the run has said nothing, or in a form that only its own codec reads."""
+    """Returns how far the run has come; None if it has not said so, or in a form that only its own codec reads."""
     said = next((each for each in values if each.name == PROGRESS), None)
     if said is None:
         return None
