@@ -6,11 +6,12 @@ from typing import Final
 
 from kagzi.api.admin import RunCount, WorkerFilter
 from kagzi.core.instant import Instant, Span
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name
+from kagzi.core.page import BY_TIME, Page
 from kagzi.core.schedule import ScheduleCounts
 from kagzi.core.worker import Worker, WorkerStatus, worker_position
 from kagzi.engine.checks import check_home, check_instant
+from kagzi.engine.listing import Listing
 from kagzi.engine.remembered import Remembered
 from kagzi.errors import NotFound
 from kagzi.store.protocol.store import Store
@@ -24,7 +25,7 @@ class Admin:
     def __init__(self, store: Store, stale: Span) -> None:
         self._store = store
         self._stale = stale  # a worker that was not heard of for this long is OFFLINE, whatever its row says
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing(store.page_secret, worker_position, BY_TIME)
         self._counts = Remembered[str | None, tuple[RunCount, ...]](_counted, least=_FRESH_SECONDS)
         self._live_counts = Remembered[str | None, tuple[RunCount, ...]](_counted)
         self._schedule_counts = Remembered[str | None, ScheduleCounts](lambda counts: counts.total)
@@ -43,17 +44,10 @@ class Admin:
         check_name(filter.namespace, "namespace")
         if filter.task_queue is not None:
             check_name(filter.task_queue, "task queue")
-        check_page_size(page_size)
-        filter_text = f"workers {filter!r}"
-        cursor = None
-        if page_token:
-            cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
+        about = f"workers {filter!r}"
+        cursor = self._listing.begin(page_size, page_token, about)
         rows = await self._store.workers.page(filter, cursor, page_size + 1, self._stale)
-        items = tuple(rows[:page_size])
-        token = None
-        if len(rows) > page_size:
-            token = self._tokens.sign(Cursor(worker_position(items[-1])), filter_text)
-        return Page(items, token, None)
+        return self._listing.page(rows, page_size, about)
 
     async def drain_worker(self, worker_id: str, namespace: str | None = None) -> Worker:
         worker = await self.get_worker(worker_id, namespace)

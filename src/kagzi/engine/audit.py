@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from operator import attrgetter
 from typing import Final
 
 from kagzi.api.keys import AuditFilter
 from kagzi.core.audit import AuditEntry
 from kagzi.core.key import mask_keys
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name, check_page_size
-from kagzi.core.page import BY_NUMBER, Cursor, Page, PageTokens, check_token
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_name
+from kagzi.core.page import BY_NUMBER, Page
+from kagzi.engine.listing import Listing
 from kagzi.errors import KagziError
 from kagzi.store.protocol.store import Store
 
@@ -34,7 +36,7 @@ class Audit:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing[AuditEntry](store.page_secret, attrgetter("entry_id"), BY_NUMBER)
         self._waiting: deque[AuditEntry] = deque()
         self._writing: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
@@ -64,17 +66,10 @@ class Audit:
             check_name(filter.namespace, "namespace")
         if filter.actor is not None:
             check_name(filter.actor, "actor")
-        check_page_size(page_size)
-        filter_text = f"audit {filter!r}"
-        cursor = None
-        if page_token:
-            cursor = self._tokens.read(check_token(page_token), filter_text, BY_NUMBER)
+        about = f"audit {filter!r}"
+        cursor = self._listing.begin(page_size, page_token, about)
         rows = await self._store.audit.page(filter, cursor, page_size + 1)
-        items = tuple(rows[:page_size])
-        token = None
-        if len(rows) > page_size:
-            token = self._tokens.sign(Cursor(items[-1].entry_id), filter_text)
-        return Page(items, token, None)
+        return self._listing.page(rows, page_size, about)
 
     async def close(self) -> None:
         """Write what waits, if the database lets us within a few seconds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -10,10 +11,11 @@ from msgspec.structs import replace
 from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.core.family import ParentPolicy
 from kagzi.core.job import MOST_COUNTED, MOST_RATE, MOST_RUNNING, PREVIEWED, Job, JobAction, JobStatus
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id, check_page_size
-from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id
+from kagzi.core.page import BY_ID, Cursor, Page
 from kagzi.core.run import Run
 from kagzi.engine.checks import check_filter, check_number
+from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
 from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
 from kagzi.store.jobs import encode_filter, same_job
@@ -30,7 +32,7 @@ class Jobs:
     def __init__(self, store: Store, namespaces: Namespaces, *, changed: Callable[[], None]) -> None:
         self._store = store
         self._namespaces = namespaces
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing[Job](store.page_secret, attrgetter("job_id"), BY_ID)
         self._changed = changed
 
     async def start(self, start: StartJob) -> Job:
@@ -95,13 +97,10 @@ class Jobs:
         self, namespace: str, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None
     ) -> Page[Job]:
         check_name(namespace, "namespace")
-        check_page_size(page_size)
         about = _ABOUT + namespace
-        cursor = self._tokens.read(check_token(page_token), about, BY_ID) if page_token else None
+        cursor = self._listing.begin(page_size, page_token, about)
         rows = await self._store.jobs.page(namespace, cursor, page_size + 1)
-        items = tuple(rows[:page_size])
-        following = self._tokens.sign(Cursor(items[-1].job_id), about) if len(rows) > page_size else None
-        return Page(items, following, None)
+        return self._listing.page(rows, page_size, about)
 
     async def cancel(self, namespace: str, job_id: str) -> Job:
         await self.get(namespace, job_id)

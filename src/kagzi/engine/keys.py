@@ -10,8 +10,9 @@ from kagzi.core.audit import OK, AuditEntry
 from kagzi.core.duration import LONGEST
 from kagzi.core.instant import Instant, Span
 from kagzi.core.key import KEY_ID_BYTES, MOST_LIVE, SECRET_BYTES, Key, Role, digest, key_position, write_key
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size
-from kagzi.core.page import BY_TIME, Cursor, Page, PageTokens, check_token
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name
+from kagzi.core.page import BY_TIME, Page
+from kagzi.engine.listing import Listing
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import InvalidRequest, LimitExceeded, NotFound
 from kagzi.ids import fresh_secret
@@ -23,7 +24,7 @@ class Keys:
 
     def __init__(self, store: Store, settings: EngineSettings, entropy: Callable[[int], bytes] = fresh_secret) -> None:
         self._store = store
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing(store.page_secret, key_position, BY_TIME)
         self._pepper = settings.key_pepper
         self._entropy = entropy
 
@@ -73,17 +74,10 @@ class Keys:
     ) -> Page[Key]:
         if namespace is not None:
             check_name(namespace, "namespace")
-        check_page_size(page_size)
-        filter_text = f"keys {namespace!r}"
-        cursor = None
-        if page_token:
-            cursor = self._tokens.read(check_token(page_token), filter_text, BY_TIME)
+        about = f"keys {namespace!r}"
+        cursor = self._listing.begin(page_size, page_token, about)
         rows = await self._store.keys.page(namespace, cursor, page_size + 1)
-        items = tuple(rows[:page_size])
-        token = None
-        if len(rows) > page_size:
-            token = self._tokens.sign(Cursor(key_position(items[-1])), filter_text)
-        return Page(items, token, None)
+        return self._listing.page(rows, page_size, about)
 
     async def rotate(self, key_id: str, *, overlap: Span, actor: str) -> NewKey:
         check_name(key_id, "key id")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
 
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_page_size, check_text
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_name, check_text
 from kagzi.core.namespace import DESCRIPTION_CHARACTERS, Namespace
-from kagzi.core.page import BY_NAME, Cursor, Page, PageTokens, check_token
+from kagzi.core.page import BY_NAME, Page
 from kagzi.engine.checks import check_handler
+from kagzi.engine.listing import Listing
 from kagzi.errors import Conflict, InvalidRequest, NamespaceDisabled, NotFound, Unavailable
 from kagzi.store.protocol.store import Store
 
@@ -30,7 +32,7 @@ class Namespaces:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing[Namespace](store.page_secret, attrgetter("namespace"), BY_NAME)
         self._loop = asyncio.get_running_loop()
         self._known = {"default"}  # made by the first migration
         self._disabled: frozenset[str] = frozenset()
@@ -97,16 +99,9 @@ class Namespaces:
         return _found(await self._store.namespaces.get(namespace), namespace)
 
     async def list(self, *, page_size: int = DEFAULT_PAGE_SIZE, page_token: str | None = None) -> Page[Namespace]:
-        check_page_size(page_size)
-        after = ""
-        if page_token:
-            after = self._tokens.read(check_token(page_token), _FILTER, BY_NAME).key
-        rows = await self._store.namespaces.page(after, page_size + 1)
-        items = tuple([_shown(namespace) for namespace in rows[:page_size]])
-        token = None
-        if len(rows) > page_size:
-            token = self._tokens.sign(Cursor(items[-1].namespace), _FILTER)
-        return Page(items, token, None)
+        cursor = self._listing.begin(page_size, page_token, _FILTER)
+        rows = await self._store.namespaces.page("" if cursor is None else cursor.key, page_size + 1)
+        return self._listing.page([_shown(namespace) for namespace in rows], page_size, _FILTER)
 
     async def update(
         self,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,21 +21,19 @@ from kagzi.core.limits import (
     check_id,
     check_name,
     check_new_run_id,
-    check_page_size,
     is_run_id,
 )
-from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token
+from kagzi.core.page import BY_ID, Page
 from kagzi.core.run import PRIORITY_LIMIT, Run
 from kagzi.core.schedule import Schedule, Skip, backfilled, check_catchup, check_jitter, check_overlap
 from kagzi.core.tags import check_tags
 from kagzi.engine.checks import check_bytes, check_instant, check_number, check_policy, check_reason, check_span
+from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
 from kagzi.engine.settings import EngineSettings
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.store import Store
-
-T = TypeVar("T")
 
 _SKIPS: Final = 100  # records in one answer
 _BATCH: Final = 100  # firings of a backfill in one transaction
@@ -59,7 +58,8 @@ class Schedules:
     ) -> None:
         self._store = store
         self._namespaces = namespaces
-        self._tokens = PageTokens(store.page_secret)
+        self._listing = Listing[Schedule](store.page_secret, attrgetter("schedule_id"), BY_ID)
+        self._runs = Listing[Run](store.page_secret, attrgetter("run_id"), BY_ID)
         self._payload_bytes = settings.payload_bytes
         self._new_run_id = new_run_id
         self._started = started
@@ -105,9 +105,9 @@ class Schedules:
         if task_queue is not None:
             check_name(task_queue, "task queue")
         about = f"schedules {namespace!r} {task_queue!r}"
-        cursor, page_size = self._cursor(page_size, page_token, about)
-        found = await self._store.schedules.page(namespace, task_queue, cursor, page_size + 1)
-        return self._page(found, lambda schedule: schedule.schedule_id, page_size, cursor, about)
+        cursor = self._listing.begin(page_size, page_token, about)
+        rows = await self._store.schedules.page(namespace, task_queue, cursor, page_size + 1)
+        return self._listing.page(rows, page_size, about, cursor)
 
     async def update(self, update: UpdateSchedule) -> Schedule:
         schedule_id = await self._id_of(update.namespace, update.schedule_id)
@@ -252,11 +252,11 @@ class Schedules:
     ) -> Page[Run]:
         found = await self._id_of(namespace, schedule_id)
         about = f"runs of schedule {found} {namespace!r}"
-        cursor, page_size = self._cursor(page_size, page_token, about)
+        cursor = self._runs.begin(page_size, page_token, about)
         runs = await self._store.schedules.page_of_runs(namespace, found, cursor, page_size + 1)
         if not runs and cursor is None:
             await self.get(namespace, found)  # a schedule without runs is another answer than none at all
-        return self._page(runs, lambda run: run.run_id, page_size, cursor, about)
+        return self._runs.page(runs, page_size, about, cursor)
 
     async def skips(self, namespace: str, schedule_id: str) -> tuple[Skip, ...]:
         schedule = await self.get(namespace, schedule_id)
@@ -292,26 +292,6 @@ class Schedules:
             check_name(asked.limit_key, "limit_key")
         if not isinstance(asked, Declaration) and asked.tags is not None:
             check_tags(asked.tags)
-
-    def _cursor(self, page_size: int, page_token: str | None, about: str) -> tuple[Cursor | None, int]:
-        check_page_size(page_size)
-        return (self._tokens.read(check_token(page_token), about, BY_ID) if page_token else None), page_size
-
-    def _page(
-        self, rows: Sequence[T], key: Callable[[T], str], size: int, cursor: Cursor | None, about: str
-    ) -> Page[T]:
-        more, backward = len(rows) > size, cursor is not None and cursor.backward
-        items = tuple(rows[:size][::-1] if backward else rows[:size])
-        older, newer = (True, more) if backward else (more, cursor is not None)
-
-        def token(item: T, back: bool) -> str:
-            return self._tokens.sign(Cursor(key(item), back), about)
-
-        return Page(
-            items,
-            token(items[-1], False) if items and older else None,
-            token(items[0], True) if items and newer else None,
-        )
 
 
 def _check_handler(asked: CreateSchedule | UpdateSchedule | Declaration) -> None:
