@@ -80,12 +80,13 @@ def die_at(point: str, countdown: int) -> None:
             if left <= 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    from kagzi.store.postgres import body_links
     from kagzi.store.postgres import transactions as postgres
     from kagzi.store.sqlite import transactions as sqlite
 
     for kind in (postgres.PostgresTransaction, sqlite.SqliteTransaction):
         _around(kind, "commit", lambda: maybe("body over"), lambda: maybe("committed"))
-    for link in (postgres._Asyncpg, postgres._Psycopg):
+    for link in (body_links._Asyncpg, body_links._Psycopg):
         _around(link, "commit", lambda: maybe("chunk applied"), lambda: None)
     apply = sqlite.apply_chunks
 
