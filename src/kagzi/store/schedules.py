@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from msgspec import Struct
 
 from kagzi.api.operations import CancelAnswer
-from kagzi.api.schedules import CreateSchedule, DeclareSchedule
+from kagzi.api.schedules import CreateSchedule, DeclareSchedule, UpdateSchedule
 from kagzi.core.cron import parse_times
 from kagzi.core.instant import Instant, Span, to_datetime
 from kagzi.core.schedule import (
@@ -25,6 +25,7 @@ from kagzi.core.schedule import (
     firing_id,
     unfired,
 )
+from kagzi.core.tags import encode_tags
 from kagzi.errors import Conflict, InvalidRequest, KagziError
 from kagzi.store.protocol.changes import Recovered, Told
 from kagzi.store.protocol.schedules import Fired, Turned
@@ -199,6 +200,24 @@ def same_schedule(create: CreateSchedule, found: Schedule) -> bool:
             if field not in ("enabled", "input")
         )
         and create.input == found.input
+    )
+
+
+def changed_template(update: UpdateSchedule) -> tuple[str | bytes | int | None, ...]:
+    """Returns what an update writes to the template of its schedule, in the order of `update_template`."""
+    return (
+        update.task_queue,
+        update.workflow_type,
+        update.version,
+        update.cron_expr,
+        update.timezone,
+        update.max_catchup,
+        update.priority,
+        update.retry_policy,
+        update.on_failure,
+        update.on_failure_queue,
+        None if update.tags is None else encode_tags(update.tags) or "{}",
+        update.limit_key,
     )
 
 

@@ -13,7 +13,7 @@ looked at instead, and many of them match.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -21,8 +21,9 @@ from msgspec import Struct
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import SECOND, Instant
 from kagzi.core.page import Cursor
-from kagzi.core.run import RunStatus
+from kagzi.core.run import Run, RunStatus
 from kagzi.core.tags import encode_tags, tag_text
+from kagzi.store.protocol.runs import FoundRuns
 
 BITES: Final = (1_000, 19_000)
 LED_BITES: Final = (1_000, 2_000)  # where runs lie apart from each other, and each costs several times as much
@@ -62,6 +63,45 @@ INDEXES: Final = {
 }
 _FAILED: Final = (RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELLED)
 _WAITING: Final = (RunStatus.PENDING, RunStatus.SLEEPING)
+
+
+class Search(Protocol):
+    """The statements of a search, as a database executes them. On SQLite none of them suspends."""
+
+    async def are_few(self, lead: Lead) -> bool:
+        """Returns whether so few runs have what leads that all of them can be read."""
+        ...
+
+    async def edge(self, lead: Lead, cursor: Cursor, bite: int) -> str | None:
+        """Returns the last of so many runs beyond the cursor; None if there are not as many."""
+        ...
+
+    async def list(self, lead: Lead, cursor: Cursor, until: str, limit: int) -> list[Run]: ...
+
+
+async def find_runs(
+    search: Search, filter: RunFilter, cursor: Cursor | None, limit: int, missing: tuple[str, ...] = ()
+) -> FoundRuns:
+    """Lists runs, or searches for those that match. `missing` names indexes that are not built yet."""
+    bounds = bounds_of(filter, cursor)
+    cursor = bounds.cursor
+    if not is_search(filter):
+        return FoundRuns(await search.list(Lead.WALK, cursor, bounds.end, limit))
+    lead = lead_of(filter, missing)
+    if lead.gathered:
+        if await search.are_few(lead):
+            return FoundRuns(await search.list(lead, cursor, bounds.end, limit))
+        lead = Lead.WALK
+    found: list[Run] = []
+    for bite in bites_of(lead):
+        edge = await search.edge(lead, cursor, bite)
+        last = edge is None or bounds.reached(edge)
+        until = bounds.end if edge is None or last else edge
+        found += await search.list(lead, cursor, until, limit - len(found))
+        if last or len(found) == limit:
+            return FoundRuns(found)
+        cursor = Cursor(until, cursor.backward)
+    return FoundRuns(found, cursor.key)
 
 
 def is_search(filter: RunFilter) -> bool:
@@ -149,6 +189,30 @@ class Asked(Struct, frozen=True):
     error_type: str | None
     schedule_id: str | None
     parent_run_id: str | None
+
+    def listed(
+        self, filter: RunFilter, lead: Lead, cursor: Cursor, until: str, limit: int
+    ) -> tuple[str | int | None, ...]:
+        """Returns what every statement takes that lists runs, in its order."""
+        return (
+            filter.namespace,
+            cursor.key,
+            None if filter.status is None else filter.status.value,
+            filter.workflow_type,
+            filter.task_queue,
+            filter.created_after,
+            filter.created_before,
+            limit,
+            None if filter.or_status is None else filter.or_status.value,
+            until,
+            self.other_tags if lead is Lead.TAG else self.tags,
+            self.prefix,
+            self.prefix_end,
+            self.error_class,
+            self.error_type,
+            self.schedule_id,
+            self.parent_run_id,
+        )
 
     def lead_value(self, lead: Lead, tag: str | None) -> tuple[str | None, ...]:
         """What the statement that finds the edge of a lead takes, too."""

@@ -280,4 +280,4 @@ def batch_of(statement: str, runs: list[str]) -> str:
     if statement == "record_steps":
         return f"{leases}, {steps}"
     moves = f"NULL, NULL, NULL, {array(['COMPLETED'] * len(runs))}, NULL, NULL, NULL, NULL, NULL"
-    return f"{leases}, NULL, {steps}, NULL, {moves}"
+    return f"{leases}, {steps}, NULL, NULL, {moves}"

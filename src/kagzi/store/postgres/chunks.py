@@ -178,7 +178,7 @@ class Round:
             seen = [UNLESS_CANCELLED if run.move is None else seen_by(run.move) for run in runs]
             columns = _move_columns(moves, for_all=len(moves) == len(runs))
             rows = await connection.fetch(
-                _RECORD_STEPS_AND_MOVE_RUNS, *leases, unless_all(seen, UNLESS_CANCELLED), *steps, now, *columns
+                _RECORD_STEPS_AND_MOVE_RUNS, *leases, *steps, unless_all(seen, UNLESS_CANCELLED), now, *columns
             )
         self._learn(rows[0])
         return frozenset(rows[0]["moved"] or ())

@@ -28,27 +28,7 @@ _COUNTS: Final = {lead: STATEMENTS[f"count_{lead.value}"] for lead in Lead if le
 async def list_runs(
     connection: Connection, filter: RunFilter, cursor: Cursor | None, limit: int, missing: tuple[str, ...] = ()
 ) -> FoundRuns:
-    """`missing`: indexes that are not built yet."""
-    bounds = searching.bounds_of(filter, cursor)
-    cursor = bounds.cursor
-    search = _Search(connection, filter)
-    if not searching.is_search(filter):
-        return FoundRuns(await search.list(Lead.WALK, cursor, bounds.end, limit))
-    lead = searching.lead_of(filter, missing)
-    if lead.gathered:
-        if await search.are_few(lead):
-            return FoundRuns(await search.list(lead, cursor, bounds.end, limit))
-        lead = Lead.WALK
-    found: list[Run] = []
-    for bite in searching.bites_of(lead):
-        edge = await search.edge(lead, cursor, bite)
-        last = edge is None or bounds.reached(edge)
-        until = bounds.end if edge is None or last else edge
-        found += await search.list(lead, cursor, until, limit - len(found))
-        if last or len(found) == limit:
-            return FoundRuns(found)
-        cursor = Cursor(until, cursor.backward)
-    return FoundRuns(found, cursor.key)
+    return await searching.find_runs(_Search(connection, filter), filter, cursor, limit, missing)
 
 
 class _Search:
@@ -64,14 +44,12 @@ class _Search:
         return count <= searching.FEW
 
     async def edge(self, lead: Lead, cursor: Cursor, bite: int) -> str | None:
-        """Returns the last of so many runs beyond the cursor; None if there are not as many."""
         statement = _EDGES[lead, "_backward" if cursor.backward else ""]
         more = self._asked.lead_value(lead, self._tag)
         found: UUID | None = await self._connection.fetchval(statement, self._filter.namespace, cursor.key, bite, *more)
         return None if found is None else str(found)
 
     async def list(self, lead: Lead, cursor: Cursor, until: str, limit: int) -> list[Run]:
-        filter, asked = self._filter, self._asked
         more: list[object] = []
         if lead is Lead.TAG:
             more = [self._tag]
@@ -79,23 +57,7 @@ class _Search:
             more = [searching.FEW]
         rows = await self._connection.fetch(
             _LISTS[lead, "_backward" if cursor.backward else ""],
-            filter.namespace,
-            cursor.key,
-            filter.status,
-            filter.workflow_type,
-            filter.task_queue,
-            filter.created_after,
-            filter.created_before,
-            limit,
-            filter.or_status,
-            until,
-            asked.other_tags if lead is Lead.TAG else asked.tags,
-            asked.prefix,
-            asked.prefix_end,
-            asked.error_class,
-            asked.error_type,
-            asked.schedule_id,
-            asked.parent_run_id,
+            *self._asked.listed(self._filter, lead, cursor, until, limit),
             *more,
         )
         return [run_of(row) for row in rows]

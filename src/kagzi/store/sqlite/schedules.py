@@ -14,11 +14,11 @@ from kagzi.core.instant import Instant
 from kagzi.core.page import Cursor
 from kagzi.core.run import Run, RunStatus
 from kagzi.core.schedule import Schedule, ScheduleCounts, Skip, SkipReason
-from kagzi.core.tags import encode_tags
 from kagzi.errors import Conflict, InvalidRequest
 from kagzi.store.protocol.changes import Recovered
 from kagzi.store.protocol.schedules import Fired
 from kagzi.store.schedules import (
+    changed_template,
     dropped,
     first_firing,
     not_fired,
@@ -93,18 +93,7 @@ class Schedules(Noun):
                 *key,
                 (RunStatus.SCHEDULED if enabled else RunStatus.PAUSED).value,
                 following if enabled else None,
-                update.task_queue,
-                update.workflow_type,
-                update.version,
-                update.cron_expr,
-                update.timezone,
-                update.max_catchup,
-                update.priority,
-                update.retry_policy,
-                update.on_failure,
-                update.on_failure_queue,
-                None if update.tags is None else encode_tags(update.tags) or "{}",
-                update.limit_key,
+                *changed_template(update),
             ),
         )
         if update.input is not None:

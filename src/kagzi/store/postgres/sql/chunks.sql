@@ -17,17 +17,7 @@ WITH locked AS MATERIALIZED (
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
-           coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
-           n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
-    FROM unnest($4::integer[], coalesce($5::text[], $1::text[]), coalesce($6::uuid[], $2::uuid[]), $7::text[],
-                $8::integer[], $9::text[], $10::text[], $11::integer[], $12::bigint[], $13::bigint[], $14::bigint[],
-                $15::bigint[], $16::bigint[], $17::bytea[], $18::bytea[], $19::bytea[]) WITH ORDINALITY
-        AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
-              retry_at, timeout_at, input_hash, input, output, error, ordinal)
-    WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
-    {{step_replaces}}
+    {{record_steps_of_locked}}
 )
 SELECT array_agg(place::integer) AS granted, NULL::integer[] AS moved, NULL::integer[] AS news,
        array_agg(place::integer) FILTER (WHERE status <> 'RUNNING') AS over,
@@ -42,23 +32,13 @@ WITH locked AS MATERIALIZED (
     SELECT c.place, r.status,
            CASE WHEN coalesce(c.seen, -2147483648) = -2147483648 THEN NOT r.cancel_requested
                 ELSE c.seen >= r.inbox_seq END AS quiet
-    FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::integer[]) WITH ORDINALITY
+    FROM unnest($1::text[], $2::uuid[], $3::uuid[], $20::integer[]) WITH ORDINALITY
         AS c (namespace, run_id, token, seen, place)
     JOIN kagzi.workflow_runs AS r ON r.namespace = c.namespace AND r.run_id = c.run_id AND r.token = c.token
     ORDER BY r.namespace, r.run_id
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
-           coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
-           n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
-    FROM unnest($5::integer[], coalesce($6::text[], $1::text[]), coalesce($7::uuid[], $2::uuid[]), $8::text[],
-                $9::integer[], $10::text[], $11::text[], $12::integer[], $13::bigint[], $14::bigint[], $15::bigint[],
-                $16::bigint[], $17::bigint[], $18::bytea[], $19::bytea[], $20::bytea[]) WITH ORDINALITY
-        AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
-              retry_at, timeout_at, input_hash, input, output, error, ordinal)
-    WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
-    {{step_replaces}}
+    {{record_steps_of_locked}}
 ), instant AS MATERIALIZED (
     SELECT coalesce($21::bigint, kagzi.clock()) AS now
 ), moved AS (

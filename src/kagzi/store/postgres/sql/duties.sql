@@ -154,15 +154,7 @@ WITH instant AS MATERIALIZED (
     CROSS JOIN instant AS i
     WHERE l.finished_at <= i.now - coalesce(n.retention_days, 30) * 86400000000::bigint
     FOR UPDATE OF r SKIP LOCKED
-), steps AS (
-    DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
-), payloads AS (
-    DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
-), signals AS (
-    DELETE FROM kagzi.signals AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
-), run_values AS (
-    DELETE FROM kagzi.run_values AS v USING doomed AS d WHERE v.namespace = d.namespace AND v.run_id = d.run_id
-), runs AS (
+), {{delete_details_of_doomed}}, runs AS (
     DELETE FROM kagzi.workflow_runs AS r USING doomed AS d WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 )
 SELECT (SELECT count(*)::integer FROM doomed) AS deleted, (SELECT count(*)::integer FROM looked) AS looked,

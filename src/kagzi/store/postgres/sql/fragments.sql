@@ -36,6 +36,41 @@ ON CONFLICT (namespace, run_id, step_id, attempt) DO UPDATE SET
         output = EXCLUDED.output, error = EXCLUDED.error
     WHERE s.completed_seq IS NULL AND (EXCLUDED.status <> 'RUNNING' OR s.status = 'RUNNING')
 
+-- fragment: record_steps_of_locked
+-- Writes the steps of a batch whose runs are held: $1 to $3 are the runs, $4 to $19 the steps; see chunks.sql.
+INSERT INTO kagzi.step_runs AS s ({{step_columns}})
+    SELECT n.namespace, n.run_id, n.step_id, coalesce(n.attempt, 1), coalesce(n.kind, 'FUNCTION'),
+           coalesce(n.status, 'COMPLETED'), n.completed_seq, n.started_at, n.finished_at, n.retry_at,
+           n.timeout_at, coalesce(n.input_hash, 0), n.input, n.output, n.error
+    FROM unnest($4::integer[], coalesce($5::text[], $1::text[]), coalesce($6::uuid[], $2::uuid[]), $7::text[],
+                $8::integer[], $9::text[], $10::text[], $11::integer[], $12::bigint[], $13::bigint[], $14::bigint[],
+                $15::bigint[], $16::bigint[], $17::bytea[], $18::bytea[], $19::bytea[]) WITH ORDINALITY
+        AS n (place, namespace, run_id, step_id, attempt, kind, status, completed_seq, started_at, finished_at,
+              retry_at, timeout_at, input_hash, input, output, error, ordinal)
+    WHERE (coalesce(n.place, n.ordinal) IN (SELECT l.place FROM locked AS l WHERE l.status = 'RUNNING')) IS TRUE
+    {{step_replaces}}
+
+-- fragment: record_step_of_locked(condition)
+-- Writes the step of a chunk that is alone, $4 to $16, if this is so of its run ($1 to $3).
+INSERT INTO kagzi.step_runs AS s ({{step_columns}})
+    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
+           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
+    FROM locked AS l
+    WHERE {condition}
+    {{step_replaces}}
+
+-- fragment: delete_details_of_doomed
+-- Deletes what is kept of the runs that are `doomed`, but for their own rows.
+steps AS (
+    DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
+), payloads AS (
+    DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
+), signals AS (
+    DELETE FROM kagzi.signals AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
+), run_values AS (
+    DELETE FROM kagzi.run_values AS v USING doomed AS d WHERE v.namespace = d.namespace AND v.run_id = d.run_id
+)
+
 -- fragment: is_run(r)
 -- Schedules keep their templates in the table of runs. Nobody may take one for a run: what reads, ends or repeats a run that
 -- it is given by its id, or lists runs, says so by this. Whoever looks for runs that are claimable, held, live under a

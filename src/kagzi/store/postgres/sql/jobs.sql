@@ -62,15 +62,7 @@ WITH doomed AS MATERIALIZED (
     WHERE r.finished_at IS NOT NULL
     ORDER BY r.namespace, r.run_id
     FOR UPDATE OF r
-), steps AS (
-    DELETE FROM kagzi.step_runs AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
-), payloads AS (
-    DELETE FROM kagzi.workflow_payloads AS p USING doomed AS d WHERE p.namespace = d.namespace AND p.run_id = d.run_id
-), signals AS (
-    DELETE FROM kagzi.signals AS s USING doomed AS d WHERE s.namespace = d.namespace AND s.run_id = d.run_id
-), run_values AS (
-    DELETE FROM kagzi.run_values AS v USING doomed AS d WHERE v.namespace = d.namespace AND v.run_id = d.run_id
-)
+), {{delete_details_of_doomed}}
 DELETE FROM kagzi.workflow_runs AS r USING doomed AS d
 WHERE r.namespace = d.namespace AND r.run_id = d.run_id
 RETURNING r.run_id;

@@ -9,12 +9,7 @@ WITH locked AS MATERIALIZED (
     WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
-           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
-    FROM locked AS l
-    WHERE l.status = 'RUNNING'
-    {{step_replaces}}
+    {{record_step_of_locked(l.status = 'RUNNING')}}
 )
 SELECT status, true AS quiet FROM locked;
 
@@ -28,12 +23,7 @@ WITH locked AS MATERIALIZED (
     WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
-           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
-    FROM locked AS l
-    WHERE l.status = 'RUNNING' AND $4::text IS NOT NULL
-    {{step_replaces}}
+    {{record_step_of_locked(l.status = 'RUNNING' AND $4::text IS NOT NULL)}}
 ), instant AS MATERIALIZED (
     SELECT coalesce($18::bigint, kagzi.clock()) AS now
 ), moved AS (
@@ -67,12 +57,7 @@ WITH locked AS MATERIALIZED (
     WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid
     FOR NO KEY UPDATE OF r
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
-           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
-    FROM locked AS l
-    WHERE l.status = 'RUNNING' AND NOT l.handled AND $4::text IS NOT NULL
-    {{step_replaces}}
+    {{record_step_of_locked(l.status = 'RUNNING' AND NOT l.handled AND $4::text IS NOT NULL)}}
 ), failed AS (
     UPDATE kagzi.workflow_runs AS r SET
         status = 'FAILED', claim_key = NULL, lease_expires_at = NULL, finished_at = coalesce($17::bigint, kagzi.clock()),
@@ -102,12 +87,7 @@ WITH parent AS MATERIALIZED (
 ), locked AS MATERIALIZED (
     SELECT f.status, f.quiet FROM family AS f WHERE f.run_id = $2::uuid AND f.token = $3::uuid
 ), recorded AS (
-    INSERT INTO kagzi.step_runs AS s ({{step_columns}})
-    SELECT $1::text, $2::uuid, $4::text, $5::integer, $6::text, $7::text, $8::integer, $9::bigint, $10::bigint,
-           $11::bigint, $12::bigint, $13::bigint, $14::bytea, $15::bytea, $16::bytea
-    FROM locked AS l
-    WHERE l.status = 'RUNNING' AND $4::text IS NOT NULL AND NOT $22::boolean
-    {{step_replaces}}
+    {{record_step_of_locked(l.status = 'RUNNING' AND $4::text IS NOT NULL AND NOT $22::boolean)}}
 ), taken AS (
     UPDATE kagzi.step_runs AS s SET completed_seq = $8::integer, finished_at = $10::bigint
     FROM locked AS l
