@@ -25,14 +25,14 @@ UUID7: Final = "[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{
 _UUID7: Final = re.compile(UUID7)
 
 
-def check_name(value: object, field: str) -> str:
-    """Checks a name: 1 to 255 characters of text that every database can store."""
+def check_name(value: object, field: str, most: int = NAME_CHARACTERS) -> str:
+    """Checks a name: 1 to 255 characters (or another number) of text that every database can store."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{field} must be text, not {type(value).__name__}")
     if not value:
         raise InvalidRequest(f"{field} must not be empty")
-    if len(value) > NAME_CHARACTERS:
-        raise InvalidRequest(f"{field} has {len(value)} characters; at most {NAME_CHARACTERS} are allowed")
+    if len(value) > most:
+        raise InvalidRequest(f"{field} has {len(value):,} characters; at most {most} are allowed")
     check_text(value, field)
     return value
 

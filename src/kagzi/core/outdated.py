@@ -7,6 +7,7 @@ from typing import Final
 
 from kagzi.core.flow import FlowLimit
 from kagzi.core.worker import Worker
+from kagzi.version import numbers_of
 
 LIMITS_SINCE: Final = (0, 1)  # the version that keeps limits, rates and pauses
 _MOST_NAMED: Final = 5
@@ -15,7 +16,7 @@ _MOST_NAMED: Final = 5
 def disregarded(worker: Worker, limits: Sequence[FlowLimit]) -> list[FlowLimit]:
     """Returns the limits in force for the runs of this worker that its software does not know of. A worker that does
     not say its version is older than any that knows."""
-    if _numbers(worker.version) >= LIMITS_SINCE:
+    if numbers_of(worker.version) >= LIMITS_SINCE:
         return []
     shared = {limit.name: limit.shares for limit in limits if limit.shares is not None}
     types = {offered.name for offered in worker.types}
@@ -59,13 +60,3 @@ def _words(limit: FlowLimit) -> str:
 def _some(words: Sequence[str]) -> str:
     more = f" and {len(words) - _MOST_NAMED} more" if len(words) > _MOST_NAMED else ""
     return f"{', '.join(words[:_MOST_NAMED])}{more}"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """As far as they go: 0.10.2rc1 is (0, 10)."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        if not (part.isascii() and part.isdigit()):
-            break
-        numbers.append(int(part))
-    return tuple(numbers)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kagzi.core.limits import check_text
+from kagzi.core.limits import check_name
 from kagzi.errors import InvalidRequest
 
 MOST_TAGS: Final = 10  # of one run
@@ -21,10 +21,10 @@ def check_tags(tags: object, field: str = "tags") -> dict[str, str]:
     if len(tags) > MOST_TAGS:
         raise InvalidRequest(f"{field} has {len(tags):,} tags; a run has at most {MOST_TAGS}")
     for name, value in tags.items():
-        _check_part(name, f"the name of a tag in {field}")
+        check_name(name, f"the name of a tag in {field}", TAG_CHARACTERS)
         if "=" in name:
             raise InvalidRequest(f"{field}: the name {name!r} contains '=', which stands between name and value")
-        _check_part(value, f"{field}: the value of {name!r}")
+        check_name(value, f"{field}: the value of {name!r}", TAG_CHARACTERS)
     return dict(tags)
 
 
@@ -52,13 +52,3 @@ def encode_tags(tags: Mapping[str, str]) -> str | None:
 def decode_tags(text: str | None) -> dict[str, str]:
     """Returns the tags that are kept in this text."""
     return msgspec.json.decode(text, type=dict[str, str]) if text else {}
-
-
-def _check_part(text: object, field: str) -> None:
-    if not isinstance(text, str):
-        raise InvalidRequest(f"{field} must be text, not {type(text).__name__}")
-    if not text:
-        raise InvalidRequest(f"{field} must not be empty")
-    if len(text) > TAG_CHARACTERS:
-        raise InvalidRequest(f"{field} has {len(text):,} characters; at most {TAG_CHARACTERS} are allowed")
-    check_text(text, field)

@@ -99,31 +99,24 @@ def finally_failed(detail: pb.ErrorDetail, step: str) -> Refused:
 
 
 def unknown_method(name: str) -> Refused:
-    detail = pb.ErrorDetail(
-        code=pb.ERROR_CODE_INVALID_ARGUMENT,
-        message=f"there is no method {name[:100]!r} here",
-        non_retryable=True,
-        exact_code=VersionMismatch.code,
-    )
-    return Refused(grpc.StatusCode.UNIMPLEMENTED, detail)
+    words = f"there is no method {name[:100]!r} here"
+    refused = _refused(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_CODE_INVALID_ARGUMENT, VersionMismatch, words)
+    refused.detail.non_retryable = True
+    return refused
 
 
 def about_to_stop() -> Refused:
-    detail = pb.ErrorDetail(
-        code=pb.ERROR_CODE_UNAVAILABLE,
-        message="the server is about to stop; trying again is safe",
-        exact_code=Unavailable.code,
-    )
-    return Refused(grpc.StatusCode.UNAVAILABLE, detail)
+    words = "the server is about to stop; trying again is safe"
+    return _refused(grpc.StatusCode.UNAVAILABLE, pb.ERROR_CODE_UNAVAILABLE, Unavailable, words)
 
 
 def too_slow() -> Refused:
-    detail = pb.ErrorDetail(
-        code=pb.ERROR_CODE_TIMEOUT,
-        message="the server could not answer in time; trying again is safe",
-        exact_code=Unavailable.code,
-    )
-    return Refused(grpc.StatusCode.DEADLINE_EXCEEDED, detail)
+    words = "the server could not answer in time; trying again is safe"
+    return _refused(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_CODE_TIMEOUT, Unavailable, words)
+
+
+def _refused(status: grpc.StatusCode, code: pb.ErrorCode, error: type[KagziError], words: str) -> Refused:
+    return Refused(status, pb.ErrorDetail(code=code, message=words, exact_code=error.code))
 
 
 def describe(error: BaseException, name_request: Callable[[], str]) -> tuple[grpc.StatusCode, pb.ErrorDetail]:

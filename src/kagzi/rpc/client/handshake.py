@@ -11,7 +11,7 @@ from typing import Final
 from kagzi._proto.v1 import admin_pb2
 from kagzi.errors import PermissionDenied, Unauthenticated, Unavailable, VersionMismatch
 from kagzi.rpc.client.line import READ_SECONDS, Line
-from kagzi.version import __version__
+from kagzi.version import __version__, numbers_of
 
 API: Final = "v1"
 NEEDED: Final = ("batches", "packed-chunks", "history-pages", "wait")
@@ -43,20 +43,10 @@ async def check_server(line: Line, target: str) -> None:
         )
     if missing:
         raise _mismatch(target, info, f"lacks {', '.join(missing)}, which this client needs. Upgrade the server")
-    if _numbers(__version__) < _numbers(info.min_sdk_version):
+    if numbers_of(__version__) < numbers_of(info.min_sdk_version):
         raise _mismatch(target, info, f"needs clients of {info.min_sdk_version[:50]} or later. Upgrade the client")
 
 
 def _mismatch(target: str, info: admin_pb2.GetServerInfoResponse, why: str) -> VersionMismatch:
     version = info.version[:50] or "unknown"
     return VersionMismatch(f"the server at {target} is version {version}, this client {__version__}: it {why}")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """Returns the numbers of a version, as far as they go: 0.10.2rc1 is (0, 10)."""
-    numbers: list[int] = []
-    for part in version.split("."):
-        if not (part.isascii() and part.isdigit()):
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
