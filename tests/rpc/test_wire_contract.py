@@ -356,7 +356,8 @@ OURS: dict[str, str] = {
         "11 executions int32, 12 crashes int32, 13 inbox_seq int64, 14 retry_policy ?bytes, "
         "15 history *StepRecord, 16 history_page_token string, 17 cancel_requested bool, 18 origin_run_id ?string, "
         "19 trace_context ?string, 20 family bool, 21 handles_run_id ?string, 22 failed_input ?bytes, "
-        "25 incarnation int32, 26 depth int32, 27 limited bool, 28 scheduled_for_us ?int64, "
+        "23 signals *Signal, 24 signals_complete bool, 25 incarnation int32, 26 depth int32, 27 limited bool, "
+        "28 scheduled_for_us ?int64, "
         "30 executions_before int32, 32 woken ?string"
     ),
     "StepRecord": (
@@ -723,7 +724,7 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
     (Registered, "RegisterResponse", {"warnings": "schedule_warnings"}),
     (Poll, "PollTasksRequest", {"adopts": None}),  # every poll of this kind does
     (Polled, "PollTasksResponse", {"more": None, "held": None}),
-    (Claim, "Claim", {"namespace": FROM_THE_CALL, "limited": None}),
+    (Claim, "Claim", {"namespace": FROM_THE_CALL, "limited": None, "inbox": "signals"}),
     (Heartbeat, "HeartbeatRequest", {"confirmed": None}),
     (HeartbeatAnswer, "HeartbeatResponse", {"drain": "should_drain"}),
     (Chunk, "Chunk", {"namespace": FROM_THE_CALL, "operations": "steps"}),

@@ -13,7 +13,7 @@ from kagzi.api.operations import ParkRun, SendSignal
 from kagzi.sdk.replay.execution import Execution
 from kagzi.sdk.replay.loop import WorkflowLoop
 from kagzi.sdk.worker import attempt
-from kagzi.store.sqlite import chunks, signals, work
+from kagzi.store.sqlite import chunks, claims, signals, work
 from tests.simulation.hunting import hunt
 from tests.simulation.mutants import say_instead
 
@@ -22,6 +22,7 @@ SEEDS = range(125)
 HINTS = {
     "a_repeat_is_stored_again": 0,
     "a_retry_keeps_what_was_taken": 26,
+    "claims_forget_signals": 3,
     "outcomes_overtake_signals": 911_953,
     "runs_are_woken_by_any_signal": 2,
     "signals_are_taken_and_not_marked": 0,
@@ -98,6 +99,11 @@ def outcomes_overtake_signals(patch: Patch) -> None:
     patch.setattr(Execution, "_unread", property(lambda _: False, lambda *_: None), raising=False)
 
 
+def claims_forget_signals(patch: Patch) -> None:
+    """They say that all have been taken."""
+    patch.setattr(claims, "read_all", lambda *_: ())
+
+
 BUGS: list[Callable[[Patch], None]] = [
     runs_are_woken_by_any_signal,
     sleepers_are_not_woken,
@@ -109,6 +115,7 @@ BUGS: list[Callable[[Patch], None]] = [
     a_retry_keeps_what_was_taken,
     signals_overtake_timers,
     outcomes_overtake_signals,
+    claims_forget_signals,
 ]
 
 

@@ -22,6 +22,7 @@ from kagzi.core.worker import WorkflowType
 L = TypeVar("L", int, str)
 
 INBOX_READ: Final = 100  # signals in one answer
+INBOX_BYTES: Final = 65_536  # and in a claim at most this much of their values
 
 
 class DeclaredLimit(Struct, frozen=True):
@@ -138,6 +139,9 @@ class Claim(Struct, frozen=True, kw_only=True):
     executions_before: int = 0  # of `executions`, those before it did so last
     woken: str | None = None  # somebody has ended its sleep: see `core.wake`
     limited: bool = False  # claimed under a limit: somebody may wait for it to let go
+    # All signals that it had not taken by `inbox_seq`, in their order. None: they have to be read, because they are too
+    # many or too large, or the server is an older one.
+    inbox: tuple[Signal, ...] | None = None
 
 
 class Polled(Struct, frozen=True, kw_only=True):

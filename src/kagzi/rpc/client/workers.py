@@ -171,7 +171,8 @@ class RemoteWorkers:
             if page.HasField("failed_input"):
                 failed_input = page.failed_input
             token = page.next_page_token
-        return claim_from_wire(claim, namespace, input, failed_input, history)
+        inbox = tuple(signals.signal_from_wire(signal) for signal in claim.signals) if claim.signals_complete else None
+        return claim_from_wire(claim, namespace, input, failed_input, history, inbox)
 
     async def _commit_in_parts(self, chunk: Chunk) -> ChunkAnswer:
         """A chunk too large for one message: one part after the other, each only if those before it are durable."""

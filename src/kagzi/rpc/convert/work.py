@@ -23,6 +23,7 @@ from kagzi.core.carried import TO_WORKER
 from kagzi.core.declaration import Declaration
 from kagzi.core.limits import PAYLOAD_BYTES
 from kagzi.core.schedule import Overlap, check_overlap
+from kagzi.core.signal import Signal
 from kagzi.core.step import Step, StepKind, StepStatus
 from kagzi.core.worker import WorkflowType
 from kagzi.errors import InvalidRequest
@@ -303,7 +304,7 @@ def poll_from_wire(request: pb.PollTasksRequest, namespace: str) -> Poll:
 
 
 def claim_to_wire(claim: Claim) -> pb.Claim:
-    """Without input and history, which may not fit."""
+    """Without input, history and signals, which may not fit."""
     return pb.Claim(
         run_id=claim.run_id,
         token=claim.token,
@@ -332,7 +333,12 @@ def claim_to_wire(claim: Claim) -> pb.Claim:
 
 
 def claim_from_wire(
-    claim: pb.Claim, namespace: str, input: bytes, failed_input: bytes | None, history: list[Step]
+    claim: pb.Claim,
+    namespace: str,
+    input: bytes,
+    failed_input: bytes | None,
+    history: list[Step],
+    inbox: tuple[Signal, ...] | None,
 ) -> Claim:
     return Claim(
         namespace=namespace,
@@ -362,6 +368,7 @@ def claim_from_wire(
         limited=claim.limited,
         **_CLAIMED.from_wire(claim),
         woken=claim.woken if claim.HasField("woken") else None,
+        inbox=inbox,
     )
 
 

@@ -145,12 +145,14 @@ class Execution:
         *,
         cancel: bool = False,
         woken: Woken | None = None,
+        signals: Iterable[Signal] = (),
         unread: bool = False,
     ) -> None:
         """Start the workflow function, replay what is recorded, then go live: with a cancellation, if it has not been
-        told of that before, or woken, if nothing has been recorded since. `unread`: signals may have arrived, which are
-        read next if the workflow waits for some. Outcomes of children that are here already wait for them: to take one
-        fires the timers before it, and the wait for a signal that came in time must not time out by that."""
+        told of that before, or woken, if nothing has been recorded since. `signals` have arrived and were not taken.
+        `unread`: there may be others, which are read next if the workflow waits for some. Outcomes of children that are
+        here already wait for them: to take one fires the timers before it, and the wait for a signal that came in time
+        must not time out by that."""
         self._encode_result = encode_result
         self._main = self.loop.start(coroutine, context or copy_context())
         events = self._recorded.events
@@ -171,6 +173,8 @@ class Execution:
             self._deliver_cancel()
         elif woken is not None and woken.seq == self._journal.seq:
             self._wake(woken.until)
+        if signals:
+            self.inbox.receive(signals)
         self._unread = unread and self._inbox is not None and bool(self._inbox.unserved_names())
         self._settle()
 

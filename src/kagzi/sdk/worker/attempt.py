@@ -256,7 +256,10 @@ class Attempt:
         woken = None
         if claim.woken is not None:
             woken = read_woken(claim.woken, incarnation=claim.incarnation, attempts=claim.attempts)
-        execution.begin(workflow, encode_result, cancel=self.cancelling, woken=woken, unread=claim.inbox_seq > 0)
+        unread = claim.inbox is None and claim.inbox_seq > 0
+        execution.begin(
+            workflow, encode_result, cancel=self.cancelling, woken=woken, signals=claim.inbox or (), unread=unread
+        )
         if (execution.may_await_news or self._news is not None) and (
             self._reads_news(execution) or self._looks_first(execution)
         ):

@@ -35,6 +35,7 @@ class News:
         self._arrived = arrived
         self._lost = lost
         self._looked: dict[str, int] = {}  # by name of a signal: up to which number none is left to be read
+        self._looked_for_all = 0 if claim.inbox is None else claim.inbox_seq  # the same for names that are not there
         self._looked_for_children = claim.inbox_seq  # the same for outcomes, of which a claim brings all
         self.unknown = False  # something has arrived, and its number is not known
 
@@ -57,7 +58,7 @@ class News:
         if self.reading:
             return True
         afresh = afresh or self.unknown
-        wanted = [name for name in names if afresh or self._looked.get(name, 0) < self.seq]
+        wanted = [name for name in names if afresh or self._looked.get(name, self._looked_for_all) < self.seq]
         children = children and (afresh or reconcile or self._looked_for_children < self.seq)
         if not wanted and not children and not self.unknown:
             return False

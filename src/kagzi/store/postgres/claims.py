@@ -11,6 +11,7 @@ from kagzi.store.columns import reader
 from kagzi.store.postgres.handlers import read_failed_inputs
 from kagzi.store.postgres.lines import claim_limited
 from kagzi.store.postgres.run_rows import text_of
+from kagzi.store.postgres.signals import read_inboxes
 from kagzi.store.postgres.statements import STATEMENTS
 from kagzi.store.postgres.steps import read_histories
 
@@ -32,7 +33,7 @@ _claim_of = reader(
     """,
     TO_WORKER,
     read={"token": str, "origin_run_id": text_of, "handles_run_id": text_of},
-    given=("namespace", "run_id", "input", "history", "failed_input", "limited"),
+    given=("namespace", "run_id", "input", "history", "failed_input", "limited", "inbox"),
 )
 
 
@@ -65,6 +66,8 @@ async def claim_runs(
         inputs = {str(row["run_id"]): row["data"] for row in found}
     handling = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["handles_run_id"] is not None]
     failed = await read_failed_inputs(connection, poll.namespace, handling) if handling else {}
+    told = [run_id for run_id, row in zip(run_ids, rows, strict=True) if row["inbox_seq"] > 0]
+    inboxes = await read_inboxes(connection, poll.namespace, told) if told else {}
     claims = [
         _claim_of(
             row,
@@ -74,6 +77,7 @@ async def claim_runs(
             tuple(histories.get(run_id, ())),
             failed.get(run_id),
             row["limited"],
+            inboxes.get(run_id),
         )
         for row, run_id in zip(rows, run_ids, strict=True)
     ]

@@ -10,7 +10,7 @@ from kagzi.api.operations import (
     SendSignal,
     SignalAnswer,
 )
-from kagzi.api.workers import Inbox
+from kagzi.api.workers import INBOX_BYTES, INBOX_READ, Inbox
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal
@@ -32,6 +32,7 @@ _SEND_SIGNALS = STATEMENTS["send_signals"]
 _FIND_SIGNALS = STATEMENTS["find_signals"]
 _TAKE_SIGNALS = STATEMENTS["take_signals"]
 _READ_INBOX = STATEMENTS["read_inbox"]
+_READ_INBOXES = STATEMENTS["read_inboxes"]
 _LIST_SIGNALS = STATEMENTS["list_signals"]
 Taken = tuple[str, str, str, int]  # namespace, run id, key, number of the event
 
@@ -90,6 +91,16 @@ async def take_signals(connection: Connection, taken: Sequence[Taken]) -> None:
     status = await connection.execute(_TAKE_SIGNALS, *(list(column) for column in zip(*taken, strict=True)))
     if int(status.rpartition(" ")[2]) != len(taken):
         raise InvalidRequest("a signal was taken that is not in the run's inbox")
+
+
+async def read_inboxes(connection: Connection, namespace: str, run_ids: Sequence[str]) -> dict[str, tuple[Signal, ...]]:
+    """Reads the signals that these runs have not taken. Runs with too many or too large ones are left out."""
+    rows = await connection.fetch(_READ_INBOXES, namespace, run_ids, INBOX_READ, INBOX_BYTES)
+    inboxes: dict[str, tuple[Signal, ...]] = {}
+    for row in rows:
+        run_id = str(row["run_id"])
+        inboxes[run_id] = inboxes.get(run_id, ()) + (() if row["key"] is None else (_signal_of(row),))
+    return inboxes
 
 
 async def _read_inbox(

@@ -14,6 +14,7 @@ from kagzi.core.instant import Instant, Span
 from kagzi.store.columns import reader
 from kagzi.store.sqlite.limit_rows import limit_of
 from kagzi.store.sqlite.lines import choose
+from kagzi.store.sqlite.signals import read_all
 from kagzi.store.sqlite.statements import execute
 from kagzi.store.sqlite.steps import read_history
 
@@ -26,8 +27,9 @@ _claim_of: Final = reader(
     """,
     TO_WORKER,
     read={"cancel_requested": bool, "family": bool, "limited": bool},
-    given=("namespace", "history"),
+    given=("namespace", "history", "inbox"),
 )
+_INBOX_SEQ: Final = 11  # its place in these rows
 
 
 def claim_runs(connection: sqlite3.Connection, poll: Poll, lease: Span, now: Instant) -> Polled:
@@ -79,7 +81,9 @@ def _due(connection: sqlite3.Connection, poll: Poll, now: Instant) -> list[str]:
 def _read_claims(connection: sqlite3.Connection, poll: Poll, run_ids: Sequence[str]) -> tuple[Claim, ...]:
     rows = execute(connection, "read_claims", (poll.namespace, _json(run_ids))).fetchall()
     histories = read_history(connection, poll.namespace, run_ids)
-    claims = {row[0]: _claim_of(row, poll.namespace, histories.get(row[0], ())) for row in rows}
+    told = [row[0] for row in rows if row[_INBOX_SEQ] > 0]
+    inboxes = {run_id: read_all(connection, (poll.namespace, run_id)) for run_id in told}
+    claims = {row[0]: _claim_of(row, poll.namespace, histories.get(row[0], ()), inboxes.get(row[0])) for row in rows}
     return tuple(claims[run_id] for run_id in run_ids)
 
 

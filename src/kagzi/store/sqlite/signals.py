@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kagzi.api.operations import Answer, SendSignal, SignalAnswer
-from kagzi.api.workers import Inbox
+from kagzi.api.workers import INBOX_BYTES, INBOX_READ, Inbox
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import MOST_UNTAKEN, Signal, awaits_signal
@@ -73,6 +73,14 @@ def take_signal(connection: sqlite3.Connection, taken: Row) -> None:
     """Marks a signal as taken; ValueError, and nothing is to be kept, if it is not there to be taken."""
     if execute(connection, "take_signal", taken).rowcount != 1:
         raise ValueError("a signal was taken that is not in the run's inbox")
+
+
+def read_all(connection: sqlite3.Connection, run: tuple[str, str]) -> tuple[Signal, ...] | None:
+    """Reads the signals that the run has not taken; None if they are too many or too large for a claim."""
+    rows = execute(connection, "read_untaken", (*run, INBOX_READ + 1)).fetchall()
+    if len(rows) > INBOX_READ or sum(size for *_, size in rows) > INBOX_BYTES:
+        return None
+    return tuple(_signal_of(*row) for *row, _ in rows)
 
 
 def _read_inbox(

@@ -19,7 +19,7 @@ from kagzi.api.operations import (
     Started,
     TakeSignal,
 )
-from kagzi.api.workers import Claim, Inbox
+from kagzi.api.workers import INBOX_BYTES, INBOX_READ, Claim, Inbox
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
 from kagzi.core.signal import Signal
@@ -224,6 +224,42 @@ class TestSignals:
         assert found is not None
         assert [one.key for one in found.signals] == ["k1"]
         assert await bench.answer(chunk(take(bench, 1), CompleteRun(output=b"1"))) is ChunkAnswer.DONE
+
+    async def test_a_claim_brings_the_signals_that_were_not_taken(self, bench: Bench) -> None:
+        """All of them or, if they are too many or too large for a claim, none: then they are read."""
+        runs = {name: await bench.start() for name in ("none", "some", "taken", "many", "large")}
+        for key, name in (("k1", "approved"), ("k2", "paid")):
+            await sent(bench, signal(runs["some"], name, key.encode(), key))
+            await sent(bench, signal(runs["taken"], key=key))
+        for number in range(INBOX_READ + 1):
+            await sent(bench, signal(runs["many"], key=f"k{number}"))
+        await sent(bench, signal(runs["large"], value=b"1" * INBOX_BYTES))
+
+        async def claims() -> dict[str, Claim]:
+            by_id = {claim.run_id: claim for claim in await bench.claims(limit=5)}
+            return {name: by_id[run_id] for name, run_id in runs.items()}
+
+        found = await claims()
+        some = found["some"].inbox
+        assert some is not None
+        assert [(one.key, one.name, one.value, one.seq) for one in some] == [
+            ("k1", "approved", b"k1", 1),
+            ("k2", "paid", b"k2", 2),
+        ]
+        assert found["none"].inbox in (None, ())
+        assert found["many"].inbox is None
+        assert found["large"].inbox == (await inbox(bench, found["large"])).signals, "it just fits"
+        await sent(bench, signal(runs["large"], key="k2"))
+        park = ParkRun(available_at=bench.now(), inbox_seq=INBOX_READ + 1)
+        await bench.send(found["taken"], take(bench, 1), take(bench, 2, "k2"), park)
+        await bench.send(found["many"], take(bench, 1, "k0"), park)
+        for name in ("none", "some", "large"):
+            await bench.send(found[name], park)
+        found = await claims()
+        assert found["taken"].inbox == ()
+        assert found["some"].inbox == some
+        assert [one.key for one in found["many"].inbox or ()] == [f"k{number}" for number in range(1, INBOX_READ + 1)]
+        assert found["large"].inbox is None
 
     async def test_a_retry_of_the_run_gives_signals_back(self, bench: Bench) -> None:
         run_id = await bench.start()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import replace
+
 from kagzi.core.instant import SECOND
 from kagzi.errors import KagziError, Unavailable
 from kagzi.store.protocol.changes import Queue
@@ -94,6 +96,8 @@ class Network:
             return
         if future is None:
             return
+        if method == "claim" and self._world.bare_claims:
+            answer = replace(answer, claims=tuple(replace(claim, inbox=None) for claim in answer.claims))
         if self._random.random() < self._world.weather.lose:
             self._world.happened(Fault.LOSE, f"{process.name} {method}")
             self._refuse(loop, future, f"the connection broke during {method}")

@@ -76,6 +76,8 @@ class World:
         self.watched = WatchedStore(self, store)
         self.network = Network(self, self.watched, Random(random.random()))
         self.operators = Operators(self, Random(f"{streams} operators {seed}"))
+        # Claims bring no signals, as those of an older server, or when there are many: they have to be read.
+        self.bare_claims = Random(f"{streams} inbox {seed}").random() < 0.5
         self._senders = Random(f"{streams} senders {seed}")
         self.moved: dict[str, int] = {}  # how many events a run had when it was moved to another version
         self._told: set[tuple[str, str]] = set()  # runs and keys of signals that were acknowledged

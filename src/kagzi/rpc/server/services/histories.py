@@ -12,6 +12,7 @@ from kagzi._proto.v1 import worker_pb2 as pb
 from kagzi.api.workers import Claim, LeaseState
 from kagzi.core.step import Step
 from kagzi.errors import InvalidRequest
+from kagzi.rpc.convert.signals import signal_to_wire
 from kagzi.rpc.convert.work import claim_to_wire, step_to_record
 from kagzi.rpc.limits import ANSWER_BYTES
 
@@ -34,12 +35,26 @@ def claims_to_wire(claims: Iterable[Claim], kept: KeptClaims) -> list[pb.Claim]:
             count, room = _fill(message.history, claim.history, 0, room)
             if count < len(claim.history):
                 message.history_page_token = str(count)
+            room = _add_signals(message, claim, room)
         else:
             message.history_page_token = _INPUT
         if message.history_page_token:
             kept.add(claim)
         messages.append(message)
     return messages
+
+
+def _add_signals(message: pb.Claim, claim: Claim, room: int) -> int:
+    """Adds the signals of a claim if all of them fit; returns what room is left."""
+    if claim.inbox is None:
+        return room
+    signals = [signal_to_wire(signal) for signal in claim.inbox]
+    size = sum(signal.ByteSize() + 8 for signal in signals)
+    if size > room:
+        return room
+    message.signals.extend(signals)
+    message.signals_complete = True
+    return room - size
 
 
 def history_page(claim: Claim | LeaseState, page_token: str) -> pb.GetHistoryResponse:

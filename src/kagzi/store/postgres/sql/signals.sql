@@ -89,6 +89,21 @@ LEFT JOIN LATERAL (
 WHERE r.namespace = $1::text AND r.run_id = $2::uuid AND r.token = $3::uuid AND r.status = 'RUNNING'
 ORDER BY s.seq;
 
+-- name: read_inboxes
+-- What runs that were just claimed have not taken yet; a row without a signal for a run that has taken all, and none for a
+-- run with more than $3 signals or $4 bytes of values.
+SELECT a.run_id, s.key, s.seq, s.name, s.value, s.sent_at
+FROM unnest($2::uuid[]) AS a (run_id)
+LEFT JOIN LATERAL (
+    SELECT f.*, count(*) OVER () AS signals, sum(octet_length(f.value)) OVER () AS bytes
+    FROM (SELECT u.key, u.seq, u.name, u.value, u.sent_at
+          FROM kagzi.signals AS u
+          WHERE u.namespace = $1::text AND u.run_id = a.run_id AND u.taken_seq IS NULL
+          LIMIT $3::integer + 1) AS f
+) AS s ON true
+WHERE s.key IS NULL OR (s.signals <= $3::integer AND s.bytes <= $4::integer)
+ORDER BY a.run_id, s.seq;
+
 -- name: list_signals
 -- The signals of a run in the order of arrival, from a number on.
 SELECT s.key, s.seq, s.name, s.value, s.sent_at, s.taken_seq

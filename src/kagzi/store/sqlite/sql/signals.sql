@@ -48,6 +48,14 @@ WHERE namespace = ?1 AND run_id = ?2 AND taken_seq IS NULL AND name IN (SELECT v
 ORDER BY seq
 LIMIT ?4;
 
+-- name: read_untaken
+-- The signals of a run that were not taken yet, and the size of each.
+SELECT key, seq, name, value, sent_at, length(value)
+FROM signals
+WHERE namespace = ?1 AND run_id = ?2 AND taken_seq IS NULL
+ORDER BY seq
+LIMIT ?3;
+
 -- name: list_signals
 -- The signals of a run in the order of arrival, from a number on.
 SELECT key, seq, name, value, sent_at, taken_seq
