@@ -7,7 +7,8 @@ A forked child begins as a copy of its worker, and without this it would act as 
 * When its copy of the body ends, it would go on as a second worker, on the connections of the first.
 
 Signals are held up while a process forks: between the fork and the first line that the child executes they would still
-be the worker's.
+be the worker's. One that came meanwhile ends the child as it would have done a moment later: what its handler raises
+(KeyboardInterrupt, for one) Python only prints there, and the child would go on as if nobody had sent it.
 """
 
 from __future__ import annotations
@@ -69,4 +70,7 @@ def _become_child() -> None:
     signal.set_wakeup_fd(-1)
     for number, handler in _before.items():
         signal.signal(number, signal.SIG_DFL if handler is None else handler)
-    _let_signals_through()
+    try:
+        _let_signals_through()
+    except BaseException as error:
+        leave(error)
