@@ -106,6 +106,40 @@ def test_finished_runs_are_run_again(home: Shell) -> None:
     assert (early.code, early.out) == (5, ""), early
 
 
+@pytest.mark.parametrize("home", ["grpc"], indirect=True)  # the longest way there is
+def test_many_runs_are_forked(home: Shell) -> None:
+    home("start", "checkout", "-i", '["one", 5]', "--id", "one", "--tag", "day=1")
+    home("start", "checkout", "-i", '["bad", -5]', "--id", "bad", "--tag", "day=1")
+    open(home.directory / "go-one", "w").close()
+    home.spawn("worker", "shop.py")
+    for order in ("one", "bad"):
+        home("runs", "watch", order, "--timeout", "60s")
+    asked = ("runs", "fork", "--all", "--tag", "day=1", "--from", "ship")
+    would = home(*asked, "--dry-run")
+    assert (would.code, "would fork 2 runs; nothing is changed" in would.err) == (0, True), would
+    done = home(*asked, "--yes")
+    assert done.code == 0, done
+    assert "COMPLETED: 1 done, 1 skipped (1 have no such step that has ended), 0 failed" in done.out
+    (made,) = [run for run in home("runs", "list", "--tag", "day=1", "--json").json["runs"] if run["id"] is None]
+    watched = home("runs", "watch", made["run_id"], "--timeout", "60s", "--json")
+    assert watched.json["output"] == {"paid": "one:5", "sent": "shipped"}
+    (job,) = home("jobs", "list", "--json").json["jobs"]
+    assert (job["action"], job["from_step"], job["reasons"]) == (
+        "fork",
+        "ship",
+        {"have no such step that has ended": 1},
+    )
+    for wrong, said in (
+        (("runs", "fork", "--all", "--tag", "day=1", "-i", "[1]", "--yes"), "--input is for one run"),
+        (("runs", "fork", "one", "bad", "-i", "[1]"), "--input is for one run"),
+        (("runs", "fork", "one", "--dry-run"), "are for --all"),
+        (("runs", "move", "one", "--from", "1", "--to", "2"), "moved by filters"),
+        (("runs", "move", "--all", "--tag", "day=1", "--from", "1", "--to", "2", "--yes"), "which one in the filter"),
+    ):
+        refused = home(*wrong)
+        assert (refused.code, said in refused.err) == (2, True), refused
+
+
 def test_changes_of_runs_are_audited(shop: Shell) -> None:
     run_id = start(shop, "one")
     for command in ("cancel", "terminate", "retry"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlencode
 
-from kagzi.api.operations import StartRun
+from kagzi.api.operations import StartRun, TerminateRun
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import JobStatus
+from kagzi.core.job import JobOptions, JobStatus
 from kagzi.core.key import Role
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
@@ -65,6 +65,35 @@ async def test_a_selection_is_cancelled_retried_and_deleted(browser: Browser, en
     gone = await browser.send((await browser.open(asking("delete", [two]))).form("/bulk"))
     assert "is deleted" in gone.text
     await browser.open(f"/runs/{two}", code=404)
+
+
+async def test_runs_are_forked_from_a_step_that_is_written(quick: Browser, memory: LocalEngine) -> None:
+    one, two = await start(memory, 2)
+    await memory.workflows.terminate(TerminateRun(namespace="default", run_id=one))
+    listed = await quick.open("/runs")
+    assert '<option value="fork">' in listed.html
+    assert '<option value="move">' not in listed.html
+    form = (await quick.open(asking("fork", [one, two]))).form("/bulk")
+    missing = await quick.send(form, from_step="pay")
+    assert "Fork: 0 of 2 runs" in missing.text
+    assert "has no step" in missing.text
+    done = await quick.send(form)
+    assert "Fork: 1 of 2 runs" in done.text
+    assert "is pending, and would go on beside its fork" in done.text
+    assert (await memory.workflows.get("default", form.fields["fresh"][0])).origin == one
+
+    form = (await quick.open("/bulk?action=fork&of=search&status=CANCELLED")).form("/bulk")
+    assert "No worker has" not in (await quick.send(form, from_step="pay")).text
+    (job,) = (await memory.jobs.list("default")).items
+    assert job.options == JobOptions(from_step="pay")
+    async with asyncio.timeout(60):
+        while (await memory.jobs.get("default", job.job_id)).status is JobStatus.RUNNING:
+            await asyncio.sleep(0.02)
+    page = await quick.open(f"/jobs/{job.job_id}")
+    assert "1 have no such step that has ended" in page.text
+    assert "<dt>From step</dt><dd><code>pay</code></dd>" in page.html
+    for path in ("selection&run=" + one, "search&status=RUNNING"):
+        assert "the page of versions does" in (await quick.open(f"/bulk?action=move&of={path}", code=400)).text
 
 
 async def test_bad_selections_change_nothing(quick: Browser, memory: LocalEngine) -> None:

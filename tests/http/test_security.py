@@ -168,6 +168,20 @@ async def test_streams_end_with_their_key(guarded: Guarded) -> None:
         assert (await client.problem("GET", "/api/v1/events"))[0] == 401
 
 
+async def test_a_job_that_moves_runs_takes_the_right_to_move_runs(guarded: Guarded) -> None:
+    job = {"action": "move", "runs": {"workflow": "w"}, "from_version": "1", "version": "2"}
+    async with await guarded.client(Role.CLIENT, "a") as client:
+        status, problem = await client.problem("POST", "/api/v1/jobs", json=job)
+        assert (status, problem["code"]) == (403, "PERMISSION_DENIED")
+        await client.post("/api/v1/jobs", {"action": "fork", "runs": {"workflow": "w"}}, status=201)
+    async with await guarded.client(Role.ADMIN, "a") as admin:
+        status, problem = await admin.problem("POST", "/api/v1/jobs", json=job)
+        assert (status, problem["detail"]) == (
+            400,
+            "no worker has ever offered version 2 of workflow w in namespace a; known are none",
+        )
+
+
 async def test_changes_are_written_down(guarded: Guarded) -> None:
     async with await guarded.client(Role.ADMIN, "a") as client:
         run_id = (await client.post("/api/v1/runs", {"workflow": "w"}, status=201))["run_id"]

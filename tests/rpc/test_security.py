@@ -13,6 +13,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from kagzi import Kagzi
 from kagzi._proto.v1 import common_pb2
+from kagzi._proto.v1.job_pb2 import JobOptions
+from kagzi._proto.v1.workflow_pb2 import ListWorkflowsRequest
 from kagzi.access import ACTIONS, Role
 from kagzi.access import gate as gates
 from kagzi.connect import Credentials, connect
@@ -126,6 +128,18 @@ async def test_keys_made_with_another_pepper_open_nothing(tmp_path: Path) -> Non
         secret = bytes.fromhex(made.text.split("_")[2])
         assert seasoned.keys.matches(made.key, secret)
         assert not plain.keys.matches(made.key, secret)
+
+
+async def test_a_job_that_moves_runs_takes_the_right_to_move_runs(light: Guarded) -> None:
+    some = ListWorkflowsRequest(workflow_type="w")
+    options = JobOptions(from_version="1", version="2")
+    async with light.client(await light.key(Role.CLIENT, "a")) as client:
+        refused = await client.refused("StartJob", action="move", filter=some, options=options)
+        assert refused.code() is Code.PERMISSION_DENIED
+        await client.call("StartJob", action="fork", filter=some)
+    async with light.client(await light.key(Role.ADMIN, "a")) as client:
+        refused = await client.refused("StartJob", action="move", filter=some, options=options)
+        assert refused.code() is Code.INVALID_ARGUMENT
 
 
 # Our own client.

@@ -443,11 +443,12 @@ OURS: dict[str, str] = {
     "Job": (
         "1 namespace string, 2 job_id string, 3 action string, 4 filter bytes, 5 rate int32, 6 children bool, "
         "7 status string, 8 matched int64, 9 done int64, 10 skipped int64, 11 failed int64, 12 created_by string, "
-        "13 created_at Ts, 14 finished_at ?Ts, 15 error ?string"
+        "13 created_at Ts, 14 finished_at ?Ts, 15 error ?string, 16 options JobOptions, 17 reasons map<string,int64>"
     ),
+    "JobOptions": "1 from_step ?string, 2 from_version ?string, 3 version ?string",
     "StartJobRequest": (
         "1 namespace string, 2 job_id string, 3 action string, 4 filter ListWorkflowsRequest, 5 everything bool, "
-        "6 rate int32, 7 children bool, 8 created_by string"
+        "6 rate int32, 7 children bool, 8 created_by string, 9 options JobOptions"
     ),
     "StartJobResponse": "1 job Job",
     "PreviewJobResponse": "1 matched int64, 2 at_least bool, 3 children int64, 4 workflows *Workflow",

@@ -70,6 +70,80 @@ async def test_a_bulk_retry_after_an_outage(home: str) -> None:
         assert len((await app.jobs.list()).items) == 3
 
 
+async def test_a_bulk_fork_after_a_wrong_step_and_a_bulk_move(home: str) -> None:
+    app = Kagzi(home)
+    wrong = {"price": True}
+
+    @app.step
+    async def look(order: str) -> str:
+        return order
+
+    @app.step
+    async def price(order: str) -> str:
+        return f"{order} for {'nothing' if wrong['price'] else '999'}"
+
+    @app.workflow(name="checkout", version="1")
+    async def checkout(order: str, priced: bool) -> str:
+        found = await look(order)
+        return await price(found) if priced else found
+
+    @app.workflow(name="checkout", version="2")
+    async def checkout_2(order: str, priced: bool) -> str:
+        return f"2: {await price(await look(order))}"
+
+    async with app, app.worker():
+        runs = [await checkout.options(id=order, tags={"day": "1"}).start(order, True) for order in ("a", "b")]
+        runs.append(await checkout.options(tags={"day": "1"}).start("free", False))
+        for run in runs:
+            await run.result(timeout=60)
+        wrong["price"] = False
+        live = await checkout.options(tags={"day": "1"}, queue="nobody").start("live", True)
+        job = await app.jobs.start("fork", Runs(workflow="checkout", tag="day=1"), from_step="price", version="2")
+        record = await job.wait(timeout=60)
+        assert (record.status, job.matched, job.done, job.skipped, job.failed) == ("COMPLETED", 4, 2, 2, 0)
+        assert (record.from_step, record.from_version, record.version) == ("price", None, "2")
+        assert record.reasons == {"have no such step that has ended": 1, "have not ended": 1}
+        assert job.why_skipped == "1 have no such step that has ended; 1 have not ended"
+        forks = [run async for run in app.search(tag="day=1") if run.origin is not None]
+        assert sorted([await app.handle(run.run_id).result(timeout=60) for run in forks]) == [
+            "2: a for 999",
+            "2: b for 999",
+        ]
+        assert {run.origin for run in forks} == {run.id for run in runs[:2]}
+        assert (await app.find("a")).id == runs[0].id  # the source keeps its id
+
+        job = await app.jobs.start("move", Runs(workflow="checkout"), from_version="1", version="2")
+        record = await job.wait(timeout=60)
+        assert (job.done, record.reasons) == (1, {"have ended": 5})
+        assert (await live.get()).version == "2"
+
+
+@pytest.mark.parametrize(
+    ("action", "runs", "options", "message"),
+    [
+        ("fork", Runs(status="RUNNING"), {}, "status RUNNING: a job forks finished runs only"),
+        ("fork", Runs(tag="a=b"), {"version": "2"}, "say which one in the filter"),
+        ("fork", Runs(workflow="charge"), {"version": "9"}, "no worker has ever offered version 9"),
+        ("fork", Runs(workflow="charge"), {"from_step": ""}, "step id must not be empty"),
+        ("fork", Runs(workflow="charge"), {"from_version": "1"}, "from_version is for the action move"),
+        ("fork", Runs(workflow="charge"), {"from_step": 2}, "from_step must be text"),
+        ("retry", Runs(workflow="charge"), {"from_step": "a"}, "from_step is for the action fork, not for retry"),
+        ("cancel", Runs(workflow="charge"), {"version": "2"}, "version is for the actions fork and move"),
+        ("move", Runs(workflow="charge"), {"version": "2"}, "from_version is missing"),
+        ("move", Runs(workflow="charge"), {"from_version": "2"}, "version is missing"),
+        ("move", Runs(workflow="charge"), {"from_version": "2", "version": "2"}, "nothing to move"),
+        ("move", Runs(tag="a=b"), {"from_version": "2", "version": "1"}, "say which one in the filter"),
+    ],
+)
+async def test_what_forks_and_moves_do_not_take(action: str, runs: Runs, options: dict[str, Any], message: str) -> None:
+    app, _, _ = make_app("memory://")
+    async with app:
+        for ask in (app.jobs.start, app.jobs.preview):
+            with pytest.raises(InvalidRequest, match=message):
+                await ask(action, runs, **options)
+        assert (await app.jobs.list()).items == ()
+
+
 async def test_what_is_no_job() -> None:
     app, _, _ = make_app("memory://")
     async with app:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from kagzi.api.operations import RepeatRun
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import Job, JobAction
+from kagzi.core.job import Job, JobAction, Skipped
 from kagzi.core.run import Run
 from kagzi.store.jobs import Batch, Move
 from kagzi.store.sqlite import debounce, jobs
@@ -22,15 +22,13 @@ from tests.simulation.seeds import BULK_SEEDS
 FIRST = BULK_SEEDS[0]
 # A seed of a world with jobs that has shown the bug, where the first does not.
 HINTS = {
-    "a_job_counts_its_last_batch_only": 1,
-    "a_job_deletes_what_lives": 5,
-    "a_job_ends_with_its_first_batch": 1,
-    "a_job_repeats_children_beside_their_parents": 1,
-    "a_job_that_was_cancelled_goes_on": 3,
+    "a_job_deletes_what_lives": 7,
+    "a_job_moves_runs_of_every_version": 19,
+    "a_job_moves_what_somebody_holds": 5,
+    "a_job_that_was_cancelled_goes_on": 1,
     "a_job_wakes_only_what_sleeps": 9,
-    "a_retry_by_a_job_keeps_nothing": 3,
-    "a_start_joins_a_run_that_has_begun": 1,
-    "a_start_that_comes_twice_says_its_input_again": 13,
+    "a_retry_by_a_job_keeps_nothing": 2,
+    "a_start_that_comes_twice_says_its_input_again": 1,
     "deleting_leaves_steps_behind": 2,
     "keys_are_not_told_apart": 2,
     "starts_put_their_run_off_for_ever": 1,
@@ -94,16 +92,16 @@ def a_job_counts_what_it_skips_as_done(patch: Patch) -> None:
 
 
 def a_job_repeats_children_beside_their_parents(patch: Patch) -> None:
-    applies = Batch._applies
-    patch.setattr(Batch, "_applies", lambda self, run: applies(self, replace(run, parent_policy=None)))
+    why_not = Batch._why_not
+    patch.setattr(Batch, "_why_not", lambda self, run: why_not(self, replace(run, parent_policy=None)))
 
 
 def a_retry_by_a_job_keeps_nothing(patch: Patch) -> None:
     request = Batch.request
 
-    def anew(self: Batch, run: Run, run_id: str) -> Any:
-        made = request(self, run, run_id)
-        return replace(made, keep_steps=False) if isinstance(made, RepeatRun) else made
+    def anew(self: Batch, *args: Any) -> Any:
+        made = request(self, *args)
+        return replace(made, keep_steps=False) if isinstance(made, RepeatRun) and made.fork is None else made
 
     patch.setattr(Batch, "request", anew)
 
@@ -121,9 +119,67 @@ def deleting_leaves_steps_behind(patch: Patch) -> None:
 
 
 def a_job_deletes_what_lives(patch: Patch) -> None:
-    applies = Batch._applies
-    patch.setattr(Batch, "_applies", lambda self, run: self.job.action is JobAction.DELETE or applies(self, run))
+    _takes_on(patch, JobAction.DELETE, Skipped.LIVE)
     say_instead(patch, "delete_run", "AND finished_at IS NOT NULL", "")
+
+
+def a_job_forks_what_lives(patch: Patch) -> None:
+    _takes_on(patch, JobAction.FORK, Skipped.LIVE)
+
+
+def a_fork_by_a_job_keeps_the_step_it_goes_on_from(patch: Patch) -> None:
+    say_instead(patch, "number_of_step", "SELECT completed_seq", "SELECT completed_seq + 1")
+
+
+def a_fork_by_a_job_stays_in_its_version(patch: Patch) -> None:
+    request = Batch.request
+
+    def as_it_was(self: Batch, *args: Any) -> Any:
+        made = request(self, *args)
+        fork = getattr(made, "fork", None)
+        return made if fork is None else replace(made, fork=replace(fork, version=None))
+
+    patch.setattr(Batch, "request", as_it_was)
+
+
+def a_job_forks_from_the_beginning_what_has_no_such_step(patch: Patch) -> None:
+    choose = jobs.step_to_fork_from
+
+    def somehow(asked: str, named: list[str]) -> Any:
+        found = choose(asked, named)
+        return None if found is Skipped.NO_STEP else found
+
+    patch.setattr(jobs, "step_to_fork_from", somehow)
+
+
+def a_job_moves_what_somebody_holds(patch: Patch) -> None:
+    _takes_on(patch, JobAction.MOVE, Skipped.HELD)
+    say_instead(patch, "move_run", "AND status IN ('PENDING', 'SLEEPING')", "")
+
+
+def a_job_moves_runs_of_every_version(patch: Patch) -> None:
+    _takes_on(patch, JobAction.MOVE, Skipped.OTHER_VERSION)
+
+
+def a_job_says_why_for_its_last_batch_only(patch: Patch) -> None:
+    say_instead(patch, "move_job", "coalesce(?12, reasons)", "?12")
+    begin = Batch.__init__
+
+    def forgetful(self: Batch, job: Job, *args: Any) -> None:
+        begin(self, replace(job, reasons={}), *args)
+
+    patch.setattr(Batch, "__init__", forgetful)
+
+
+def _takes_on(patch: Patch, action: JobAction, what: Skipped) -> None:
+    """As if an action were for these runs, too."""
+    why_not = Batch._why_not
+
+    def greedy(self: Batch, run: Run) -> Skipped | None:
+        reason = why_not(self, run)
+        return None if (self.job.action, reason) == (action, what) else reason
+
+    patch.setattr(Batch, "_why_not", greedy)
 
 
 def a_job_wakes_only_what_sleeps(patch: Patch) -> None:
@@ -177,6 +233,13 @@ BUGS: list[Callable[[Patch], None]] = [
     deleting_leaves_steps_behind,
     a_job_deletes_what_lives,
     a_job_wakes_only_what_sleeps,
+    a_job_forks_what_lives,
+    a_fork_by_a_job_keeps_the_step_it_goes_on_from,
+    a_fork_by_a_job_stays_in_its_version,
+    a_job_forks_from_the_beginning_what_has_no_such_step,
+    a_job_moves_what_somebody_holds,
+    a_job_moves_runs_of_every_version,
+    a_job_says_why_for_its_last_batch_only,
     the_first_input_counts,
     a_large_input_is_kept,
     a_start_does_not_put_its_run_off,

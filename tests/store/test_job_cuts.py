@@ -17,7 +17,7 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
-from kagzi.core.job import Job, JobAction, JobStatus
+from kagzi.core.job import Job, JobAction, JobOptions, JobStatus
 from kagzi.core.run import RunStatus
 from kagzi.errors import Unavailable
 from kagzi.testing.conformance import Bench
@@ -31,6 +31,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FAR = 1000 * SECOND
 _MANY = 1000  # statements, more than a batch has
+_OPTIONS = {
+    JobAction.FORK: JobOptions(from_step="ship"),
+    JobAction.MOVE: JobOptions(from_version="1", version="2"),
+}
 
 
 class _Dies(Unavailable):
@@ -137,12 +141,18 @@ async def test_each_run_is_taken_on_once_whenever_a_coordinator_dies(
     failed = []
     for number in "123":
         claim = await bench.started_claim(tags={"number": number})
-        await bench.done(claim, bench.completed("pay", 1), FailRun(error=Failure("shop.CardDeclined", "no").encode()))
+        await bench.done(
+            claim,
+            bench.completed("pay", 1),
+            bench.completed("ship", 2),
+            FailRun(error=Failure("shop.CardDeclined", "no").encode()),
+        )
         failed.append(claim.run_id)
     held, child = await parent_and_child(bench)
+    options = _OPTIONS.get(action, JobOptions())
     waiting = await bench.start(delay=FAR if action is JobAction.WAKE else 0)
-    if action is JobAction.WAKE:
-        for claim in (held, child):  # else they do not wait for a moment
+    if action in (JobAction.WAKE, JobAction.MOVE):
+        for claim in (held, child):  # else they do not wait
             await bench.done(claim, ParkRun(available_at=bench.now() + FAR, inbox_seq=claim.inbox_seq))
     live = [held.run_id, child.run_id, waiting]
     bench.clock.advance(SECOND)
@@ -151,7 +161,7 @@ async def test_each_run_is_taken_on_once_whenever_a_coordinator_dies(
         # The third run cannot be repeated: its id is taken.
         return bench.new_id if job.matched != 2 else lambda: child.run_id
 
-    job, deaths = await _finish(bench, await start_job(bench, action, RunFilter()), new_ids)
+    job, deaths = await _finish(bench, await start_job(bench, action, RunFilter(), options=options), new_ids)
 
     assert deaths > 3 * 3, "at least the job, the search and the place of each batch"
     runs = {run.run_id: run for run in (await bench.store.runs.search(RunFilter(), None, 100)).runs}
@@ -162,9 +172,11 @@ async def test_each_run_is_taken_on_once_whenever_a_coordinator_dies(
         made = [run for run_id, run in runs.items() if run_id not in failed + live]
         assert sorted(run.tags["number"] for run in made) == ["1", "2"]
         kept = [len(await bench.steps(run.run_id)) for run in made]
-        assert kept == [1, 1] if action is JobAction.RETRY else kept == [0, 0]
+        assert kept == {JobAction.RETRY: [2, 2], JobAction.FORK: [1, 1], JobAction.RERUN: [0, 0]}[action]
     elif action is JobAction.DELETE:
         assert sorted(runs) == sorted(live)
+    elif action is JobAction.MOVE:
+        assert [runs[run_id].version for run_id in live] == ["2", "2", "2"]
     elif action is JobAction.WAKE:
         assert max(runs[run_id].available_at or FAR for run_id in live) <= bench.now()
     else:

@@ -341,6 +341,12 @@ class Gate:
         self._audit.record(entry)
 
 
+def check_role(action: str, caller: Caller | None) -> None:
+    """Raises PermissionDenied for a caller who may make the call, but not do by it what takes this action's right."""
+    if caller is not None:
+        _rule(action, caller)
+
+
 def _rule(action: str, caller: Caller) -> Rule:
     """What the table says of an action that the caller may take."""
     rule = ACTIONS.get(action)

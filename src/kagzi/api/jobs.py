@@ -7,7 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import Job, JobAction
+from kagzi.core.job import Job, JobAction, JobOptions
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.page import Page
 from kagzi.core.run import Run
@@ -24,6 +24,7 @@ class StartJob(Struct, frozen=True, kw_only=True):
     everything: bool = False  # without a filter: every run of the namespace
     rate: int | None = None  # runs a second
     children: bool = False  # repeat children, too, which their repeated parent may start again
+    options: JobOptions = JobOptions()
     created_by: str = ""
 
 

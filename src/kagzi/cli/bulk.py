@@ -1,4 +1,7 @@
-"""`--all` of kagzi runs cancel, terminate, wake, retry, rerun and delete: the same for many runs, as a job."""
+"""`--all` of kagzi runs cancel, terminate, wake, retry, rerun, fork and delete: the same for many runs, as a job.
+
+`kagzi runs move` knows nothing else.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from kagzi.cli.filters import Filters, filters
 from kagzi.cli.layout import Id
 from kagzi.cli.options import engine_of, home_of, run, start_logging
 from kagzi.clock import SystemClock
-from kagzi.core.job import MOST_RATE, Job, JobAction, JobStatus
+from kagzi.core.job import MOST_RATE, Job, JobAction, JobOptions, JobStatus, why_skipped
 from kagzi.errors import InvalidRequest
 from kagzi.ids import RandomIds
 from kagzi.ports.documents.jobs import job_document
@@ -29,8 +32,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _LOOK_SECONDS: Final = 0.3  # between looks at a job that is watched
 
 
-def in_bulk(action: JobAction) -> Callable[[F], F]:
-    """Gives a command that takes runs `--all` and the options of a job."""
+def in_bulk(action: JobAction, options_of: Callable[[dict[str, Any]], JobOptions] | None = None) -> Callable[[F], F]:
+    """Gives a command that takes runs `--all` and the options of a job. `options_of` makes what the action needs to
+    know of the options of the command."""
 
     def decorate(command: F) -> F:
         def called(
@@ -58,6 +62,7 @@ def in_bulk(action: JobAction) -> Callable[[F], F]:
                 yes=yes,
                 rate=rate,
                 children=children,
+                options=options_of(options) if options_of is not None else JobOptions(),
                 url=options["url"],
                 namespace=options["namespace"],
                 json=options["json"],
@@ -100,6 +105,7 @@ def do_in_bulk(
     yes: bool,
     rate: int | None,
     children: bool,
+    options: JobOptions,
     url: str | None,
     namespace: str | None,
     json: bool,
@@ -117,6 +123,7 @@ def do_in_bulk(
                 everything=everything,
                 rate=rate,
                 children=children,
+                options=options,
                 created_by=actor(),
             )
             if not is_search(start.filter) and not everything:
@@ -195,12 +202,17 @@ async def watch(engine: ManagedEngine, job: Job, total: int | None) -> Job:
     return job
 
 
+def counts_of(job: Job) -> str:
+    why = f" ({why_skipped(job.reasons)})" if job.reasons else ""
+    return f"{job.done} done, {job.skipped} skipped{why}, {job.failed} failed"
+
+
 def finish(job: Job, *, json: bool) -> None:
     """Prints how a job has ended; exit code 1 if it has failed, or runs of it have."""
     if json:
         output.document(output.plain(job_document(job)))
     else:
-        click.echo(f"job {job.job_id} {job.status}: {job.done} done, {job.skipped} skipped, {job.failed} failed")
+        click.echo(f"job {job.job_id} {job.status}: {counts_of(job)}")
         if job.error is not None:
             output.note(job.error)
     if job.failed or job.status is JobStatus.FAILED:

@@ -1,10 +1,10 @@
-"""kagzi runs cancel | terminate | wake | retry | rerun | fork | delete"""
+"""kagzi runs cancel | terminate | wake | retry | rerun | fork | move | delete"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 from msgspec import Struct
@@ -21,7 +21,7 @@ from kagzi.cli.options import as_json, engine_of, home_of, length, run, start_lo
 from kagzi.cli.start import read_json
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Span
-from kagzi.core.job import JobAction
+from kagzi.core.job import JobAction, JobOptions
 from kagzi.core.run import CANCEL_GRACE, Run
 from kagzi.core.wake import not_woken
 from kagzi.errors import Conflict, InvalidRequest, KagziError, NotFound
@@ -142,8 +142,15 @@ def rerun(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
     _repeat("runs rerun", runs, keep_steps=False, keep_id=keep_id, url=url, namespace=namespace, json=json)
 
 
+def _fork_options(options: dict[str, Any]) -> JobOptions:
+    if options["text"] is not None:
+        raise click.UsageError("--input is for one run; with --all each fork has the input of its source.")
+    return JobOptions(from_step=options["from_step"], version=options["version"])
+
+
 @click.command()
-@click.argument("run_id", metavar="RUN", shell_complete=known_runs)
+@in_bulk(JobAction.FORK, _fork_options)
+@click.argument("runs", metavar="RUN...", nargs=-1, shell_complete=known_runs)
 @click.option(
     "--from", "from_step", metavar="STEP", help="Keep what was recorded before the end of this step. [nothing]"
 )
@@ -152,7 +159,7 @@ def rerun(runs: tuple[str, ...], keep_id: bool, url: str | None, namespace: str 
 @where
 @as_json
 def fork(
-    run_id: str,
+    runs: tuple[str, ...],
     from_step: str | None,
     text: str | None,
     version: str | None,
@@ -160,11 +167,20 @@ def fork(
     namespace: str | None,
     json: bool,
 ) -> None:
-    """Go on from a chosen step of RUN, as a new run.
+    """Go on from a chosen step of runs, as new ones.
 
     STEP is the id of a step as `kagzi runs show` lists it, such as charge#2, or its name if there is one of it. RUN may
-    be live, and does not change. Prints the id of the new run.
+    be live, and does not change. Prints the ids of the new runs.
+
+    With --all finished runs alone are forked, since a live one would go on beside its fork. Runs that have no such step
+    are left as they are and counted, and each fork has the input of its source.
+
+    \b
+    kagzi runs fork order-42 --from charge#2
+    kagzi runs fork --all -w checkout -s completed --since 2h --from charge --version 3 --dry-run
     """
+    if text is not None and len(runs) > 1:
+        raise click.UsageError("--input is for one run; each of several keeps its own.")
     ids = RandomIds(SystemClock().now)
     input = None if text is None else read_json(text, "--input")
 
@@ -181,7 +197,37 @@ def fork(
         )
         return {"run_id": started.run_id, "of_run_id": found.run_id}
 
-    _do("runs fork", [run_id], change, url=url, namespace=namespace, json=json)
+    _do("runs fork", runs, change, url=url, namespace=namespace, json=json)
+
+
+def _move_options(options: dict[str, Any]) -> JobOptions:
+    return JobOptions(from_version=options["from_version"], version=options["to_version"])
+
+
+@click.command()
+@in_bulk(JobAction.MOVE, _move_options)
+@click.argument("runs", metavar="", nargs=-1)
+@click.option("--from", "from_version", required=True, metavar="VERSION", help="The version they have.")
+@click.option("--to", "to_version", required=True, metavar="VERSION", help="The version they get.")
+@where
+@as_json
+def move(
+    runs: tuple[str, ...],
+    from_version: str,  # noqa: ARG001
+    to_version: str,  # noqa: ARG001
+    url: str | None,  # noqa: ARG001
+    namespace: str | None,  # noqa: ARG001
+    json: bool,  # noqa: ARG001
+) -> None:
+    """Have runs that wait or sleep go on in another version, as a job.
+
+    The filters say which, and the workflow is one of them. What a worker holds is left alone and counted. Recorded
+    steps stay, so the other version must be able to replay them: `kagzi versions move --check` finds out before.
+
+    \b
+    kagzi runs move --all -w checkout --tag region=eu --from 1 --to 2 --dry-run
+    """
+    raise click.UsageError(f"runs are moved by filters, not by name: say --all and which are meant, not {runs[0]}.")
 
 
 @click.command()

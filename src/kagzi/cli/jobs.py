@@ -9,7 +9,7 @@ import click
 from kagzi.api.engine import ManagedEngine
 from kagzi.cli import output
 from kagzi.cli.audited import audited
-from kagzi.cli.bulk import finish, settings, watch
+from kagzi.cli.bulk import counts_of, finish, settings, watch
 from kagzi.cli.layout import Id, found_by, is_short
 from kagzi.cli.options import as_json, engine_of, pages, place_of, run, where
 from kagzi.core.job import Job
@@ -22,7 +22,8 @@ from kagzi.settings import Loaded
 def jobs() -> None:
     """Jobs: one thing done to many runs in the background, to each of them once.
 
-    They are started by `--all` of `kagzi runs cancel`, `terminate`, `wake`, `retry`, `rerun` and `delete`.
+    They are started by `--all` of `kagzi runs cancel`, `terminate`, `wake`, `move`, `retry`, `rerun`, `fork` and
+    `delete`.
     """
 
 
@@ -120,7 +121,7 @@ def cancel(job_id: str, url: str | None, namespace: str | None, json: bool) -> N
     if json:
         output.document(output.plain(job_document(job)))
     else:
-        click.echo(f"job {job.job_id} {job.status}: {job.done} done, {job.skipped} skipped, {job.failed} failed")
+        click.echo(f"job {job.job_id} {job.status}: {counts_of(job)}")
 
 
 async def _with(loaded: Loaded, do: Callable[[ManagedEngine], Awaitable[Job]]) -> Job:

@@ -13,7 +13,7 @@ from kagzi.api.explanation import explain
 from kagzi.api.workflows import RunFilter
 from kagzi.cli import output
 from kagzi.cli.decoding import codec_of, decoded_run, decoded_signal, decoded_step, decoded_value
-from kagzi.cli.endings import cancel, delete, fork, rerun, retry, terminate, wake
+from kagzi.cli.endings import cancel, delete, fork, move, rerun, retry, terminate, wake
 from kagzi.cli.filters import Filters, filters
 from kagzi.cli.follow import find_run, finish, note_if_nobody_comes, wait_for
 from kagzi.cli.known import known_runs
@@ -296,5 +296,5 @@ async def _watch(loaded: Loaded, text: str, timeout: Span | None) -> Run:
         return await wait_for(engine, found.namespace, found.run_id, timeout, steps=True)
 
 
-for command in (cancel, terminate, wake, retry, rerun, fork, delete, signal, export):
+for command in (cancel, terminate, wake, move, retry, rerun, fork, delete, signal, export):
     runs.add_command(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -16,14 +17,21 @@ class JobAction(StrEnum):
     CANCEL = "cancel"
     TERMINATE = "terminate"
     WAKE = "wake"
+    MOVE = "move"
     RETRY = "retry"
     RERUN = "rerun"
+    FORK = "fork"
     DELETE = "delete"
 
     @property
     def repeats(self) -> bool:
         """Whether it starts runs."""
-        return self in (JobAction.RETRY, JobAction.RERUN)
+        return self in (JobAction.RETRY, JobAction.RERUN, JobAction.FORK)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is for runs that have ended."""
+        return self.repeats or self is JobAction.DELETE
 
 
 class JobStatus(StrEnum):
@@ -43,23 +51,49 @@ MOST_COUNTED: Final = 10_000  # runs, by a preview
 PREVIEWED: Final = 20  # runs that a preview shows
 JOB_RETENTION_DAYS: Final = 30
 # How fast jobs go unless somebody says otherwise. What is started anew takes workers, too.
-_PACES: Final = {JobAction.RETRY: 500, JobAction.RERUN: 500}
+_PACES: Final = {JobAction.RETRY: 500, JobAction.RERUN: 500, JobAction.FORK: 500}
 # Runs in one transaction. Those that are ended are locked until it is over, and the other duties of a process wait for
 # it: it should take much less than 100 ms.
 _BATCHES: Final = {
     JobAction.RETRY: 10,
     JobAction.RERUN: 10,
+    JobAction.FORK: 10,
     JobAction.CANCEL: 25,
     JobAction.TERMINATE: 25,
     JobAction.WAKE: 25,
+    JobAction.MOVE: 100,
     JobAction.DELETE: 100,
 }
 
 
+class JobOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an action needs to know beside which runs are meant. `fork`: from which step (its id, or its name if there
+    is one of it; None: from the beginning), and into which version (None: the one each run has). `move`: from which
+    version into which."""
+
+    from_step: str | None = None
+    from_version: str | None = None
+    version: str | None = None
+
+
+class Skipped(StrEnum):
+    """Why a job leaves a run as it is. Reads behind a number of runs: "3 have not ended"."""
+
+    CHILD = "are children, which their parents start again"
+    ENDED = "have ended"
+    LIVE = "have not ended"
+    SUPERSEDED = "were repeated before, by runs that have their ids"
+    NO_MOMENT = "do not wait for a moment"
+    NO_STEP = "have no such step that has ended"
+    MANY_STEPS = "have several steps of that name"
+    HELD = "are held by a worker"
+    OTHER_VERSION = "are of another version"
+    GONE = "ended or were deleted meanwhile"
+
+
 class Job(Struct, frozen=True, kw_only=True):
-    """What is known about a job. `matched` runs were found so far: `done` were changed, `skipped` could not be, because
-    they had ended otherwise or had not ended, did not wait for a moment, or are children that go with their parent;
-    `failed` should have been."""
+    """What is known about a job. `matched` runs were found so far: `done` were changed, `skipped` could not be, for the
+    reasons that are counted in `reasons`; `failed` should have been."""
 
     namespace: str
     job_id: str
@@ -67,11 +101,13 @@ class Job(Struct, frozen=True, kw_only=True):
     filter: bytes  # which runs: a RunFilter as JSON
     rate: int | None  # runs a second; None: the pace of its action
     children: bool  # whether children are repeated, too
+    options: JobOptions = JobOptions()
     status: JobStatus
     matched: int
     done: int
     skipped: int
     failed: int
+    reasons: dict[str, int] = {}  # `Skipped`, and how many runs
     created_by: str
     created_at: Instant
     finished_at: Instant | None = None
@@ -81,6 +117,12 @@ class Job(Struct, frozen=True, kw_only=True):
 def pace_of(action: JobAction, rate: int | None) -> int:
     """Returns how many runs a second a job takes on."""
     return rate if rate is not None else _PACES.get(action, 5_000)
+
+
+def why_skipped(reasons: Mapping[str, int]) -> str:
+    """Returns in words why runs were left as they are, the most frequent reason first; empty without any."""
+    often = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    return "; ".join([f"{count:,} {reason}" for reason, count in often])
 
 
 def batch_of(action: JobAction, rate: int | None) -> int:

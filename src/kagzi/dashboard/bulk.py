@@ -9,13 +9,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kagzi.api.jobs import StartJob
-from kagzi.api.operations import CancelRun, RepeatRun, TerminateRun
+from kagzi.api.operations import CancelRun, Fork, RepeatRun, TerminateRun
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import MOST_RATE, JobAction, pace_of
-from kagzi.core.limits import is_run_id
+from kagzi.core.job import MOST_RATE, JobAction, JobOptions, pace_of
+from kagzi.core.limits import STEP_ID_BYTES, is_run_id
 from kagzi.core.run import Run
 from kagzi.core.wake import not_woken
-from kagzi.dashboard.runs import ROWS, RunsQuery, filter_of
+from kagzi.dashboard.runs import OFFERED, ROWS, RunsQuery, filter_of
 from kagzi.dashboard.shell import page, path_to
 from kagzi.dashboard.system import PlainQuery
 from kagzi.errors import KagziError, NotFound
@@ -88,6 +88,22 @@ DEEDS: Final = {
             done="begins again",
         ),
         Deed(
+            action=JobAction.FORK,
+            button="Fork",
+            consequence="For each a new run with the same input goes on from a step: what was recorded before the end "
+            "of that is kept, and it and all after it is run again. The old run stays as it is and keeps its id.",
+            left="Runs that have not ended, or have no such step, are left as they are; those that have completed are "
+            "not, so look at the status.",
+            done="goes on in a fork",
+        ),
+        Deed(
+            action=JobAction.MOVE,
+            button="Move",
+            consequence="Each that waits or sleeps goes on in the other version from its next claim on.",
+            left="Runs that a worker holds are left as they are.",
+            done="has the other version",
+        ),
+        Deed(
             action=JobAction.DELETE,
             button="Delete",
             consequence="Each is deleted with its steps, payloads and signals. Nothing brings them back.",
@@ -108,10 +124,16 @@ class BulkQuery(RunsQuery, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 async def ask_bulk(call: Call[BulkQuery, None]) -> Html:
-    deed = DEEDS[call.query.action]
+    deed = _offered(call.query.action)
     if call.query.of == "search":
         return await _ask_job(call, deed)
     return await _ask_selection(call, deed)
+
+
+def _offered(action: JobAction) -> Deed:
+    if action not in OFFERED:
+        raise BadField("action", f"this page does not {action} runs; the page of versions does")
+    return DEEDS[action]
 
 
 async def _ask_selection(call: Call[BulkQuery, None], deed: Deed) -> Html:
@@ -182,6 +204,8 @@ class BulkForm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     job_id: Name | None = None
     rate: Annotated[int, Meta(ge=1, le=MOST_RATE)] | None = None
     children: bool = False
+    from_step: Annotated[str, Meta(max_length=STEP_ID_BYTES)] | None = None
+    version: Name | None = None
     confirm: str | None = None
 
 
@@ -195,7 +219,7 @@ class Outcome(Struct, frozen=True):
 
 
 async def act_on_many(call: Call[PlainQuery, BulkForm]) -> Html | Redirect:
-    body, deed = call.body, DEEDS[call.body.action]
+    body, deed = call.body, _offered(call.body.action)
     if body.search is not None:
         return await _start_job(call, body.search)
     if not body.run:
@@ -225,6 +249,7 @@ async def _start_job(call: Call[Any, BulkForm], search: str) -> Redirect:
         everything=whole,
         rate=body.rate,
         children=body.children,
+        options=JobOptions(from_step=body.from_step or None, version=body.version),
         created_by="" if call.caller is None else call.caller.actor,
     )
     with naming("search"):
@@ -257,6 +282,21 @@ async def _apply(call: Call[Any, BulkForm], deed: Deed, run: Run, fresh: str) ->
                 keep = action is JobAction.RETRY
                 repeat = RepeatRun(namespace=namespace, run_id=fresh, of_run_id=run.run_id, keep_steps=keep)
                 follower = (await workflows.repeat(repeat)).run_id
+            case JobAction.FORK:
+                if not run.status.finished:
+                    return Outcome(run, f"is {run.status.value.lower()}, and would go on beside its fork", False)
+                fork = Fork(from_step=call.body.from_step or None, version=call.body.version)
+                repeat = RepeatRun(
+                    namespace=namespace,
+                    run_id=fresh,
+                    of_run_id=run.run_id,
+                    keep_steps=fork.from_step is not None,
+                    keep_id=False,
+                    fork=fork,
+                )
+                follower = (await workflows.repeat(repeat)).run_id
+            case JobAction.MOVE:
+                raise AssertionError("is not offered")
             case action:
                 assert_never(action)
     except KagziError as error:

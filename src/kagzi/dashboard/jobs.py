@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from kagzi.core.instant import to_datetime
-from kagzi.core.job import Job, JobStatus, pace_of
+from kagzi.core.job import Job, JobStatus, pace_of, why_skipped
 from kagzi.dashboard.asking import EmptyForm, Question, Subject
 from kagzi.dashboard.bulk import DEEDS
 from kagzi.dashboard.shell import may, page, path_to
@@ -59,6 +59,7 @@ async def show_job(call: Call[PlainQuery, None]) -> Html:
         job=job,
         deed=DEEDS[job.action],
         meant=meant(job),
+        why_skipped=why_skipped(job.reasons),
         pace=pace_of(job.action, job.rate),
         cancels=running and may(call, "POST /jobs/{job_id}/cancel"),
     )

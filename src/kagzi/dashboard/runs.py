@@ -33,6 +33,9 @@ FILTERS: Final = ("status", "workflow", "queue", "since", "tag", "error", "id_pr
 # Those that people filter by; templates of schedules are no runs.
 STATUSES: Final = tuple(status for status in RunStatus if status not in (RunStatus.SCHEDULED, RunStatus.PAUSED))
 
+# To move runs needs versions, and another right: the page of versions does it.
+OFFERED: Final = tuple([action for action in JobAction if action is not JobAction.MOVE])
+
 
 class RunsQuery(PlainQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: RunStatus | None = None
@@ -67,7 +70,7 @@ async def show_runs(call: Call[RunsQuery, None]) -> Html:
         spans=tuple(SPANS),
         filters=filters,
         filtered=any(filters.values()),
-        actions=tuple(JobAction) if may(call, "POST /bulk") else (),
+        actions=OFFERED if may(call, "POST /bulk") else (),
     )
 
 

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from kagzi.api.jobs import JobPreview, StartJob
 from kagzi.core.family import ParentPolicy
-from kagzi.core.job import MOST_COUNTED, MOST_RATE, MOST_RUNNING, PREVIEWED, Job, JobAction, JobStatus
+from kagzi.core.job import MOST_COUNTED, MOST_RUNNING, PREVIEWED, Job, JobStatus
 from kagzi.core.limits import DEFAULT_PAGE_SIZE, check_id, check_name, check_new_run_id
 from kagzi.core.page import BY_ID, Cursor, Page
 from kagzi.core.run import Run
-from kagzi.engine.checks import check_filter, check_number
+from kagzi.engine.job_checks import check_job
 from kagzi.engine.listing import Listing
 from kagzi.engine.namespaces import Namespaces
-from kagzi.errors import Conflict, InvalidRequest, LimitExceeded, NotFound
+from kagzi.engine.versions import VersionRegistry
+from kagzi.errors import Conflict, LimitExceeded, NotFound
 from kagzi.store.jobs import encode_filter, same_job
 from kagzi.store.protocol.store import Store
-from kagzi.store.searching import is_search
 
 _ABOUT: Final = "jobs of "
 _STEP: Final = 500  # runs that a preview counts at once
@@ -29,14 +29,17 @@ _STEP: Final = 500  # runs that a preview counts at once
 class Jobs:
     """`api.jobs.JobService`."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, namespaces: Namespaces, versions: VersionRegistry, *, changed: Callable[[], None]
+    ) -> None:
         self._store = store
         self._namespaces = namespaces
+        self._versions = versions
         self._listing = Listing[Job](store.page_secret, attrgetter("job_id"), BY_ID)
         self._changed = changed
 
     async def start(self, start: StartJob) -> Job:
-        _check(start)
+        await self._check(start)
         if start.action.repeats:
             await self._namespaces.admit(start.namespace)
         asked = Job(
@@ -46,6 +49,7 @@ class Jobs:
             filter=encode_filter(replace(start.filter, namespace=start.namespace)),
             rate=start.rate,
             children=start.children,
+            options=start.options,
             status=JobStatus.RUNNING,
             matched=0,
             done=0,
@@ -62,7 +66,7 @@ class Jobs:
                     f"{MOST_RUNNING} jobs of namespace {start.namespace} are under way, and no more are taken on; wait "
                     "for one of them, or cancel it"
                 )
-            same = same_job(found, asked.action, asked.filter)
+            same = same_job(found, asked.action, asked.filter, asked.options)
             if isinstance(same, Conflict):
                 raise same
             return same
@@ -70,7 +74,7 @@ class Jobs:
         return made
 
     async def preview(self, start: StartJob) -> JobPreview:
-        _check(start)
+        await self._check(start)
         filter = replace(start.filter, namespace=start.namespace)
         matched = children = 0
         shown: list[Run] = []
@@ -85,6 +89,12 @@ class Jobs:
                 return JobPreview(matched=matched, at_least=False, children=children, runs=tuple(shown))
             cursor = Cursor(found.searched_until or found.runs[-1].run_id)
         return JobPreview(matched=matched, at_least=True, children=children, runs=tuple(shown))
+
+    async def _check(self, start: StartJob) -> None:
+        check_job(start)
+        workflow, version = start.filter.workflow_type, start.options.version
+        if workflow is not None and version is not None:
+            await self._versions.check_known(start.namespace, workflow, version)
 
     async def get(self, namespace: str, job_id: str) -> Job:
         check_name(namespace, "namespace")
@@ -116,22 +126,3 @@ class Jobs:
         if run is None:
             raise NotFound(f"there is no run {run_id} in namespace {namespace}")
         raise Conflict(f"run {run_id} is {run.status}; only a finished run can be deleted")
-
-
-def _check(start: StartJob) -> None:
-    check_name(start.namespace, "namespace")
-    if not isinstance(start.action, JobAction):
-        raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {start.action!r:.60}")
-    check_filter(start.filter)
-    if start.rate is not None:
-        check_number(start.rate, "rate", 1, MOST_RATE)
-    if not is_search(start.filter) and not start.everything:
-        raise InvalidRequest(
-            f"there is no filter, so this would {start.action} every run of namespace {start.namespace}; say "
-            "everything=True if that is meant"
-        )
-    status = start.filter.status
-    if start.action is JobAction.DELETE and status is not None and not status.finished:
-        raise InvalidRequest(f"status {status}: only finished runs can be deleted; cancel or terminate live ones first")
-    if len(start.created_by) > 255:
-        raise InvalidRequest("created_by has more than 255 characters")

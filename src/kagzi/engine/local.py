@@ -341,7 +341,7 @@ class _Parts:
         self.transactions = Transactions(store, self._settled, settings)
         self.leases = Leases(store, on_confirmed=self._heartbeats.confirmed)
         self.admin = Admin(store, settings.worker_stale)
-        self.jobs = Jobs(store, namespaces, changed=agenda.look_soon)
+        self.jobs = Jobs(store, namespaces, self.versions, changed=agenda.look_soon)
         self.keys = Keys(store, settings)
         self._supervisor = Supervisor(ids.jitter)
         self.silence: Callable[[], float] = lambda: 0.0

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from kagzi.access.gate import check_role
 from kagzi.api.jobs import StartJob
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import MOST_RATE, JobAction
-from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, check_new_run_id
+from kagzi.core.job import MOST_RATE, JobAction, JobOptions
+from kagzi.core.limits import DEFAULT_PAGE_SIZE, NAME_CHARACTERS, STEP_ID_BYTES, check_new_run_id
 from kagzi.core.run import RunStatus
 from kagzi.core.tags import check_tags
 from kagzi.errors import InvalidRequest, NotFound
@@ -41,6 +42,17 @@ class RunsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class StartJobBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     action: JobAction
     runs: RunsBody = RunsBody()
+    from_step: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=STEP_ID_BYTES, extra_json_schema=TEXT)] | None,
+        Meta(
+            description="Of a fork: what was recorded before the end of this step is kept. By its id, or its name if a "
+            "run has one of it; runs that have none are skipped. Without it nothing is kept."
+        ),
+    ] = None
+    from_version: Annotated[Name | None, Meta(description="Of a move: the version that runs have.")] = None
+    version: Annotated[
+        Name | None, Meta(description="Of a fork or a move: the version that runs get. A fork has that of its source.")
+    ] = None
     everything: Annotated[bool, Meta(description="Without a filter: every run of the namespace is meant.")] = False
     rate: Annotated[float, whole("Runs a second.", 1, MOST_RATE)] | None = None
     children: Annotated[bool, Meta(description="Repeat children, too, which their parent may start again.")] = False
@@ -88,6 +100,8 @@ class DeletedRun(Struct, frozen=True, kw_only=True):
 
 
 async def start_job(call: Call[Namespaced, StartJobBody]) -> Reply:
+    if call.body.action is JobAction.MOVE:
+        check_role("POST /api/v1/versions/move", call.caller)
     asked = await _asked(call)
     with naming("runs"):  # the other fields have been looked at
         job = await call.engine.jobs.start(asked)
@@ -136,6 +150,7 @@ async def _asked(call: Call[Namespaced, StartJobBody]) -> StartJob:
         everything=body.everything,
         rate=None if body.rate is None else int(body.rate),
         children=body.children,
+        options=JobOptions(from_step=body.from_step, from_version=body.from_version, version=body.version),
         created_by=body.created_by,
     )
 

@@ -15,7 +15,7 @@ from kagzi.api.schedules import ScheduleService
 from kagzi.api.workflows import RunFilter
 from kagzi.core.duration import Duration, parse_duration
 from kagzi.core.instant import SECOND, to_datetime
-from kagzi.core.job import MOST_RATE, Job, JobAction
+from kagzi.core.job import MOST_RATE, Job, JobAction, JobOptions, why_skipped
 from kagzi.core.limits import DEFAULT_PAGE_SIZE
 from kagzi.core.options import names_its_options
 from kagzi.core.page import Page
@@ -28,20 +28,23 @@ _LOOKS: Final = (0.05, 1.0)  # seconds between looks at a job that is waited for
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
-    """A job at one moment. `matched` runs were found so far: `done` were changed; `skipped` could not be, because they
-    had ended otherwise or had not ended, did not wait for a moment, or are children that go with their parent; `failed`
-    should have been."""
+    """A job at one moment. `matched` runs were found so far: `done` were changed; `skipped` could not be, and `reasons`
+    counts why; `failed` should have been."""
 
     id: str
     namespace: str
     action: str
     runs: dict[str, Any]  # which ones, as plain data
     rate: int | None
+    from_step: str | None  # of a fork: None is from the beginning
+    from_version: str | None  # of a move
+    version: str | None  # into which runs are forked or moved; None: that of each
     status: str  # RUNNING, COMPLETED, CANCELLED or FAILED
     matched: int
     done: int
     skipped: int
     failed: int
+    reasons: dict[str, int]  # why runs were skipped, and how many: {"have not ended": 3}
     created_by: str
     created_at: datetime
     finished_at: datetime | None
@@ -114,6 +117,11 @@ class JobHandle:
         return self._job.failed
 
     @property
+    def why_skipped(self) -> str:
+        """Why runs were left as they are, in words: "12 have no such step that has ended; 3 have not ended"."""
+        return why_skipped(self._job.reasons)
+
+    @property
     def error(self) -> str | None:
         return self._job.error
 
@@ -173,24 +181,49 @@ class Jobs:
 
     @names_its_options
     async def start(
-        self, action: str, runs: Runs, *, rate: int | None = None, children: bool = False, everything: bool = False
+        self,
+        action: str,
+        runs: Runs,
+        *,
+        from_step: str | None = None,
+        from_version: str | None = None,
+        version: str | None = None,
+        rate: int | None = None,
+        children: bool = False,
+        everything: bool = False,
     ) -> JobHandle:
         """Do something to every run that is meant and that is there now: "retry", "cancel", "terminate", "wake",
-        "rerun" or "delete". `await app.jobs.start("retry", Runs(status="FAILED", error="CardDeclined"), rate=200)`.
+        "rerun", "fork", "move" or "delete". `await app.jobs.start("retry", Runs(status="FAILED"), rate=200)`.
+
+        "fork" begins a run beside each finished one that goes on `from_step`, the id of a step or its name if there is
+        one of it, else from the beginning, with the input of its source, and in another `version` if one is given;
+        runs that have no such step are skipped. "move" has runs of `from_version` that wait or sleep go on in
+        `version`.
 
         It goes on in the background, in whatever process has an engine, and changes each run once. `rate` is how many
         runs a second. Children are not repeated unless `children=True`: their parent starts them again. Without any
         filter `everything=True` says that every run of the namespace is meant. `await job.wait()` waits for its end.
         """
-        asked = await self._asked(action, runs, rate, children, everything)
+        options = JobOptions(from_step=from_step, from_version=from_version, version=version)
+        asked = await self._asked(action, runs, options, rate, children, everything)
         return JobHandle(self._home, await self._home.service().start(asked))
 
     @names_its_options
     async def preview(
-        self, action: str, runs: Runs, *, rate: int | None = None, children: bool = False, everything: bool = False
+        self,
+        action: str,
+        runs: Runs,
+        *,
+        from_step: str | None = None,
+        from_version: str | None = None,
+        version: str | None = None,
+        rate: int | None = None,
+        children: bool = False,
+        everything: bool = False,
     ) -> JobPreviewRecord:
         """What `start` with the same arguments would find: how many runs, and the newest 20. Changes nothing."""
-        found = await self._home.service().preview(await self._asked(action, runs, rate, children, everything))
+        options = JobOptions(from_step=from_step, from_version=from_version, version=version)
+        found = await self._home.service().preview(await self._asked(action, runs, options, rate, children, everything))
         return JobPreviewRecord(
             matched=found.matched,
             at_least=found.at_least,
@@ -213,7 +246,9 @@ class Jobs:
     get_sync = blocking(get)
     list_sync = blocking(list)
 
-    async def _asked(self, action: object, runs: object, rate: Any, children: bool, everything: bool) -> StartJob:
+    async def _asked(
+        self, action: object, runs: object, options: JobOptions, rate: Any, children: bool, everything: bool
+    ) -> StartJob:
         home = self._home
         if not isinstance(runs, Runs):
             raise InvalidRequest(f'which runs are meant is said by Runs, as in Runs(status="FAILED"), not {runs!r:.60}')
@@ -223,6 +258,9 @@ class Jobs:
             raise InvalidRequest(f"action must be one of {', '.join(JobAction)}, not {action!r:.60}") from None
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or not 1 <= rate <= MOST_RATE):
             raise InvalidRequest(f"rate must be a whole number from 1 to {MOST_RATE:,}, not {rate!r:.60}")
+        for field in options.__struct_fields__:
+            if not isinstance(given := getattr(options, field), str | None):
+                raise InvalidRequest(f"{field} must be text, not {given!r:.60}")
         return StartJob(
             namespace=home.namespace(),
             job_id=home.new_id(),
@@ -231,6 +269,7 @@ class Jobs:
             everything=everything or runs.everything,
             rate=rate,
             children=children,
+            options=options,
             created_by=home.user(),
         )
 
@@ -242,11 +281,15 @@ def job_record(job: Job) -> JobRecord:
         action=job.action.value,
         runs=filter_data(job.filter),
         rate=job.rate,
+        from_step=job.options.from_step,
+        from_version=job.options.from_version,
+        version=job.options.version,
         status=job.status.value,
         matched=job.matched,
         done=job.done,
         skipped=job.skipped,
         failed=job.failed,
+        reasons=dict(job.reasons),
         created_by=job.created_by,
         created_at=to_datetime(job.created_at),
         finished_at=None if job.finished_at is None else to_datetime(job.finished_at),

@@ -9,8 +9,8 @@ from kagzi.ports.documents.common import Count, Moment, _moment, moment
 
 
 class JobDocument(Struct, frozen=True, kw_only=True):
-    """One thing done to many runs. `matched` were found so far, `done` changed, `skipped` could not be, `failed` should
-    have been. `runs` says which ones are meant."""
+    """One thing done to many runs. `matched` were found so far, `done` changed, `skipped` could not be for `reasons`,
+    `failed` should have been. `runs` says which ones are meant."""
 
     job_id: str
     namespace: str
@@ -19,10 +19,14 @@ class JobDocument(Struct, frozen=True, kw_only=True):
     runs: Raw
     rate: int | None
     children: bool
+    from_step: str | None
+    from_version: str | None
+    version: str | None
     matched: Count
     done: Count
     skipped: Count
     failed: Count
+    reasons: dict[str, Count]
     created_by: str
     created_at: Moment
     finished_at: Moment | None
@@ -38,10 +42,14 @@ def job_document(job: Job) -> JobDocument:
         runs=Raw(job.filter),
         rate=job.rate,
         children=job.children,
+        from_step=job.options.from_step,
+        from_version=job.options.from_version,
+        version=job.options.version,
         matched=job.matched,
         done=job.done,
         skipped=job.skipped,
         failed=job.failed,
+        reasons=job.reasons,
         created_by=job.created_by,
         created_at=_moment(job.created_at),
         finished_at=moment(job.finished_at),

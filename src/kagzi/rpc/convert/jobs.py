@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kagzi._proto.v1 import job_pb2 as pb
 from kagzi.api.jobs import JobPreview, StartJob
-from kagzi.core.job import Job, JobAction, JobStatus
+from kagzi.core.job import Job, JobAction, JobOptions, JobStatus
 from kagzi.errors import InvalidRequest
 from kagzi.rpc.convert.common import timestamp
 from kagzi.rpc.convert.runs import filter_from_wire, filter_to_wire, run_from_wire, run_to_wire
@@ -28,6 +28,20 @@ def job_to_wire(job: Job) -> pb.Job:
         created_at=timestamp(job.created_at),
         finished_at=timestamp(job.finished_at),
         error=job.error,
+        options=_options_to_wire(job.options),
+        reasons=job.reasons,
+    )
+
+
+def _options_to_wire(options: JobOptions) -> pb.JobOptions:
+    return pb.JobOptions(from_step=options.from_step, from_version=options.from_version, version=options.version)
+
+
+def _options_from_wire(options: pb.JobOptions) -> JobOptions:
+    return JobOptions(
+        from_step=options.from_step if options.HasField("from_step") else None,
+        from_version=options.from_version if options.HasField("from_version") else None,
+        version=options.version if options.HasField("version") else None,
     )
 
 
@@ -52,6 +66,8 @@ def job_from_wire(job: pb.Job) -> Job:
         created_at=job.created_at.ToMicroseconds(),
         finished_at=job.finished_at.ToMicroseconds() if job.HasField("finished_at") else None,
         error=job.error if job.HasField("error") else None,
+        options=_options_from_wire(job.options),
+        reasons=dict(job.reasons),
     )
 
 
@@ -64,6 +80,7 @@ def start_job_to_wire(start: StartJob) -> pb.StartJobRequest:
         everything=start.everything,
         rate=start.rate or 0,
         children=start.children,
+        options=_options_to_wire(start.options),
         created_by=start.created_by,
     )
 
@@ -83,6 +100,7 @@ def start_job_from_wire(request: pb.StartJobRequest, *, namespace: str, job_id: 
         everything=request.everything,
         rate=request.rate or None,
         children=request.children,
+        options=_options_from_wire(request.options),
         created_by=request.created_by,
     )
 

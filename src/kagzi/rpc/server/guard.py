@@ -19,6 +19,7 @@ from kagzi.access.gate import Auditor, Gate
 from kagzi.access.shares import Room
 from kagzi.access.table import ACTIONS
 from kagzi.core.audit import OK, AuditEntry
+from kagzi.core.job import JobAction
 from kagzi.core.key import Role
 from kagzi.errors import KagziError, Unavailable
 from kagzi.ids import IdSource
@@ -37,6 +38,7 @@ PROBE_SECONDS = 2.0  # how long a probe waits until it is known who asks
 _HEALTH: Final = "HealthCheck"
 _PAUSE: Final = "PauseClaims"
 _DRAIN: Final = "/kagzi.v1.AdminService/DrainWorker"
+_MOVE: Final = "/kagzi.v1.AdminService/MoveWorkflows"
 _TARGETS: Final = ("run_id", "external_id", "worker_id", "schedule_id")
 # All of those who ask how we are while nobody can be recognised, as if they had one key.
 _SOMEBODY: Final = Caller(key_id="", namespace=None, role=Role.VIEWER, peer="")
@@ -134,8 +136,11 @@ class GateGuard(Guard):
 
 def _action(method: Method, request: Any) -> str:
     """Returns what the call does, as the table names it. To have a worker drain takes the same right whichever call
-    asks for it: the id in the request may be that of any worker of the namespace."""
-    return _DRAIN if method.rpc == "Deregister" and request.drain else method.path
+    asks for it: the id in the request may be that of any worker of the namespace. So does to move runs to another
+    version, if a job does it."""
+    if method.rpc == "Deregister" and request.drain:
+        return _DRAIN
+    return _MOVE if method.rpc == "StartJob" and request.action == JobAction.MOVE else method.path
 
 
 def _target(method: Method, request: Any) -> str:

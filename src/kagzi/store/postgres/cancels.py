@@ -55,7 +55,9 @@ async def apply_requests(connection: Connection, requests: Sequence[Request], no
                         answer = await cancel(connection, request, applied.woken, now)
                 applied.answers.append(answer)
             case RepeatRun(fork=Fork() as fork):
-                applied.answers.append(await fork_run(connection, request, fork, now))
+                async with connection.transaction():
+                    answer = await fork_run(connection, request, fork, now)
+                applied.answers.append(answer)
             case RepeatRun():
                 async with connection.transaction():
                     answer = await repeat(connection, request, now)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kagzi.api.operations import RepeatRun
-from kagzi.core.instant import Span
-from kagzi.core.job import Job, JobAction, JobStatus, batch_of
+from kagzi.core.instant import Instant, Span
+from kagzi.core.job import Job, JobAction, JobStatus, Skipped, batch_of
 from kagzi.core.page import Cursor
-from kagzi.store.jobs import DISABLED, Batch, Move, searched
+from kagzi.core.run import Run
+from kagzi.store.jobs import (
+    DISABLED,
+    Batch,
+    Move,
+    decode_options,
+    decode_reasons,
+    encode_options,
+    searched,
+    step_to_fork_from,
+)
 from kagzi.store.postgres.cancels import cancel, lock_runs, repeat, wake_run
 from kagzi.store.postgres.children import lock_families
+from kagzi.store.postgres.forks import fork_run, steps_named
 from kagzi.store.postgres.nouns import Noun, asks
 from kagzi.store.postgres.run_rows import columns_of
 from kagzi.store.postgres.search import list_runs
@@ -32,6 +43,7 @@ _LOCK_JOB = STATEMENTS["lock_job"]
 _MOVE_JOB = STATEMENTS["move_job"]
 _DELETE_RUNS = STATEMENTS["delete_runs"]
 _IS_ENABLED = STATEMENTS["is_enabled"]
+_MOVE_RUNS = STATEMENTS["move_runs"]
 _PRUNE_JOBS = STATEMENTS["prune_jobs"]
 
 
@@ -51,6 +63,7 @@ class Jobs(Noun):
             job.children,
             job.created_by,
             most,
+            encode_options(job.options),
         )
         return None if row is None else _job_of(row)
 
@@ -89,6 +102,12 @@ class Jobs(Noun):
                 await lock_runs(connection, batch.keys)
                 for run in batch.wanted:
                     batch.woke(run, await wake_run(connection, run.namespace, run.run_id, now))
+            elif job.action is JobAction.MOVE:
+                moved = await connection.fetch(_MOVE_RUNS, *_moving(job, batch))
+                batch.moved({str(each["run_id"]) for each in moved})
+            elif job.action is JobAction.FORK:
+                for run in batch.wanted:
+                    await _fork(connection, batch, run, new_run_id(), now)
             else:
                 if not job.action.repeats and batch.wanted:
                     await lock_families(connection, batch.keys)  # all of them in one order, before the first is changed
@@ -109,6 +128,24 @@ class Jobs(Noun):
         await connection.execute(_PRUNE_JOBS, self.now(), kept, limit)
 
 
+def _moving(job: Job, batch: Batch) -> tuple[Any, ...]:
+    return (job.namespace, [run.run_id for run in batch.wanted], job.options.from_version, job.options.version)
+
+
+async def _fork(connection: Connection, batch: Batch, run: Run, new_run_id: str, now: Instant | None) -> None:
+    asked, from_step = batch.job.options.from_step, None
+    if asked is not None:
+        found = step_to_fork_from(asked, await steps_named(connection, run.namespace, run.run_id, asked))
+        if isinstance(found, Skipped):
+            batch.skip(found)
+            return
+        from_step = found
+    request = batch.request(run, new_run_id, from_step)
+    assert isinstance(request, RepeatRun)
+    assert request.fork is not None
+    batch.answered(run, await fork_run(connection, request, request.fork, now))
+
+
 async def _move(connection: Connection, job: Job, move: Move) -> Job:
     row = await connection.fetchrow(
         _MOVE_JOB,
@@ -123,6 +160,7 @@ async def _move(connection: Connection, job: Job, move: Move) -> Job:
         move.next_at,
         move.finished_at,
         move.error,
+        move.reasons,
     )
     assert row is not None  # it is locked
     return _job_of(row)
@@ -136,11 +174,13 @@ def _job_of(row: asyncpg.Record) -> Job:
         filter=row["filter"],
         rate=row["rate"],
         children=row["children"],
+        options=decode_options(row["options"]),
         status=JobStatus(row["status"]),
         matched=row["matched"],
         done=row["done"],
         skipped=row["skipped"],
         failed=row["failed"],
+        reasons=decode_reasons(row["reasons"]),
         created_by=row["created_by"],
         created_at=row["created_at"],
         finished_at=row["finished_at"],

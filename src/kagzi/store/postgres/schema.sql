@@ -363,8 +363,10 @@ CREATE TABLE kagzi.jobs (
     filter bytea NOT NULL,
     created_by text NOT NULL,
     error text,
+    options bytea,
+    reasons bytea,
     CONSTRAINT jobs_pkey PRIMARY KEY (namespace, job_id),
-    CONSTRAINT jobs_action CHECK (action = ANY (ARRAY['cancel'::text, 'terminate'::text, 'wake'::text, 'retry'::text, 'rerun'::text, 'delete'::text])),
+    CONSTRAINT jobs_action CHECK (action = ANY (ARRAY['cancel'::text, 'terminate'::text, 'wake'::text, 'move'::text, 'retry'::text, 'rerun'::text, 'fork'::text, 'delete'::text])),
     CONSTRAINT jobs_moves CHECK ((status = 'RUNNING'::text) = (next_at IS NOT NULL)),
     CONSTRAINT jobs_status CHECK (status = ANY (ARRAY['RUNNING'::text, 'COMPLETED'::text, 'CANCELLED'::text, 'FAILED'::text]))
 );

@@ -7,6 +7,7 @@ import sqlite3
 from kagzi.api.operations import Answer, Fork, RepeatRun, Started
 from kagzi.core.instant import Instant
 from kagzi.core.run import RunStatus
+from kagzi.core.step import escape
 from kagzi.errors import NotFound
 from kagzi.store.sqlite.run_rows import INLINE_BYTES
 from kagzi.store.sqlite.statements import execute, execute_rows
@@ -42,3 +43,8 @@ def fork_run(connection: sqlite3.Connection, request: RepeatRun, fork: Fork, now
     if not same:
         return id_taken(run_id, workflow_type)
     return Started(run_id=run_id, status=RunStatus(status), available_at=available_at or 0)
+
+
+def steps_named(connection: sqlite3.Connection, namespace: str, run_id: str, name: str) -> list[str]:
+    """Returns the ids of the steps of a run that have ended and have this name, or one in which it occurs."""
+    return [step_id for (step_id,) in execute(connection, "steps_named", (namespace, run_id, name, escape(name)))]

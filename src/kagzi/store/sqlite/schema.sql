@@ -60,11 +60,13 @@ CREATE TABLE "jobs" (
     rate        INTEGER,                 -- runs a second; NULL: the pace of its action
     children    INTEGER NOT NULL,
     namespace   TEXT NOT NULL,
-    action      TEXT NOT NULL CHECK (action IN ('cancel', 'terminate', 'wake', 'retry', 'rerun', 'delete')),
+    action      TEXT NOT NULL CHECK (action IN ('cancel', 'terminate', 'wake', 'move', 'retry', 'rerun', 'fork', 'delete')),
     status      TEXT NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'CANCELLED', 'FAILED')),
     filter      BLOB NOT NULL,
     created_by  TEXT NOT NULL,
     error       TEXT,
+    options     BLOB,                    -- of its action, as JSON
+    reasons     BLOB,                    -- for which it has left runs as they are, as JSON: how many for each
     PRIMARY KEY (namespace, job_id),
     CONSTRAINT jobs_moves CHECK ((status = 'RUNNING') = (next_at IS NOT NULL))
 ) STRICT;

@@ -12,23 +12,33 @@ from kagzi.api.workflows import RunFilter
 from kagzi.core import job as rules
 from kagzi.core.failure import Failure
 from kagzi.core.instant import SECOND
-from kagzi.core.job import Job, JobAction, JobStatus
+from kagzi.core.job import Job, JobAction, JobOptions, JobStatus, Skipped
 from kagzi.core.run import RunStatus
 from kagzi.core.wake import NEWS_ALONE, Woken, read_woken
 from kagzi.store.jobs import encode_filter
-from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, Bench
+from kagzi.testing.conformance.bench import NAMESPACE, QUEUE, TYPE, Bench
+from kagzi.testing.conformance.children import parent_and_child
 
 _ERROR = Failure("shop.CardDeclined", "no").encode()
+_NONE = JobOptions()
 
 
-async def start_job(bench: Bench, action: JobAction, filter: RunFilter, rate: int | None = None) -> str:
+async def start_job(
+    bench: Bench,
+    action: JobAction,
+    filter: RunFilter,
+    rate: int | None = None,
+    options: JobOptions = _NONE,
+    children: bool = False,
+) -> str:
     asked = Job(
         namespace=NAMESPACE,
         job_id=bench.new_id(),
         action=action,
         filter=encode_filter(filter),
         rate=rate,
-        children=False,
+        children=children,
+        options=options,
         status=JobStatus.RUNNING,
         matched=0,
         done=0,
@@ -40,6 +50,7 @@ async def start_job(bench: Bench, action: JobAction, filter: RunFilter, rate: in
     made = await bench.store.jobs.start(asked, 10)
     assert made is not None
     assert (made.status, made.created_at, made.created_by) == (JobStatus.RUNNING, bench.now(), "me")
+    assert (made.options, made.reasons) == (options, {})
     return made.job_id
 
 
@@ -113,6 +124,7 @@ class TestJobs:
         assert job.job_id in (run.error or b"").decode()
         again = await finish(bench, await start_job(bench, JobAction.CANCEL, RunFilter(task_queue="orders")))
         assert (again.matched, again.done, again.skipped) == (4, 0, 4)
+        assert again.reasons == {Skipped.ENDED: 4}
 
     async def test_runs_that_wait_for_a_moment_are_woken(self, bench: Bench) -> None:
         far = bench.now() + 1000 * SECOND
@@ -128,6 +140,7 @@ class TestJobs:
             bench.clock.advance(SECOND)
             told += (await bench.store.jobs.run_batch(bench.new_id)).woken
         assert (job.matched, job.done, job.skipped, job.failed) == (5, 3, 2, 0)
+        assert job.reasons == {Skipped.NO_MOMENT: 2}
         woken = {sleeping.run_id, failing.run_id, delayed}
         assert {(each.run_id, each.task_queue) for each in told} == {(run_id, QUEUE) for run_id in woken}
         claims = {claim.run_id: claim for claim in await bench.claims()}
@@ -135,11 +148,78 @@ class TestJobs:
         assert read_woken(claims[sleeping.run_id].woken, incarnation=0, attempts=0) == Woken(0, 0, 3, far)
         assert (await bench.run(held.run_id)).status is RunStatus.RUNNING
 
+    async def test_finished_runs_are_forked_from_a_step(self, bench: Bench) -> None:
+        ended = CompleteRun(output=b"1")
+        whole, unique, many, none = [await bench.started_claim(tags={"batch": "7"}) for _ in range(4)]
+        await bench.done(
+            whole, bench.completed("look", 1), bench.completed("pay#2", 2), bench.completed("last", 3), ended
+        )
+        await bench.done(unique, bench.completed("look", 1), bench.completed("in/pay%232", 2), FailRun(error=_ERROR))
+        await bench.done(
+            many, bench.completed("a/pay%232", 1), bench.completed("b/pay%232", 2), bench.completed("repay#2", 3), ended
+        )
+        await bench.done(none, bench.completed("look", 1), FailRun(error=_ERROR))
+        live = await bench.started_claim(tags={"batch": "7"})
+        await bench.done(live, bench.completed("pay#2", 1))
+        asked = JobOptions(from_step="pay#2", version="9")
+        job_id = await start_job(bench, JobAction.FORK, RunFilter(tags={"batch": "7"}), options=asked)
+        job = await finish(bench, job_id)
+        assert (job.matched, job.done, job.skipped, job.failed) == (5, 2, 3, 0)
+        assert job.reasons == {Skipped.MANY_STEPS: 1, Skipped.NO_STEP: 1, Skipped.LIVE: 1}
+        assert job.options == asked
+        made = (await bench.store.runs.search(RunFilter(status=RunStatus.PENDING), None, 100)).runs
+        assert all((run.version, run.tags, run.input) == ("9", {"batch": "7"}, whole.input) for run in made)
+        kept = {run.origin: [step.step_id for step in await bench.steps(run.run_id)] for run in made}
+        assert kept == {whole.run_id: ["look"], unique.run_id: ["look"]}
+
+    async def test_children_are_forked_if_that_is_said(self, bench: Bench) -> None:
+        parent, child = await parent_and_child(bench)
+        await bench.done(child, CompleteRun(output=b"1"))
+        await bench.done(parent, CompleteRun(output=b"1"))
+        for children, done in ((False, 1), (True, 2)):
+            everything = RunFilter(status=RunStatus.COMPLETED)
+            job = await finish(bench, await start_job(bench, JobAction.FORK, everything, children=children))
+            assert (job.matched, job.done, job.skipped) == (2, done, 2 - done)
+            assert job.reasons == ({} if children else {Skipped.CHILD: 1})
+            made = (await bench.store.runs.search(RunFilter(status=RunStatus.PENDING), None, 100)).runs
+            assert not any(run.parent_run_id for run in made)
+            await finish(bench, await start_job(bench, JobAction.TERMINATE, RunFilter(status=RunStatus.PENDING)))
+
+    async def test_a_run_that_was_repeated_under_its_id_is_not_repeated_again(self, bench: Bench) -> None:
+        first = await bench.started_claim(external_id="order-1")
+        await bench.done(first, FailRun(error=_ERROR))
+        failed = RunFilter(status=RunStatus.FAILED)
+        assert (await finish(bench, await start_job(bench, JobAction.RETRY, failed))).done == 1
+        (second,) = await bench.claims()
+        assert second.external_id == "order-1"
+        await bench.done(second, FailRun(error=_ERROR))
+        for action in (JobAction.FORK, JobAction.RETRY, JobAction.RERUN):
+            job = await finish(bench, await start_job(bench, action, failed))
+            skipped = 1 if action is not JobAction.RERUN else 2
+            assert (job.done, job.failed, job.reasons) == (2 - skipped, 0, {Skipped.SUPERSEDED: skipped})
+
+    async def test_runs_that_nobody_holds_are_moved_to_another_version(self, bench: Bench) -> None:
+        held, sleeping, ended = [await bench.started_claim() for _ in range(3)]
+        await bench.done(sleeping, ParkRun(available_at=bench.now() + 1000 * SECOND, inbox_seq=0))
+        await bench.done(ended, CompleteRun(output=b"1"))
+        waiting, other = await bench.start(), await bench.start(version="7")
+        options = JobOptions(from_version="1", version="2")
+        job_id = await start_job(bench, JobAction.MOVE, RunFilter(workflow_type=TYPE), options=options)
+        told = []
+        while (job := await self._job(bench, job_id)).status is JobStatus.RUNNING:
+            bench.clock.advance(SECOND)
+            told += [each.run_id for each in (await bench.store.jobs.run_batch(bench.new_id)).woken]
+        assert (job.matched, job.done, job.skipped, job.failed) == (5, 2, 3, 0)
+        assert job.reasons == {Skipped.HELD: 1, Skipped.ENDED: 1, Skipped.OTHER_VERSION: 1}
+        assert sorted(told) == sorted([sleeping.run_id, waiting])
+        runs = (held.run_id, sleeping.run_id, ended.run_id, waiting, other)
+        assert [(await bench.run(run_id)).version for run_id in runs] == ["1", "2", "1", "2", "7"]
+
     async def test_finished_runs_are_deleted_and_live_ones_stay(self, bench: Bench) -> None:
         failed = await failed_runs(bench, 3)
         live = await bench.start(tags={"batch": "7"})
         job = await finish(bench, await start_job(bench, JobAction.DELETE, RunFilter(tags={"batch": "7"})))
-        assert (job.matched, job.done, job.skipped) == (4, 3, 1)
+        assert (job.matched, job.done, job.skipped, job.reasons) == (4, 3, 1, {Skipped.LIVE: 1})
         assert [await bench.store.runs.get(NAMESPACE, run_id) for run_id in failed] == [None] * 3
         assert await bench.steps(failed[0]) == []
         assert (await bench.run(live)).status is RunStatus.PENDING

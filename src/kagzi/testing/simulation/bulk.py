@@ -13,7 +13,7 @@ from uuid import UUID
 
 from kagzi.api.jobs import StartJob
 from kagzi.api.workflows import RunFilter
-from kagzi.core.job import JobAction
+from kagzi.core.job import JobAction, JobOptions
 from kagzi.core.run import RunStatus
 from kagzi.engine.local import LocalEngine
 from kagzi.errors import WorkflowCancelled, WorkflowFailed
@@ -37,9 +37,19 @@ _LARGE = 3000  # bytes of an input that is kept apart from its run
 app = App("memory://", namespace=NAMESPACE)
 
 
-@app.workflow
+@app.workflow(name="item", version="1")
 async def item(node: Any, naps: list[int], children: list[Any], fails: bool) -> Any:
     """Executes a program, has children, sleeps, and then fails or not."""
+    return await _item(node, naps, children, fails)
+
+
+@app.workflow(name="item", version="2")
+async def later_item(node: Any, naps: list[int], children: list[Any], fails: bool) -> Any:
+    """Does the same: what jobs have moved or forked into it goes on as before."""
+    return await _item(node, naps, children, fails)
+
+
+async def _item(node: Any, naps: list[int], children: list[Any], fails: bool) -> Any:
     interpreter = Interpreter()
     answer = await interpreter.run(node)
     number, seen = node[1], []
@@ -77,11 +87,20 @@ async def gathered(number: int, padding: str) -> Any:
 BULK = frozenset(name for name, _ in app._workflows)
 _CHOSEN = ("item", "item", "item", "part", "gathered")
 _REPEATED = ("item", "part", "part", "gathered")
+_WORKFLOWS = {
+    JobAction.RETRY: _REPEATED,
+    JobAction.RERUN: _REPEATED,
+    JobAction.FORK: ("item", "item", "item", "part"),
+    JobAction.MOVE: ("item",),
+}
 _ANY: tuple[RunStatus | None, ...] = (None,)
 _BADLY = (None, RunStatus.FAILED, RunStatus.FAILED, RunStatus.CANCELLED)
+# By name or id: some runs have none, some have several of the name, and of some it has not ended.
+_STEPS = (None, "nap 0", "nap 0", "@nap 1", "step", "step#2", "step#3")
 _STATUSES: dict[JobAction, tuple[RunStatus | None, ...]] = {
     JobAction.RETRY: _BADLY,
     JobAction.RERUN: _BADLY,
+    JobAction.FORK: (*_BADLY, RunStatus.COMPLETED),
     JobAction.DELETE: (None, RunStatus.COMPLETED, RunStatus.FAILED),
     JobAction.WAKE: (None, RunStatus.SLEEPING),
 }
@@ -184,8 +203,8 @@ def draw_jobs(random: Random, seconds: float) -> list[tuple[float, Ask, bool]]:
 
 
 def _draw_job(random: Random) -> StartJob:
-    action = random.choice((*JobAction, JobAction.RETRY, JobAction.RERUN))
-    workflow = random.choice(_REPEATED if action.repeats else _CHOSEN)
+    action = random.choice((*JobAction, JobAction.RETRY, JobAction.RERUN, JobAction.FORK, JobAction.FORK))
+    workflow = random.choice(_WORKFLOWS.get(action, _CHOSEN))
     # Nearly all parts end well.
     statuses = _ANY if workflow == "part" else _STATUSES.get(action, _ANY)
     return StartJob(
@@ -199,8 +218,19 @@ def _draw_job(random: Random) -> StartJob:
         ),
         rate=random.choice((1, 2, 3, 5, None)),
         children=random.random() < 0.4,
+        options=_draw_options(random, action, workflow),
         created_by="ops",
     )
+
+
+def _draw_options(random: Random, action: JobAction, workflow: str) -> JobOptions:
+    if action is JobAction.MOVE:
+        there, here = random.choice((("1", "2"), ("1", "2"), ("2", "1")))
+        return JobOptions(from_version=there, version=here)
+    if action is not JobAction.FORK:
+        return JobOptions()
+    version = "2" if workflow == "item" and random.random() < 0.5 else None
+    return JobOptions(from_step=random.choice(_STEPS), version=version)
 
 
 def _starting(start: StartJob) -> Ask:

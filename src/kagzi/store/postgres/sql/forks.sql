@@ -12,6 +12,13 @@ SELECT s.completed_seq FROM kagzi.step_runs AS s
 WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.step_id = $3::text AND s.generation = 0
   AND s.completed_seq IS NOT NULL;
 
+-- name: steps_named
+-- The steps that have ended and have this id ($3), or a name in which this one occurs ($4: as it stands in ids).
+SELECT s.step_id FROM kagzi.step_runs AS s
+WHERE s.namespace = $1::text AND s.run_id = $2::uuid AND s.generation = 0 AND s.completed_seq IS NOT NULL
+  AND (s.step_id = $3::text OR strpos(s.step_id, $4::text) > 0)
+ORDER BY s.completed_seq;
+
 -- name: change_fork
 -- What a fork has other than its source, if anything.
 UPDATE kagzi.workflow_runs AS r SET

@@ -2,8 +2,8 @@
 
 -- fragment: shown_job
 -- A job as it is shown.
-j.namespace, j.job_id, j.action, j.filter, j.rate, j.children, j.status, j.matched, j.done, j.skipped, j.failed, j.created_by,
-       j.created_at, j.finished_at, j.error
+j.namespace, j.job_id, j.action, j.filter, j.rate, j.children, j.options, j.status, j.matched, j.done, j.skipped, j.failed,
+       j.reasons, j.created_by, j.created_at, j.finished_at, j.error
 
 -- name: insert_job
 -- A new job over the runs that are there; nothing if the id is taken, or too many jobs of the namespace are under way. Two
@@ -11,9 +11,9 @@ j.namespace, j.job_id, j.action, j.filter, j.rate, j.children, j.status, j.match
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
 )
-INSERT INTO kagzi.jobs AS j (namespace, job_id, action, filter, rate, children, created_by, status, created_at, next_at, cursor,
-    last_run_id)
-SELECT $2::text, $3::uuid, $4::text, $5::bytea, $6::integer, $7::boolean, $8::text, 'RUNNING', i.now, i.now,
+INSERT INTO kagzi.jobs AS j (namespace, job_id, action, filter, rate, children, created_by, options, status, created_at, next_at,
+    cursor, last_run_id)
+SELECT $2::text, $3::uuid, $4::text, $5::bytea, $6::integer, $7::boolean, $8::text, $10::bytea, 'RUNNING', i.now, i.now,
        '00000000-0000-0000-0000-000000000000',
        coalesce((SELECT r.run_id FROM kagzi.workflow_runs AS r WHERE r.namespace = $2::text
                  ORDER BY r.namespace DESC, r.run_id DESC LIMIT 1), '00000000-0000-0000-0000-000000000000')
@@ -49,7 +49,7 @@ CROSS JOIN LATERAL (
 UPDATE kagzi.jobs AS j SET
     cursor = $3::uuid, matched = j.matched + $4::bigint, done = j.done + $5::bigint, skipped = j.skipped + $6::bigint,
     failed = j.failed + $7::bigint, status = $8::text, next_at = $9::bigint, finished_at = $10::bigint,
-    error = coalesce($11::text, j.error)
+    error = coalesce($11::text, j.error), reasons = coalesce($12::bytea, j.reasons)
 WHERE j.namespace = $1::text AND j.job_id = $2::uuid
 RETURNING {{shown_job}};
 

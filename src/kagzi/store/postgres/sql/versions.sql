@@ -126,7 +126,7 @@ WITH locked AS MATERIALIZED (
 UPDATE kagzi.workflow_runs AS r SET version = $4::text
 FROM locked AS l
 WHERE r.namespace = $1::text AND r.run_id = l.run_id
-RETURNING r.task_queue;
+RETURNING r.run_id, r.task_queue;
 
 -- name: move_checked_runs
 -- Another version for runs that nobody holds, and that nobody has claimed since they were looked at: their history may

@@ -5,6 +5,13 @@
 SELECT completed_seq FROM step_runs
 WHERE namespace = ?1 AND run_id = ?2 AND step_id = ?3 AND generation = 0 AND completed_seq IS NOT NULL;
 
+-- name: steps_named
+-- The steps that have ended and have this id (?3), or a name in which this one occurs (?4: as it stands in ids).
+SELECT step_id FROM step_runs
+WHERE namespace = ?1 AND run_id = ?2 AND generation = 0 AND completed_seq IS NOT NULL
+  AND (step_id = ?3 OR instr(step_id, ?4) > 0)
+ORDER BY completed_seq;
+
 -- name: change_fork
 -- What a fork has other than its source, if anything.
 UPDATE workflow_runs SET version = coalesce(?3, version), input = CASE WHEN ?4 THEN ?5 ELSE input END

@@ -2,13 +2,14 @@
 
 -- fragment: shown_job
 -- A job as it is shown.
-namespace, job_id, action, filter, rate, children, status, matched, done, skipped, failed, created_by, created_at, finished_at, error
+namespace, job_id, action, filter, rate, children, options, status, matched, done, skipped, failed, reasons, created_by, created_at,
+    finished_at, error
 
 -- name: insert_job
 -- A new job over the runs that are there; nothing if the id is taken, or too many jobs of the namespace are under way.
-INSERT INTO jobs (namespace, job_id, action, filter, rate, children, created_by, status, created_at, next_at, cursor,
+INSERT INTO jobs (namespace, job_id, action, filter, rate, children, created_by, options, status, created_at, next_at, cursor,
     last_run_id)
-SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, 'RUNNING', ?8, ?8, '00000000-0000-0000-0000-000000000000',
+SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?10, 'RUNNING', ?8, ?8, '00000000-0000-0000-0000-000000000000',
     coalesce((SELECT max(run_id) FROM workflow_runs WHERE namespace = ?1), '00000000-0000-0000-0000-000000000000')
 WHERE (SELECT count(*) FROM jobs WHERE namespace = ?1 AND next_at IS NOT NULL) < ?9
 ON CONFLICT DO NOTHING;
@@ -33,7 +34,7 @@ SELECT {{shown_job}}, cursor, last_run_id FROM jobs WHERE next_at <= ?1 ORDER BY
 -- name: move_job
 -- Where a job stands after a batch, in the transaction of the batch.
 UPDATE jobs SET cursor = ?3, matched = matched + ?4, done = done + ?5, skipped = skipped + ?6, failed = failed + ?7,
-    status = ?8, next_at = ?9, finished_at = ?10, error = coalesce(?11, error)
+    status = ?8, next_at = ?9, finished_at = ?10, error = coalesce(?11, error), reasons = coalesce(?12, reasons)
 WHERE namespace = ?1 AND job_id = ?2;
 
 -- name: is_enabled

@@ -11,7 +11,7 @@ import msgspec
 from kagzi.api.operations import RepeatRun
 from kagzi.core.failure import Failure
 from kagzi.core.instant import Instant
-from kagzi.core.job import JobAction
+from kagzi.core.job import Job, JobAction
 from kagzi.core.run import CLAIMABLE, FOLLOWS, RunStatus
 from kagzi.core.step import StepKind, StepStatus, step_name
 from kagzi.testing.simulation.checks.answers import Answers
@@ -106,8 +106,13 @@ class Checker:
         self.jobs = Jobs(world, connection, self.runs)
         self._debounced = Debounced(world, connection, self.runs)
         self.deleted: dict[str, RunRow] = {}  # by jobs
-        self.action: JobAction | None = None  # of the job whose turn is looked at
+        self.job: Job | None = None  # whose turn is looked at
         connection.executescript(_TRIGGERS)
+
+    @property
+    def action(self) -> JobAction | None:
+        """What the job does whose turn is looked at."""
+        return None if self.job is None else self.job.action
 
     @property
     def revoked(self) -> dict[str, Instant]:
@@ -125,7 +130,7 @@ class Checker:
         before: dict[str, RunRow] = {}
         gone: list[RunRow] = []
         if method == "jobs.run_batch":
-            self.action = None if answer.job is None else answer.job.action
+            self.job = answer.job
         if touched:
             self._connection.execute("DELETE FROM temp.touched")
             for run_id, steps in touched:
@@ -193,7 +198,8 @@ class Checker:
             given_up = field == "external_id" and new.status.finished and new.superseded_by is not None
             if getattr(old, field) != getattr(new, field) and not (anew and field == "input") and not given_up:
                 raise wrong(new.run_id, f"has another {field}")
-        if new.version != old.version and method != "versions.move_runs" and not anew:
+        moves = method == "versions.move_runs" or (method == "jobs.run_batch" and self.action is JobAction.MOVE)
+        if new.version != old.version and not moves and not anew:
             raise wrong(new.run_id, f"goes on in version {new.version}, and was in {old.version}")
         if new.status is not old.status:
             self.transitions[f"{old.status} to {new.status}"] += 1
@@ -232,13 +238,8 @@ class Checker:
     def _check_birth(self, run: RunRow, now: Instant, method: str, args: tuple[Any, ...]) -> None:
         writes = args[0] if method == "apply" else ()
         repeats = next((w for w in writes if isinstance(w, RepeatRun) and w.run_id == run.run_id), None)
-        if method == "jobs.run_batch" and self.action is not None and self.action.repeats:
-            repeats = RepeatRun(
-                namespace=run.namespace,
-                run_id=run.run_id,
-                of_run_id=self.jobs.source(run.run_id),
-                keep_steps=self.action is JobAction.RETRY,
-            )
+        if method == "jobs.run_batch" and self.job is not None and self.job.action.repeats:
+            repeats = self.jobs.repeat_of(self.job, run)
         if repeats is not None:
             check_repeat(self._world, repeats, run, self.runs[repeats.of_run_id], writes)
             if run.steps:

@@ -1,22 +1,26 @@
 """What must hold of jobs over many runs, said a second time from the rows.
 
 (25) a job meets each run that it is about once, in order, whatever dies, and none that came after it
-(26) its counters are what it has done, written in the transaction in which it does it
+(26) its counters are what it has done, and why it has left runs as they were, written in the transaction in which it
+     does it
 (27) it does not end before it has met them all, and does nothing once it has ended
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from kagzi.api.operations import Fork, RepeatRun
 from kagzi.api.workflows import RunFilter
 from kagzi.core.instant import Instant
-from kagzi.core.job import JobAction
+from kagzi.core.job import Job, JobAction, JobOptions, Skipped
 from kagzi.core.run import CLAIMABLE, RunStatus
+from kagzi.core.step import step_name
 from kagzi.core.wake import NEWS_ALONE
 from kagzi.store.lines import HELD
 from kagzi.testing.simulation.checks.rows import RunRow, Violation, wrong
@@ -41,6 +45,16 @@ class JobRow(Struct, frozen=True):
     created_at: Instant
     next_at: Instant | None
     error: str | None
+    options: bytes | None
+    reasons: bytes | None
+
+    @property
+    def asked(self) -> JobOptions:
+        return JobOptions() if self.options is None else msgspec.json.decode(self.options, type=JobOptions)
+
+    @property
+    def why(self) -> Counter[str]:
+        return Counter({} if self.reasons is None else msgspec.json.decode(self.reasons, type=dict[str, int]))
 
 
 _READ = f"SELECT {', '.join(JobRow.__struct_fields__)} FROM jobs ORDER BY job_id"
@@ -132,11 +146,15 @@ class Jobs:
             if (was.job_id, run.run_id) in self._met:
                 raise wrong(run.run_id, f"was met twice by {was}")  # (25)
             self._met.add((was.job_id, run.run_id))
-        wanted = [run for run in chosen if self._is_wanted(was, run, now)]
+        reasons = {run.run_id: self._why_not(was, run, now) for run in chosen}
+        wanted = [run for run in chosen if reasons[run.run_id] is None]
         self._check_done(was, wanted, before, touched, gone)
         counts = [after - ago for ago, after in zip(_counts(was), _counts(new), strict=True)]
         if counts != [len(chosen), len(wanted), len(chosen) - len(wanted), 0]:  # (26)
             raise Violation(f"{was} has met {chosen}, done {wanted}, and counts {counts}: {new}")
+        expected = was.why + Counter([reason.value for reason in reasons.values() if reason is not None])
+        if new.why != expected:  # (26)
+            raise Violation(f"{was} has left runs as they were for {expected}, and says {new.why}")
         if new.status == "RUNNING":
             if new.next_at is None or new.cursor == was.cursor:
                 raise Violation(f"{new} goes on, and not further than {was}")  # (27)
@@ -172,22 +190,51 @@ class Jobs:
             and (filter.status in (None, row.status))
         ]
 
-    def _is_wanted(self, job: JobRow, run: RunRow, now: Instant) -> bool:
-        match JobAction(job.action):
-            case JobAction.RETRY | JobAction.RERUN:
+    def _why_not(self, job: JobRow, run: RunRow, now: Instant) -> Skipped | None:
+        """Why the job must leave this run as it is."""
+        action, ended = JobAction(job.action), run.status.finished
+        live = None if not ended else Skipped.ENDED
+        match action:
+            case JobAction.RETRY | JobAction.RERUN | JobAction.FORK:
                 child = run.parent_policy not in (None, "none")
-                if child and run.status.finished:
+                if child and ended:
                     self._world.operation("child that a job repeats" if job.children else "child that a job skips")
-                return run.status.finished and (bool(job.children) or not child)
+                if child and not job.children:
+                    return Skipped.CHILD
+                if not ended:
+                    return Skipped.LIVE
+                found = _forked_step(run, job.asked.from_step)
+                if isinstance(found, Skipped):
+                    self._world.operation("run that has no such step for a job")
+                return found if isinstance(found, Skipped) else None
             case JobAction.DELETE:
-                return run.status.finished
+                return None if ended else Skipped.LIVE
             case JobAction.WAKE:
                 news = [] if run.waiting_for is None else msgspec.json.decode(run.waiting_for)
                 alone = run.status is RunStatus.SLEEPING and NEWS_ALONE in news
                 later = run.status in CLAIMABLE and (run.available_at or 0) > now
-                return later and run.claim_key != HELD and not alone  # neither waits for a moment
+                waits = later and run.claim_key != HELD and not alone  # neither waits for a moment
+                return live or (None if waits else Skipped.NO_MOMENT)
+            case JobAction.MOVE:
+                if live is None and run.version != job.asked.from_version:
+                    return Skipped.OTHER_VERSION
+                return live or (None if run.status in CLAIMABLE else Skipped.HELD)
             case _:
-                return not run.status.finished
+                return live
+
+    def repeat_of(self, job: Job, run: RunRow) -> RepeatRun:
+        """Returns what a job must have asked for where this run has come into the world."""
+        source, action = self.source(run.run_id), job.action
+        fork = None
+        if action is JobAction.FORK:
+            from_step = _forked_step(self._runs[source], job.options.from_step)
+            if isinstance(from_step, Skipped):
+                raise wrong(run.run_id, f"was forked from {source}, which has no such step, by {job}")
+            fork = Fork(from_step=from_step, version=job.options.version)
+        keeps = action is JobAction.RETRY or (fork is not None and fork.from_step is not None)
+        return RepeatRun(
+            namespace=run.namespace, run_id=run.run_id, of_run_id=source, keep_steps=keeps, keep_id=False, fork=fork
+        )
 
     def _check_done(
         self,
@@ -204,6 +251,10 @@ class Jobs:
             raise Violation(f"{job} is to repeat {ids}, and has repeated {born}")  # (25)
         if sorted(row.run_id for row in gone) != (ids if action is JobAction.DELETE else []):
             raise Violation(f"{job} is to delete {ids}, and has deleted {gone}")
+        fresh = [row for row in touched if row.run_id not in before]
+        for row, run in zip(sorted(fresh, key=lambda row: self.source(row.run_id)), wanted, strict=False):
+            if row.version != ((action is JobAction.FORK and job.asked.version) or run.version):
+                raise wrong(row.run_id, f"is of version {row.version}, and repeats {run} for {job}")
         for row in gone:
             if self._connection.execute(_LEFT_BEHIND, (row.run_id,)).fetchone()[0]:
                 raise wrong(row.run_id, "was deleted, and something of it was left behind")
@@ -212,6 +263,8 @@ class Jobs:
             if row.run_id in before and row.run_id not in ids and row.run_id not in parents:
                 raise wrong(row.run_id, f"was changed by {job}, which is not about it")
         for run in wanted:
+            if action is JobAction.MOVE and self._runs[run.run_id].version != job.asked.version:
+                raise wrong(run.run_id, f"was not moved by {job}")
             if action in (JobAction.CANCEL, JobAction.TERMINATE):
                 now = self._runs[run.run_id]
                 if now.status is not RunStatus.CANCELLED and (
@@ -237,10 +290,23 @@ _DID = {
     JobAction.CANCEL: "cancelled",
     JobAction.TERMINATE: "terminated",
     JobAction.WAKE: "woke",
+    JobAction.MOVE: "moved",
     JobAction.RETRY: "retried",
     JobAction.RERUN: "reran",
+    JobAction.FORK: "forked",
     JobAction.DELETE: "deleted",
 }
+
+
+def _forked_step(run: RunRow, asked: str | None) -> str | Skipped | None:
+    """Which step a fork of this run goes on from."""
+    ended = [step.step_id for step in run.events.values()]
+    alike = [step_id for step_id in ended if step_name(step_id) == asked]
+    if asked is None or asked in ended:
+        return asked
+    if len(alike) == 1:
+        return alike[0]
+    return Skipped.MANY_STEPS if alike else Skipped.NO_STEP
 
 
 def _counts(row: JobRow) -> tuple[int, ...]:

@@ -183,7 +183,7 @@ class Transactions:
         if (new.token, new.lease_expires_at, new.executions) != (old.token, old.lease_expires_at, old.executions):
             raise wrong(new.run_id, f"lost its holder when it was cancelled: {difference(old, new)}")
 
-    def _after_job(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:  # noqa: ARG002
+    def _after_job(self, old: RunRow, new: RunRow, now: Instant, args: tuple[Any, ...]) -> None:
         action = self._world.checker.action
         ended = new.status is not old.status
         if action is JobAction.TERMINATE and ended:
@@ -194,6 +194,8 @@ class Transactions:
             self._after_requests(
                 old, new, now, [CancelRun(namespace=new.namespace, run_id=new.run_id)], beside_chunks=False
             )
+        elif action is JobAction.MOVE and new.version != old.version:
+            self._after_moves(old, new, now, args)
         elif outcomes_told(old, new):
             self._after_news(old, new, now)
         elif action is not JobAction.WAKE or difference(
