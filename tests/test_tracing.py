@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import kagzi
-from kagzi import Kagzi, Retry, WorkflowFailed, tracing
+from kagzi import Debounce, Kagzi, Retry, WorkflowFailed, tracing
 from kagzi._proto.v1 import workflow_pb2
 from kagzi.api.operations import StartRun
 from kagzi.connect import connect
@@ -320,6 +320,20 @@ async def test_a_run_that_is_repeated_stays_in_its_trace(spans: Spans, tmp_path:
             await again.result(timeout=20)
     assert len(spans.named("run doomed")) == 2
     assert len(spans.traces()) == 1
+
+
+async def test_starts_that_become_one_run_name_it_and_it_goes_on_in_the_trace_of_the_last(
+    spans: Spans, tmp_path: Path
+) -> None:
+    async with home("embedded", tmp_path) as (client, _):
+        checkout = client.find_workflow("checkout", "1")
+        assert checkout is not None
+        runs = [await checkout.options(debounce=Debounce("300ms", key="a")).start(amount) for amount in (1, 2)]
+        assert await runs[1].result(timeout=20) == "label"
+    first, last = spans.named("start checkout")
+    assert spans.one("run checkout").context.trace_id == last.context.trace_id  # type: ignore[union-attr]
+    joined = [dict(span.attributes or {}).get("kagzi.joined_run_id") for span in (first, last)]
+    assert joined == [None, runs[0].id]
 
 
 async def test_a_run_without_a_trace_begins_one_of_its_own(spans: Spans, tmp_path: Path) -> None:

@@ -73,7 +73,16 @@ from kagzi.sdk.limits import Limit, Rate
 from kagzi.sdk.patches import patched
 from kagzi.sdk.payload import Codec
 from kagzi.sdk.queues import LimitRecord, PauseRecord, QueueRecord
-from kagzi.sdk.records import Cancellation, MoveRecord, RefusedMove, RunRecord, SignalRecord, StepRecord, VersionRecord
+from kagzi.sdk.records import (
+    Cancellation,
+    DebouncedRecord,
+    MoveRecord,
+    RefusedMove,
+    RunRecord,
+    SignalRecord,
+    StepRecord,
+    VersionRecord,
+)
 from kagzi.sdk.schedules import ScheduleHandle, ScheduleRecord, SkipRecord
 from kagzi.sdk.search import Runs
 from kagzi.sdk.signals import signals, wait_signal
@@ -91,6 +100,7 @@ __all__ = [
     "Context",
     "Cron",
     "Debounce",
+    "DebouncedRecord",
     "FailedRun",
     "Failure",
     "Handle",

@@ -83,6 +83,10 @@ def test_a_run_from_start_to_end(home: Shell) -> None:
     first = home(*often, "--input", '["43", 1]', "--json")
     joins = home(*often, "--debounce-most", "2h", "--input", '["43", 2]', "--json")
     assert (joins.json, "joins run" in joins.err) == (first.json | {"already_exists": True}, True), joins
+    shown = home("runs", "show", first.json["run_id"])
+    assert "key '43', 2 starts became this run: first " in shown.out, shown
+    assert "with its input, start " in shown.out, shown
+    assert "; begins " in shown.out, shown
     due = home("start", "checkout", "-q", "nobody", "--input", '["44", 1]', "--json")
     assert (due.json["status"], due.json["already_exists"]) == ("PENDING", False)
     awake = home("runs", "wake", due.json["run_id"])

@@ -258,6 +258,10 @@ async def test_debounced_starts_become_one_run(client: Client) -> None:
     assert second == first | {"already_exists": True}
     run = await client.get(f"/api/v1/runs/{first['run_id']}")
     assert run["input"] == [2]
+    told = run["debounced"]
+    assert (told["key"], told["starts"], told["first_at"]) == ("d-7", 2, run["created_at"])
+    assert told["last_at"] >= told["first_at"]
+    assert told["last_start_id"] not in (None, run["run_id"])
     assert kagzi_instant(run["available_at"]) - kagzi_instant(run["created_at"]) == pytest.approx(3600, abs=60)
     for field, wrong in (
         ("debounce", {"id": "x"}),

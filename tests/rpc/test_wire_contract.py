@@ -222,8 +222,9 @@ OURS: dict[str, str] = {
         "58 incarnation int32, 59 waiting_for *string, 60 on_failure ?string, 61 origin_run_id ?string, "
         "62 tags map<string,string>, 63 limit_key ?string, 64 scheduled_for_us ?int64, 66 former_id ?string, "
         "67 cancel_deadline_us ?int64, 68 lease_expires_at_us ?int64, 69 seed_run_id ?string, "
-        "70 parent_step_attempt_id ?string"
+        "70 parent_step_attempt_id ?string, 71 debounced DebouncedStarts"
     ),
+    "DebouncedStarts": "1 key string, 2 joins int32, 3 joined_at_us ?int64, 4 joined_by string",
     "StartWorkflowRequest": (
         "50 run_id string, 51 priority int32, 52 delay_us int64, 53 start_at_us ?int64, 54 timeout_us ?int64, "
         "55 deadline_at_us ?int64, 56 lease_us ?int64, 57 on_conflict OnConflict, 58 exact_retry_policy ?bytes, "
@@ -712,6 +713,10 @@ PLACES: list[tuple[type[msgspec.Struct], str, dict[str, str | None]]] = [
             "depth": None,
             "origin": "origin_run_id",
             "parent_attempt": "parent_step_attempt_id",
+            "debounce_key": "debounced",
+            "joins": "debounced",
+            "joined_at": "debounced",
+            "joined_by": "debounced",
         },
     ),
     (Step, "Step", {"step_id": "identity", "attempt": "attempt_number", "status": "exact_status"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +12,8 @@ from kagzi import Debounce, InvalidRequest, Kagzi, Signal
 from kagzi.sdk.debounce import check_declared
 
 
-async def test_many_starts_become_one_run_with_the_last_input(home: str) -> None:
+async def test_many_starts_become_one_run_with_the_last_input(home: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kagzi.engine")
     app = Kagzi(home)
 
     @app.workflow
@@ -28,12 +30,21 @@ async def test_many_starts_become_one_run_with_the_last_input(home: str) -> None
         runs = [await index.options(debounce=wait).start("d-7", words) for words in range(2, 5)]
         assert (first.already_exists, {run.already_exists for run in runs}) == (False, {True})
         assert {run.id for run in runs} == {first.id}
+        record = await first.get()
+        kept = record.debounced
+        assert kept is not None
+        assert (kept.key, kept.starts, str(kept)) == ("d-7", 4, "4 starts of key 'd-7'")
+        assert (kept.first_at, kept.last_at >= kept.first_at) == (record.created_at, True)
+        joins = [line for line in caplog.messages if f"joined run {first.id}" in line]
+        assert len(joins) == 3
+        assert joins[-1].startswith(f"start {kept.last_start_id} of index joined")
         apart = [await publish.start(document, 1) for document in ("a", "b")]
         joined = await publish.start("b", 9)
         assert (joined.id, joined.already_exists) == (apart[1].id, True)
-        alone = await publish.options(debounce=False).run("b", 3)
+        by_itself = await publish.options(debounce=False).start("b", 3)
+        alone, kept = await by_itself.result(timeout=60), (await by_itself.get()).debounced
         assert [await run.result(timeout=60) for run in (first, runs[-1], *apart, joined)] == [4, 4, 1, 9, 9]
-        assert alone == 3
+        assert (alone, kept) == (3, None)
         after = await publish.start("b", 10)
         assert not after.already_exists
         assert await after.result(timeout=60) == 10

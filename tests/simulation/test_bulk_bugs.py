@@ -28,6 +28,7 @@ HINTS = {
     "a_job_that_was_cancelled_goes_on": 1,
     "a_job_wakes_only_what_sleeps": 9,
     "a_retry_by_a_job_keeps_nothing": 2,
+    "a_start_that_comes_twice_is_counted_twice": 1,
     "a_start_that_comes_twice_says_its_input_again": 1,
     "deleting_leaves_steps_behind": 2,
     "keys_are_not_told_apart": 2,
@@ -219,6 +220,14 @@ def a_start_that_comes_twice_says_its_input_again(patch: Patch) -> None:
     say_instead(patch, "find_joined", "o.run_id = ?5", "o.run_id = ?5 AND 0")
 
 
+def a_start_that_comes_twice_is_counted_twice(patch: Patch) -> None:
+    say_instead(patch, "join_run", "joined_by IS ?11", "0")
+
+
+def starts_that_join_are_not_counted(patch: Patch) -> None:
+    say_instead(patch, "join_run", "coalesce(joins, 0) + 1", "1")
+
+
 BUGS: list[Callable[[Patch], None]] = [
     a_job_forgets_where_it_was,
     a_job_ends_with_its_first_batch,
@@ -247,6 +256,8 @@ BUGS: list[Callable[[Patch], None]] = [
     keys_are_not_told_apart,
     a_start_joins_a_run_that_has_begun,
     a_start_that_comes_twice_says_its_input_again,
+    a_start_that_comes_twice_is_counted_twice,
+    starts_that_join_are_not_counted,
 ]
 
 

@@ -76,7 +76,10 @@ def start_of(
 async def start_traced(tracer: Tracer, engine: Engine, start: StartRun) -> Started:
     about = {"kagzi.run_id": start.run_id, "kagzi.namespace": start.namespace, "kagzi.queue": start.task_queue}
     with tracing.starting(tracer, start.workflow_type, about) as span:
-        return await engine.workflows.start(replace(start, trace_context=tracing.context_of(span)))
+        started = await engine.workflows.start(replace(start, trace_context=tracing.context_of(span)))
+        if start.debounce is not None and started.already_exists:
+            span.set_attribute("kagzi.joined_run_id", started.run_id)
+        return started
 
 
 async def find_same(engine: Engine, start: StartRun, codec: Codec) -> str | None:

@@ -165,6 +165,7 @@ def show(run_id: str, app: str | None, url: str | None, namespace: str | None, j
     if children.items:
         _print_children(children)
     continued = summary.pop("incarnation")
+    summary["debounced"] = _joined(found)
     summary["tags"] = " ".join(tag_text(*tag) for tag in found.tags.items()) or None
     summary["continued"] = "once" if continued == 1 else f"{continued:,} times" if continued else None
     if sys.stdout.isatty():
@@ -182,6 +183,20 @@ def _decoded(shown: _Shown, codec: Codec) -> _Shown:
         children,
         why,
     )
+
+
+def _joined(found: Run) -> str | None:
+    """Returns what became of starts that were debounced, for whoever looks for one of them."""
+    if found.debounce_key is None:
+        return None
+    key = f"key {found.debounce_key!r}, " if found.debounce_key else ""
+    if not found.joins or found.joined_at is None:
+        return f"{key}1 start"
+    first, last = output.when(found.created_at), output.when(found.joined_at)
+    begins = "" if found.started_at is not None or found.available_at is None else output.when(found.available_at)
+    which = f", start {found.joined_by}" if found.joined_by else ""
+    then = f"; begins {begins}" if begins else ""
+    return f"{key}{found.joins + 1:,} starts became this run: first {first}, last {last} with its input{which}{then}"
 
 
 def _print_facts(facts: Mapping[str, object]) -> None:

@@ -99,3 +99,7 @@ class Run(Struct, frozen=True, kw_only=True):
     scheduled_for: Instant | None = None  # the firing of that schedule; None if somebody has triggered it
     limit_key: str | None = None  # whose share of limits it takes
     seed_run_id: str | None = None  # the run whose chance it draws, because it goes on with the history of that one
+    debounce_key: str | None = None  # of the starts that become this run while nobody has begun it
+    joins: int = 0  # how many have joined it after the one that has made it
+    joined_at: Instant | None = None  # the last of them
+    joined_by: str | None = None  # the run id that one would have had

@@ -24,7 +24,7 @@ from kagzi.api.operations import (
 from kagzi.api.reply import Reply
 from kagzi.api.workflows import SIGNALS_LISTED, RunFilter
 from kagzi.core.duration import LONGEST
-from kagzi.core.instant import SECOND, Span
+from kagzi.core.instant import SECOND, Span, to_datetime
 from kagzi.core.limits import (
     DEFAULT_PAGE_SIZE,
     check_id,
@@ -35,7 +35,7 @@ from kagzi.core.limits import (
     check_text,
 )
 from kagzi.core.page import BY_ID, Cursor, Page, PageTokens, check_token, made_at, neighbour
-from kagzi.core.run import Run
+from kagzi.core.run import Run, RunStatus
 from kagzi.core.run_value import RunValue
 from kagzi.core.signal import Signal
 from kagzi.core.step import BEGIN, Step, StepKind, in_order
@@ -363,7 +363,24 @@ class Workflows:
         lease = None if later else self._adopters.reserve(start)
         if lease is not start.lease:
             start = replace(start, lease=lease)
+        if start.debounce is not None:
+            return self._loop.create_task(self._start_debounced(start, weight))
         return cast("Awaitable[Started]", self._submit(start, weight))
+
+    async def _start_debounced(self, start: StartRun, weight: int) -> Started:
+        """Says in the log what became of a start of which nothing else is kept than its input, for a while."""
+        started = cast("Started", await self._submit(start, weight))
+        if started.already_exists and started.status is RunStatus.PENDING and start.debounce is not None:
+            log.info(
+                "start %s of %s joined run %s, which begins at %s with its input (key %r)",
+                start.run_id,
+                start.workflow_type,
+                started.run_id,
+                to_datetime(started.available_at).isoformat(timespec="milliseconds"),
+                start.debounce.key,
+                extra={"namespace": start.namespace, "run_id": started.run_id, "workflow": start.workflow_type},
+            )
+        return started
 
     async def _start_if_admitted(self, start: StartRun, weight: int) -> Started:
         await self._namespaces.admit(start.namespace)

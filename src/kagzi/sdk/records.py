@@ -44,6 +44,22 @@ class _Record(Struct, frozen=True, kw_only=True):
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+class DebouncedRecord(Struct, frozen=True, kw_only=True):
+    """What became of starts that were debounced: so many became one run, with the input and the trace of the last.
+    `last_start_id` is the run id that this one would have had; the log of the engine has it, too. None if it is the
+    run's own."""
+
+    key: str
+    starts: int
+    first_at: datetime
+    last_at: datetime
+    last_start_id: str | None
+
+    def __str__(self) -> str:
+        starts = "1 start" if self.starts == 1 else f"{self.starts:,} starts"
+        return f"{starts} of key {self.key!r}"
+
+
 class RunRecord(_Record, frozen=True, kw_only=True):
     """Everything that is known about a run at one moment. `id` is the one it was started with, `run_id` Kagzi's own.
 
@@ -87,6 +103,7 @@ class RunRecord(_Record, frozen=True, kw_only=True):
     incarnation: int = 0
     schedule_id: str | None = None  # the schedule that has started it
     scheduled_for: datetime | None = None  # the firing of that schedule; None if somebody has triggered it
+    debounced: DebouncedRecord | None = None  # the starts that became this run, if they were debounced
 
     @property
     def duration(self) -> timedelta | None:
@@ -174,9 +191,22 @@ def run_record(run: Run, read: Read) -> RunRecord:
         superseded_by=run.superseded_by,
         former_id=run.former_id,
         origin=run.origin,
+        debounced=_debounced(run),
         _input=run.input,
         _output=run.output,
         _read=read,
+    )
+
+
+def _debounced(run: Run) -> DebouncedRecord | None:
+    if run.debounce_key is None:
+        return None
+    return DebouncedRecord(
+        key=run.debounce_key,
+        starts=1 + run.joins,
+        first_at=to_datetime(run.created_at),
+        last_at=to_datetime(run.created_at if run.joined_at is None else run.joined_at),
+        last_start_id=run.joined_by,
     )
 
 

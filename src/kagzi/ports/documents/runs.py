@@ -57,6 +57,17 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     incarnation: Count = 0
 
 
+class DebouncedDocument(Struct, frozen=True, kw_only=True):
+    """Starts that were debounced: so many became this run, with the input of the last. `last_start_id` is the run id
+    that one would have had; null if it is the run's own."""
+
+    key: str
+    starts: Count
+    first_at: Moment
+    last_at: Moment
+    last_start_id: str | None
+
+
 class RunDocument(RunSummary, frozen=True, kw_only=True):
     """Everything that is known about a run but its steps. `output` and `error` are null until there are some. `why`
     says in a sentence why the run is not moving; null once it has finished. `on_failure` is the workflow that is
@@ -72,6 +83,7 @@ class RunDocument(RunSummary, frozen=True, kw_only=True):
     schedule_id: str | None = None
     scheduled_for: Moment | None = None
     on_parent_end: str | None = None  # what becomes of a child when its parent has ended
+    debounced: DebouncedDocument | None = None
 
 
 class StepDocument(Struct, frozen=True, kw_only=True):
@@ -171,6 +183,19 @@ def run_document(run: Run, why: str | None = None) -> RunDocument:
         schedule_id=run.schedule_id,
         scheduled_for=moment(run.scheduled_for),
         on_parent_end=run.parent_policy and run.parent_policy.value,
+        debounced=_debounced(run),
+    )
+
+
+def _debounced(run: Run) -> DebouncedDocument | None:
+    if run.debounce_key is None:
+        return None
+    return DebouncedDocument(
+        key=run.debounce_key,
+        starts=1 + run.joins,
+        first_at=_moment(run.created_at),
+        last_at=_moment(run.created_at if run.joined_at is None else run.joined_at),
+        last_start_id=run.joined_by,
     )
 
 

@@ -344,13 +344,19 @@ def run_to_wire(run: Run) -> pb.Workflow:
         schedule_id=run.schedule_id,
         seed_run_id=run.seed_run_id,
         scheduled_for_us=run.scheduled_for,
+        debounced=None if run.debounce_key is None else _debounced(run, run.debounce_key),
         **_SHOWN.to_wire(run),
     )
+
+
+def _debounced(run: Run, key: str) -> pb.DebouncedStarts:
+    return pb.DebouncedStarts(key=key, joins=run.joins, joined_at_us=run.joined_at, joined_by=run.joined_by)
 
 
 def run_from_wire(workflow: pb.Workflow) -> Run:
     """A server of the field does not say everything, and says it in words of its own."""
     status = either_status(workflow.exact_status, workflow.status)
+    debounced = workflow.debounced if workflow.HasField("debounced") else None
     if not workflow.exact_status and workflow.error.code == common_pb2.ERROR_CODE_TIMEOUT:
         status = RunStatus.TIMED_OUT
     return Run(
@@ -389,6 +395,10 @@ def run_from_wire(workflow: pb.Workflow) -> Run:
         schedule_id=workflow.schedule_id or None,
         seed_run_id=workflow.seed_run_id or None,
         scheduled_for=workflow.scheduled_for_us if workflow.HasField("scheduled_for_us") else None,
+        debounce_key=None if debounced is None else debounced.key,
+        joins=0 if debounced is None else debounced.joins,
+        joined_at=None if debounced is None or not debounced.joins else debounced.joined_at_us,
+        joined_by=None if debounced is None else debounced.joined_by or None,
         **_SHOWN.from_wire(workflow),
     )
 

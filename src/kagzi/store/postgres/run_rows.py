@@ -32,7 +32,7 @@ _run_of = reader(
         "run_id": str,
         "parent_policy": policy_of,
         **dict.fromkeys(("worker_id", "parent_run_id", "handles_run_id", "superseded_by"), text_of),
-        **dict.fromkeys(("origin", "schedule_id", "seed_run_id"), text_of),
+        **dict.fromkeys(("origin", "schedule_id", "seed_run_id", "joined_by"), text_of),
     },
     given=("status", "waiting_for", "lease_expires_at", "cancel_deadline"),
 )

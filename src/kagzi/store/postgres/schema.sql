@@ -639,6 +639,9 @@ CREATE TABLE kagzi.workflow_runs (
     woken text,
     debounce_key text,
     parent_attempt integer,
+    joins integer,
+    joined_at bigint,
+    joined_by uuid,
     CONSTRAINT workflow_runs_pkey PRIMARY KEY (namespace, run_id),
     CONSTRAINT workflow_runs_moves CHECK (
 CASE

@@ -47,6 +47,7 @@ def _join(connection: sqlite3.Connection, start: StartRun, row: tuple[str, str, 
             deadline_of(start, now),
             available_at,
             now,
+            start.run_id,
         ),
     )
     execute(connection, "drop_input", (start.namespace, run_id))

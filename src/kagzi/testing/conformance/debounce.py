@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kagzi.api.operations import Answer, CompleteRun, StartDebounce, Started, StartRun, TerminateRun
+from kagzi.api.operations import Answer, CompleteRun, RepeatRun, StartDebounce, Started, StartRun, TerminateRun
 from kagzi.core.flow import Scope
 from kagzi.core.instant import SECOND
 from kagzi.core.run import RunStatus
@@ -46,6 +46,30 @@ class TestDebounce:
         bench.clock.advance(1)
         claim = await bench.claim(first.run_id)
         assert (claim.input, claim.version) == (b"3", "2")
+
+    async def test_a_run_tells_what_became_of_its_starts(self, bench: Bench) -> None:
+        first = await started(bench, b"1")
+        made = bench.now()
+        run = await bench.run(first.run_id)
+        assert (run.debounce_key, run.joins, run.joined_at, run.joined_by) == ("d-7", 0, None, None)
+        bench.clock.advance(SECOND)
+        await started(bench, LARGE)
+        bench.clock.advance(SECOND)
+        last = debounced(bench, b"3")
+        for _ in range(2):  # its answer was lost, and it comes again
+            await bench.answer(last)
+        bench.clock.advance(WAIT)
+        claim = await bench.claim(first.run_id)
+        await bench.done(claim, CompleteRun(output=b"1"))
+        run = await bench.run(first.run_id)
+        assert (run.created_at, run.debounce_key, run.joins) == (made, "d-7", 2)
+        assert (run.joined_at, run.joined_by) == (made + 2 * SECOND, last.run_id)
+        again = await bench.answer(
+            RepeatRun(namespace=NAMESPACE, run_id=bench.new_id(), of_run_id=run.run_id, keep_steps=False)
+        )
+        assert isinstance(again, Started)
+        plain = await bench.run(again.run_id)
+        assert (plain.debounce_key, plain.joins, plain.joined_at, plain.joined_by) == (None, 0, None, None)
 
     async def test_large_and_small_inputs_take_turns(self, bench: Bench) -> None:
         for inputs in ((LARGE, b"1"), (b"1", LARGE), (LARGE, LARGE.replace(b"x", b"y"))):

@@ -4,6 +4,7 @@
 -- Give the run that nobody has begun the input of a later start, and put it off. Nothing if there is none: a claim has the
 -- run's lock when it begins it, and the condition is looked at once more when that is given. Nothing either if this very
 -- start has made a run before: it arrives twice, and what later starts have said since must stay.
+-- One that comes twice, because its answer was lost, has joined once.
 -- It leaves the line of a limit in which it was held (`left_line`): its key or its version may be another one now.
 WITH instant AS MATERIALIZED (
     SELECT coalesce($1::bigint, kagzi.clock()) AS now
@@ -21,7 +22,8 @@ WITH instant AS MATERIALIZED (
     WHERE p.namespace = f.namespace AND p.run_id = f.run_id AND p.kind = 'input'
 )
 UPDATE kagzi.workflow_runs AS r SET
-    input = $9::bytea, version = $10::text, trace_context = $11::text, limit_name = $12::text, limit_key = $13::text,
+    joins = CASE WHEN r.joined_by = $6::uuid THEN r.joins ELSE coalesce(r.joins, 0) + 1 END,
+    joined_at = i.now, joined_by = $6::uuid, input = $9::bytea, version = $10::text, trace_context = $11::text, limit_name = $12::text, limit_key = $13::text,
     deadline_at = least(i.now + $14::bigint, $15::bigint), available_at = f.at,
     claim_key = {{claim_key(f.at, r.priority, i.now)}}, held_key = NULL
 FROM found AS f CROSS JOIN instant AS i

@@ -158,7 +158,7 @@ r.namespace, r.run_id, r.external_id, r.task_queue, r.workflow_type, r.version, 
        coalesce(r.depth, 0) AS depth, r.handles_run_id, r.superseded_by, r.former_id,
        coalesce(r.repeats_run_id, r.origin_run_id) AS origin, coalesce(r.incarnation, 0) AS incarnation,
        r.schedule_group_id, r.scheduled_for, r.origin_run_id AS seed_run_id, r.parent_attempt,
-       {{carried_to_people(r)}}
+       r.debounce_key, coalesce(r.joins, 0) AS joins, r.joined_at, r.joined_by, {{carried_to_people(r)}}
 
 -- fragment: payloads_of_run
 -- The payloads of a run `r` that are kept apart.

@@ -2,6 +2,7 @@
 
 (28) of each key at most one run waits that nobody has begun, and it has the input of the last start
 (29) it begins no later than its last start says, and no later than `most` after its first one
+(30) it counts the starts that have joined it, and one whose answer was lost once
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _Key = tuple[str, str]  # workflow and key
 # What a start that joins a run may change of it.
 _FIELDS = ("input", "version", "available_at", "claim_key", "held_key", "limit_name", "limit_key", "deadline_at")
 _READ = """
-SELECT r.run_id, r.workflow_type, r.debounce_key, coalesce(r.input, p.data), r.available_at FROM workflow_runs AS r
+SELECT r.run_id, r.workflow_type, r.debounce_key, coalesce(r.input, p.data), r.available_at, coalesce(r.joins, 0)
+FROM workflow_runs AS r
 LEFT JOIN workflow_payloads AS p ON p.namespace = r.namespace AND p.run_id = r.run_id AND p.kind = 'input'
 WHERE r.debounce_key IS NOT NULL AND r.started_at IS NULL AND r.finished_at IS NULL
 """
@@ -37,6 +39,8 @@ class Waiting(Struct):
     since: Instant
     due: Instant
     latest: Instant | None
+    joins: int = 0
+    last: str = ""  # the id of the start that has joined it last
 
 
 class Debounced:
@@ -82,6 +86,8 @@ class Debounced:
                 raise wrong(row[0], f"waits for starts with {key}, and that should be {waiting}")  # (28)
             if waiting.input != row[3]:
                 raise wrong(row[0], f"has the input {row[3]!r:.80}, and the last start said {waiting.input!r:.80}")
+            if row[5] != waiting.joins:
+                raise wrong(row[0], f"says that {row[5]} starts have joined it, and {waiting.joins} have")  # (30)
             if row[4] > waiting.due or (waiting.latest is not None and row[4] > waiting.latest):
                 raise wrong(row[0], f"begins at {row[4]}, later than its starts have said: {waiting}")  # (29)
             if method == "apply" and row[4] != waiting.due and row[0] in {each.run_id for each in touched}:
@@ -110,6 +116,8 @@ class Debounced:
             self._world.operation("debounced start")
         else:
             expected = waiting.run_id
+            waiting.joins += waiting.last != start.run_id
+            waiting.last = start.run_id
             waiting.input, waiting.due = start.input, now + wait
             waiting.latest = None if most is None else waiting.since + most
             if waiting.latest is not None and waiting.latest <= waiting.due:
