@@ -15,7 +15,7 @@ from kagzi.settings import Settings
 
 @click.command(short_help="Tell who changed what.")
 @click.option("-n", "--namespace", metavar="NAME", help="Only what concerns this namespace. [all]")
-@click.option("--actor", metavar="WHO", help="Only what they did: key:<key id>, cli:<user>, nobody, anyone.")
+@click.option("--actor", metavar="WHO", help="Only entries of this actor: key:<key id>, cli:<user>, nobody, anyone.")
 @pages
 @database
 @as_json

@@ -154,8 +154,8 @@ def _fork_options(options: dict[str, Any]) -> JobOptions:
 @click.option(
     "--from", "from_step", metavar="STEP", help="Keep what was recorded before the end of this step. [nothing]"
 )
-@click.option("-i", "--input", "text", metavar="JSON|@FILE|-", help="Other arguments. [those of the run]")
-@click.option("--version", "version", metavar="TEXT", help="Another version of the workflow. [that of the run]")
+@click.option("-i", "--input", "text", metavar="JSON|@FILE|-", help="Arguments of the new run. [those of RUN]")
+@click.option("--version", "version", metavar="TEXT", help="The version of the workflow in the new run. [that of RUN]")
 @where
 @as_json
 def fork(

@@ -18,7 +18,7 @@ from kagzi.cli.options import length, tagged, tags_of
 from kagzi.clock import SystemClock
 from kagzi.core.instant import Instant, to_datetime
 from kagzi.core.limits import is_run_id
-from kagzi.core.run import RunStatus
+from kagzi.core.run import RUN_STATUSES
 from kagzi.sdk.search import Runs
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -116,9 +116,9 @@ def filters(command: F) -> F:
         click.option(
             "-s",
             "--status",
-            type=click.Choice([status.value for status in RunStatus], case_sensitive=False),
+            type=click.Choice([status.value for status in RUN_STATUSES], case_sensitive=False),
             metavar="STATUS",
-            help=f"Only these: {', '.join(status.value.lower() for status in RunStatus)}.",
+            help=f"Only runs with this status: {', '.join(status.value.lower() for status in RUN_STATUSES)}.",
         ),
     ):
         decorated = option(decorated)

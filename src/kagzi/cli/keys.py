@@ -47,7 +47,7 @@ def keys() -> None:
     required=True,
     help="What the key is for: admin everything, client starting and ending runs, worker driving them, viewer looking.",
 )
-@click.option("-n", "--namespace", metavar="NAME", help="Where it opens. [KAGZI_NAMESPACE, else default]")
+@click.option("-n", "--namespace", metavar="NAME", help="The namespace that it opens. [KAGZI_NAMESPACE, else default]")
 @click.option("--all-namespaces", is_flag=True, help="It opens every namespace.")
 @click.option("--expires", type=length, metavar="DURATION", help="How long it lives, such as 90d. [for ever]")
 @database

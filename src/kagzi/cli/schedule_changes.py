@@ -44,7 +44,7 @@ def _behaviour(command: F) -> F:
     """What both `create` and `update` say about a schedule."""
     for option in (
         tagged,
-        click.option("--priority", type=click.IntRange(0, PRIORITY_LIMIT), help="Of the runs. [0]"),
+        click.option("--priority", type=click.IntRange(0, PRIORITY_LIMIT), help="The priority of the runs. [0]"),
         click.option("--jitter", type=length, metavar="DURATION", help="Runs begin up to this much later. [0]"),
         click.option(
             "--overlap",
@@ -56,7 +56,7 @@ def _behaviour(command: F) -> F:
             type=click.IntRange(0, MOST_CATCHUP),
             help=f"How many missed firings are made up for, the newest ones. [{DEFAULT_CATCHUP}]",
         ),
-        click.option("--version", metavar="VERSION", help="Of the workflow. [the default at the time of firing]"),
+        click.option("--version", metavar="VERSION", help="The version of the workflow. [the default at the time of firing]"),
         click.option(
             "-q",
             "--queue",
@@ -136,9 +136,9 @@ def create(
 
 @click.command()
 @click.argument("named", metavar="SCHEDULE")
-@click.option("--cron", metavar="EXPRESSION", help="Other times.")
-@click.option("-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="Another workflow.")
-@click.option("--input", "text", metavar="JSON|@FILE|-", help="Other arguments.")
+@click.option("--cron", metavar="EXPRESSION", help="When it fires from now on.")
+@click.option("-w", "--workflow", shell_complete=known_workflows, metavar="NAME", help="The workflow that it starts from now on.")
+@click.option("--input", "text", metavar="JSON|@FILE|-", help="The arguments of each run from now on.")
 @click.option(
     "--next", "next_fire_at", type=moment, metavar="MOMENT", help="When to fire next, whatever the times say."
 )

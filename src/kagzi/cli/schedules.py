@@ -156,7 +156,7 @@ async def _runs(loaded: Loaded, named: str, limit: int, page: str | None) -> Pag
     default=DEFAULT_PREVIEWED,
     show_default=True,
     metavar="NUMBER",
-    help="How many.",
+    help="How many firings.",
 )
 @click.option("--after", type=moment, metavar="MOMENT", help="Firings after this moment. [now]")
 @as_json

@@ -65,7 +65,7 @@ from kagzi.settings import Loaded
     default=DEFAULT_QUEUE,
     show_default=True,
     metavar="NAME",
-    help="The queue.",
+    help="The queue in which the run waits.",
 )
 @click.option(
     "--version", "version", metavar="TEXT", help="The version of the workflow. [its default, see `kagzi versions`]"

@@ -37,7 +37,7 @@ def workers() -> None:
     "-s",
     "--status",
     type=click.Choice([status.value for status in WorkerStatus], case_sensitive=False),
-    help="Only these.",
+    help="Only workers with this status.",
 )
 @click.option("-q", "--queue", shell_complete=known_queues, metavar="NAME", help="Only workers that serve this queue.")
 @pages

@@ -29,6 +29,8 @@ class RunStatus(StrEnum):
 
 
 FINISHED: Final = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT})
+# What a run can be; the others are of templates.
+RUN_STATUSES: Final = tuple(status for status in RunStatus if status not in (RunStatus.SCHEDULED, RunStatus.PAUSED))
 CLAIMABLE: Final = frozenset({RunStatus.PENDING, RunStatus.SLEEPING})
 
 _ENDS = FINISHED

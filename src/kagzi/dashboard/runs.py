@@ -13,7 +13,7 @@ from kagzi.core.instant import SECOND, Instant
 from kagzi.core.job import JobAction
 from kagzi.core.limits import PAGE_SIZE, is_run_id
 from kagzi.core.page import Page
-from kagzi.core.run import Run, RunStatus
+from kagzi.core.run import RUN_STATUSES, Run, RunStatus
 from kagzi.core.why import is_due, why
 from kagzi.core.worker import Worker, WorkerStatus
 from kagzi.dashboard.decoding import read_run
@@ -31,7 +31,6 @@ _DAY: Final = 24 * 3600 * SECOND
 SPANS: Final = {"1h": _DAY // 24, "24h": _DAY, "7d": 7 * _DAY, "30d": 30 * _DAY}
 FILTERS: Final = ("status", "workflow", "queue", "since", "tag", "error", "id_prefix", "id")
 # Those that people filter by; templates of schedules are no runs.
-STATUSES: Final = tuple(status for status in RunStatus if status not in (RunStatus.SCHEDULED, RunStatus.PAUSED))
 
 # To move runs needs versions, and another right: the page of versions does it.
 OFFERED: Final = tuple([action for action in JobAction if action is not JobAction.MOVE])
@@ -66,7 +65,7 @@ async def show_runs(call: Call[RunsQuery, None]) -> Html:
         live="" if query.page is None else None,
         lines=await _explained(call, found.items, now),
         found=found,
-        statuses=STATUSES,
+        statuses=RUN_STATUSES,
         spans=tuple(SPANS),
         filters=filters,
         filtered=any(filters.values()),

@@ -1,4 +1,4 @@
-"""What to tell those whose installation cannot speak gRPC. Imports nothing of it, so that it can always be asked."""
+"""Errors about installations that cannot speak gRPC. Imports nothing of it, so that it can always be imported."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def wrong_state(message: str, *, subject: str = "", subject_id: str = "", exact_
 
 
 def finally_failed(detail: pb.ErrorDetail, step: str) -> Refused:
-    """A step that has failed for good: the caller gets the step's own error."""
+    """Refuses a step that has failed for good; the caller gets the step's own error."""
     detail.subject = detail.subject or "step"
     detail.subject_id = detail.subject_id or step
     detail.non_retryable = True
@@ -120,7 +120,8 @@ def _refused(status: grpc.StatusCode, code: pb.ErrorCode, error: type[KagziError
 
 
 def describe(error: BaseException, name_request: Callable[[], str]) -> tuple[grpc.StatusCode, pb.ErrorDetail]:
-    """What the caller is told. Of an error nobody foresaw that is an id, under which the log has the rest."""
+    """Returns what the caller is told. Of an error that was not foreseen that is an id, under which the log has the
+    rest."""
     if isinstance(error, Refused):
         return error.status, error.detail
     if isinstance(error, KagziError):
@@ -159,7 +160,7 @@ def trailer(detail: pb.ErrorDetail) -> tuple[tuple[str, bytes], ...]:
 
 
 def error_of(detail: pb.ErrorDetail) -> KagziError:
-    """The error that the server's engine raised."""
+    """Returns the error that the server's engine raised."""
     cls = _CLASSES.get(detail.exact_code)
     if cls is None:
         cls = next((cls for cls, _, code in _STATUSES if code == detail.code), KagziError)
@@ -167,7 +168,7 @@ def error_of(detail: pb.ErrorDetail) -> KagziError:
 
 
 def error_of_call(call: Any) -> KagziError:
-    """What a failed call means: a grpc.RpcError, whose two kinds have these methods in common."""
+    """Returns the error that a failed call means: of a grpc.RpcError, whose two kinds have these methods in common."""
     status: grpc.StatusCode = call.code()
     for key, value in call.trailing_metadata() or ():
         if key == TRAILER and isinstance(value, bytes):

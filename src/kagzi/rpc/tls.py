@@ -39,7 +39,7 @@ class ServerTls(Struct, frozen=True, kw_only=True):
         )
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What the files say now; InvalidRequest if that cannot be used."""
+        """Returns what the files say now; InvalidRequest if that cannot be used."""
         _check_pair(self.cert, self.key)
         return grpc.ssl_server_certificate_configuration(
             [(_read(self.key, "KAGZI_TLS_KEY"), _read(self.cert, "KAGZI_TLS_CERT"))],
@@ -47,13 +47,13 @@ class ServerTls(Struct, frozen=True, kw_only=True):
         )
 
     def stamp(self) -> tuple[object, ...]:
-        """Differs when a file was changed or replaced."""
+        """Returns a value that differs once a file was changed or replaced."""
         files = (self.cert, self.key) if self.client_ca is None else (self.cert, self.key, self.client_ca)
         return tuple([(stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(_stat, files)])
 
 
 class _Reload:
-    """Asked by gRPC at every handshake, on a thread of its own."""
+    """Gives gRPC the files anew when they have changed. It asks at every handshake, on a thread of its own."""
 
     def __init__(self, tls: ServerTls) -> None:
         self._tls = tls

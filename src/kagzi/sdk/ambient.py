@@ -1,4 +1,4 @@
-"""Which workflow is running in this thread, if any.
+"""The workflow that runs in this thread, if any.
 
 The workflow loop carries its execution. That it is the running loop is what being inside a workflow means:
 step bodies run on other loops and in other threads, so for them there is none.
@@ -19,35 +19,36 @@ if TYPE_CHECKING:
 
 
 class CallCodec(Protocol):
-    """How a function's arguments and result become bytes and come back (`signature.Signature`)."""
+    """Turns a function's arguments and result into bytes and back (`signature.Signature`)."""
 
     def settle_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
-        """The arguments as JSON, a hash to compare them by, and what `copy_input` makes of the JSON. The hash is 0
-        if they were recorded by their repr and cannot be decoded again; then the arguments are those given."""
+        """Returns the arguments as JSON, a hash to compare them by, and what `copy_input` makes of the JSON. The hash
+        is 0 if they were recorded by their repr and cannot be decoded again; then the arguments are those given."""
         ...
 
     def copy_input(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
     @property
     def seal(self) -> Callable[[bytes], bytes] | None:
-        """What makes of JSON what is stored; None if that is the JSON itself."""
+        """Returns the function that makes of JSON what is stored; None if the JSON itself is stored."""
         ...
 
     def settle_result(self, value: Any) -> tuple[bytes, Any]:
-        """The result as bytes, and what `decode_result` makes of them."""
+        """Returns the result as bytes, and what `decode_result` makes of them."""
         ...
 
     def decode_result(self, data: bytes) -> Any: ...
 
     def encode_input_strictly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, int]:
-        """The arguments as bytes that can be decoded, and a hash to compare them by."""
+        """Returns the arguments as bytes that can be decoded, and a hash to compare them by."""
         ...
 
 
 def current(what: str = "a durable call") -> Execution | None:
-    """The execution whose workflow calls `what`; None outside of workflows. Refuses threads beside a workflow."""
+    """Returns the execution whose workflow calls `what`; None outside of workflows. Refuses calls on threads that a
+    workflow has started."""
     execution = getattr(_get_running_loop(), "execution", None)
     if execution is None:
         refuse_beside_workflow(what)

@@ -54,7 +54,7 @@ def types_of(fn: Callable[..., Any], name: str, localns: Mapping[str, Any] | Non
 
 
 def _annotated(fn: Any) -> Any:
-    """The function that has the annotations of a callable."""
+    """Returns the function that has the annotations of a callable."""
     fn = inspect.unwrap(fn)
     while not hasattr(fn, "__annotations__") and hasattr(fn, "func"):
         fn = fn.func  # functools.partial
@@ -86,7 +86,7 @@ def _types_one_by_one(fn: Any, name: str, localns: Mapping[str, Any] | None) -> 
 
 
 def _namespace(fn: Any) -> dict[str, Any]:
-    """The names that the code of a function sees."""
+    """Returns the names that the code of a function sees."""
     names = dict(getattr(fn, "__globals__", {}))
     code = getattr(fn, "__code__", None)
     for name, cell in zip(getattr(code, "co_freevars", ()), getattr(fn, "__closure__", None) or (), strict=False):

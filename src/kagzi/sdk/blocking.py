@@ -46,7 +46,7 @@ class Opened(Protocol):
 
     @property
     def opening(self) -> Opening | None:
-        """Where it is open; None if it is not."""
+        """Where the app is open; None if it is not."""
         ...
 
     async def open(self) -> None: ...
@@ -56,7 +56,7 @@ class Opened(Protocol):
     def stop_workers(self, *, wait: bool = False) -> None: ...
 
     def forget(self) -> object:
-        """Be as if it had never been opened; returns what was open, which is another process's."""
+        """Makes the app as if it had never been opened; returns what was open, which belongs to another process."""
         ...
 
 
@@ -127,7 +127,7 @@ class Portal:
                 left.get(loop, begun)
 
     def enter(self) -> None:
-        """The beginning of `with app:`."""
+        """Begins a `with app:` block."""
         self._check_blocking("with app:", "`async with app:`")
         with self._guard:
             self._entered += 1
@@ -138,20 +138,21 @@ class Portal:
             raise
 
     def leave(self) -> None:
-        """The end of `with app:`. The last one closes what blocking code has opened."""
+        """Ends a `with app:` block. The last one closes what blocking code has opened."""
         with self._guard:
             self._entered = max(0, self._entered - 1)
             if not self._entered:
                 self._close()
 
     def end(self) -> None:
-        """At the end of the program."""
+        """Closes what is open, at the end of the program."""
         self._app.stop_workers(wait=True)
         with self._guard:
             self._close(_CLOSING_SECONDS)
 
     def forget(self) -> None:
-        """In a forked process, where only the thread that has forked goes on: be as if nothing were open."""
+        """Makes the portal as if nothing were open, in a forked process, where only the thread that has forked goes
+        on."""
         opening, loop = self._app.opening, self._loop
         theirs = (self._app.forget(), opening, loop, self._thread, self._blocks)
         self._guard = threading.Lock()  # another thread may have held it
@@ -187,7 +188,7 @@ class Portal:
         await self._app.close()
 
     def _place(self) -> asyncio.AbstractEventLoop:
-        """The loop in which the app is open; opens it if need be."""
+        """Returns the loop in which the app is open; opens it if need be."""
         opening = self._app.opening
         if opening is None:
             with self._guard:
@@ -339,7 +340,7 @@ class _LoopEnded(InvalidRequest):
 
 
 class _Answer:
-    """What a coroutine in another thread came to; given once."""
+    """The outcome of a coroutine in another thread; given once."""
 
     __slots__ = ("_error", "_given", "_value")
 
@@ -425,7 +426,7 @@ def refuse_blocking(loop: asyncio.AbstractEventLoop, name: str, instead: str) ->
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """The thread of a portal."""
+    """Runs the thread of a portal."""
     asyncio.set_event_loop(loop)
     loop.set_default_executor(DaemonExecutor())  # the program's end does not wait for what step bodies left there
     try:

@@ -151,7 +151,7 @@ async def _run(execution: Execution, app: Registrar, wait: ChildWait) -> Any:
 
 
 async def _end(execution: Execution, app: Registrar, wait: ChildWait) -> None:
-    """Cancels a child and waits for its end, as long as it may clean up: a refund must not run beside its charge."""
+    """Cancels a child and waits for its end for as long as it may clean up: a refund must not run beside its charge."""
     with contextlib.suppress(Exception):
         await _cancel(execution, app, wait, sys._getframe())
         async with asyncio.timeout(CANCEL_GRACE / SECOND):
@@ -180,7 +180,7 @@ def _cancel(execution: Execution, app: Registrar, wait: ChildWait, caller: Frame
 def _call(
     execution: Execution, app: Registrar, wait: ChildWait, what: str, args: tuple[Any, ...], caller: FrameType
 ) -> Coroutine[Any, Any, Any]:
-    """A step that tells a child something. Its repeats are harmless, so it happens once."""
+    """Tells a child something, as a step. Repeats are harmless, so the child is told once."""
     execution.children.tell(wait)
     fn = app.cancel_child if what == "cancel" else app.signal_child
     known = _signatures.setdefault(app, {})

@@ -1,4 +1,4 @@
-"""What workflow code and step bodies can ask for: time, chance, sleep, and who they are.
+"""What workflow code and step bodies can ask for: time, chance, sleep, and which run they are part of.
 
 Inside a workflow every answer is the same on each replay. Outside of one (a unit test that calls the function itself,
 a script) the same names do the ordinary thing.
@@ -40,7 +40,7 @@ _clock = SystemClock()
 
 
 class RunInfo(Struct, frozen=True):
-    """Who is running: in a workflow, its run; in a step body, also the step and which attempt this is."""
+    """What is running here: in a workflow, its run; in a step body, also the step and which attempt this is."""
 
     run_id: str
     workflow: str

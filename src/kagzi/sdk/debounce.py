@@ -56,7 +56,7 @@ class Debounce:
 
 
 def check_declared(debounce: object, workflow: str, parameters: Sequence[str]) -> Debounce:
-    """Returns what `@app.workflow(debounce=...)` says, or refuses it."""
+    """Checks and returns what `@app.workflow(debounce=...)` says."""
     if not isinstance(debounce, Debounce):
         raise InvalidRequest(
             f'debounce of {workflow} must be a Debounce, such as Debounce("30s", key="document"), not {debounce!r:.100}'
@@ -75,7 +75,7 @@ def check_declared(debounce: object, workflow: str, parameters: Sequence[str]) -
 
 
 def check_option(debounce: object) -> Debounce | bool:
-    """Returns what `.options(debounce=...)` says, or refuses it."""
+    """Checks and returns what `.options(debounce=...)` says."""
     if debounce is False or isinstance(debounce, Debounce):
         return debounce
     raise InvalidRequest(
@@ -86,7 +86,7 @@ def check_option(debounce: object) -> Debounce | bool:
 def debounce_of(
     workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> StartDebounce | None:
-    """Returns which run a start may join."""
+    """Returns which run a start may join: the one with its key."""
     debounce = workflow.debounce if options.debounce is None else options.debounce
     if not isinstance(debounce, Debounce):
         return None

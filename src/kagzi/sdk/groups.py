@@ -161,7 +161,7 @@ def map(
 
 
 def _given(what: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a call of a group gives: something to await; in `def` code, the result."""
+    """Returns what a call of a group gives: something to await; in `def` code, the result."""
     loop = _get_running_loop()
     if isinstance(loop, WorkflowLoop):
         return in_turn(loop.unawaited.watch(coroutine, what, sys._getframe(3)))
@@ -310,7 +310,7 @@ def _item_branches(
 
 
 def _is_one_call(fn: Any) -> bool:
-    """Whether a call of this is a step or a child run: `charge`, `render.run`."""
+    """Returns whether a call of this is a step or a child run: `charge`, `render.run`."""
     return isinstance(fn, Step) or isinstance(getattr(fn, "__self__", None), Workflow)
 
 

@@ -92,7 +92,7 @@ class Handle(Generic[R]):
 
     @property
     def portal(self) -> Portal:
-        """How blocking code comes to the app."""
+        """The portal by which blocking code reaches the app."""
         return self._engine
 
     def decoded_by(self, decode: Callable[[bytes], T]) -> Handle[T]:

@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 
 class Payload(Struct, frozen=True):
-    """Bytes that are no text."""
+    """A payload that is no text, as base64."""
 
     base64: str
 

@@ -1,4 +1,5 @@
-"""What a workflow is for and what it takes, made of its docstring and its annotations for those who start it by name.
+"""Interfaces of workflows: what one is for and what it takes, made of its docstring and annotations, for callers who
+start it by name.
 
 A schema describes the parameters as an object by name. What JSON Schema cannot say of an annotation is left open, so
 that forms take any JSON there: the worker is the one who reads the input and refuses what does not fit.
@@ -39,7 +40,7 @@ class Described(Protocol):
 
 
 def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...]:
-    """Schemas that are too large, alone or together, are left out, and somebody is told."""
+    """Describes workflows. Schemas that are too large, alone or together, are left out with a warning."""
     made: list[WorkflowInterface] = []
     total = 0
     for workflow in workflows:
@@ -70,7 +71,7 @@ def describe_all(workflows: Iterable[Described]) -> tuple[WorkflowInterface, ...
 
 
 def summary_of(function: object) -> str:
-    """The first line of a docstring, if it is text that can be stored."""
+    """Returns the first line of a docstring, if it is text that can be stored."""
     said = inspect.cleandoc(getattr(function, "__doc__", None) or "").partition("\n")[0].strip()
     try:
         check_text(said, "docstring")
@@ -80,7 +81,7 @@ def summary_of(function: object) -> str:
 
 
 def input_schema(signature: Signature) -> str | None:
-    """JSON Schema of the parameters; None if it cannot be written."""
+    """Returns a JSON Schema of the parameters; None if it cannot be written."""
     try:
         parameters = signature.parameters.typed()
     except InvalidRequest:  # an annotation that nothing can be read by: starts and runs say so
@@ -121,7 +122,8 @@ def input_schema(signature: Signature) -> str | None:
 
 
 def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
-    """What JSON cannot hold, or nobody should see, is left out: it is optional all the same."""
+    """Adds a default to the schema of a parameter. One that JSON cannot hold, or that is a secret, is left out; the
+    parameter is optional all the same."""
     try:
         if any(True for _ in secrets(default)):
             return schema
@@ -131,7 +133,7 @@ def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
 
 
 def _schema(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Schemas of classes are put into `definitions`, where references point."""
+    """Returns the schema of a type. Those of classes are put into `definitions`, where references point."""
     if annotation is Any or annotation is object:
         return {}
 
@@ -158,7 +160,8 @@ def _schema(annotation: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _define(found: dict[str, Any], definitions: dict[str, Any]) -> bool:
-    """False if another class has one of these names already: then nothing is said about this one."""
+    """Adds definitions; returns False if another class has one of these names already: then nothing is said about this
+    one."""
     if any(definitions.get(name, schema) != schema for name, schema in found.items()):
         return False
     definitions.update(found)

@@ -66,7 +66,7 @@ class JobPreviewRecord(Struct, frozen=True, kw_only=True):
 
 
 class JobsHome(Struct, frozen=True, kw_only=True):
-    """What jobs need of their app."""
+    """The part of an app that jobs need."""
 
     namespace: Callable[[], str]
     service: Callable[[], JobService]

@@ -96,7 +96,7 @@ def rate_of(limit: RateLimit | None) -> Rate | None:
 
 
 def set_rate(rate: object, field: str) -> RateLimit:
-    """Returns what an operator sets, or refuses it."""
+    """Checks and returns a rate that an operator sets."""
     if not isinstance(rate, Rate):
         raise InvalidRequest(f'{field} must be a Rate, such as Rate(100, "1m"), not {rate!r:.100}')
     if rate.key is not None:
@@ -121,7 +121,8 @@ class WorkflowLimits(Struct, frozen=True):
         return DeclaredLimit(self.name, self.most, self.key_most, None, self.rate, self.key_rate, self.fair)
 
     def shared_by(self, workflow: str) -> DeclaredLimit:
-        """What says that runs of this workflow count for these limits, however they are started."""
+        """The limit to declare, which says that runs of this workflow count for these limits however they are
+        started."""
         return DeclaredLimit(workflow, shares=self.name)
 
     def key_of(self, workflow: str, arguments: Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ class WorkflowLimits(Struct, frozen=True):
 def limits_of(
     concurrency: object, rate: object, fair: object, workflow: str, parameters: Sequence[str]
 ) -> WorkflowLimits | None:
-    """Returns what `concurrency=`, `rate=` and `fair=` of a workflow say, or refuses it."""
+    """Checks and returns what `concurrency=`, `rate=` and `fair=` of a workflow say."""
     if concurrency is None and rate is None and fair is None:
         return None
     said = _listed(concurrency)
@@ -194,7 +195,7 @@ def _check_key(key: object) -> Key:
 def limit_of(
     workflow: Workflow[Any, Any], options: WorkflowOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[str | None, str | None]:
-    """Returns whose limits count for a run, and which share of them it takes."""
+    """Returns the name whose limits count for a run, and the key of its share."""
     limits = workflow.limits
     if limits is None:
         return (None, None) if options.limit_key is None else (workflow.name, options.limit_key)

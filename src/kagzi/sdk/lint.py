@@ -1,4 +1,5 @@
-"""What does not belong into a workflow's body, found in its source: clocks, chance, I/O, steps that nobody awaits.
+"""Finds what does not belong into a workflow's body by reading its source: clocks, chance, I/O, steps that are not
+awaited.
 
 A workflow is executed again from its first line after a crash, and has to decide the same each time. Reading is all
 that is done here: nothing is called. What a name stands for is taken from the imports of the file, so a call through a
@@ -78,7 +79,7 @@ def check_workflow(workflow: Workflow[Any, Any]) -> list[Finding]:
 
 
 def _function_at(tree: ast.Module, line: int) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """The function whose first line, decorators included, is this one."""
+    """Returns the function whose first line, decorators included, is this one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -88,7 +89,7 @@ def _function_at(tree: ast.Module, line: int) -> ast.FunctionDef | ast.AsyncFunc
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """What names stand for: `dt` is `datetime` after `import datetime as dt`."""
+    """Returns what names stand for: `dt` is `datetime` after `import datetime as dt`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -136,7 +137,7 @@ def _has_bare_calls(node: ast.expr) -> bool:
 
 
 def _unawaited(body: ast.AST, durable: set[str]) -> Iterator[tuple[int, str]]:
-    """Steps and workflows that are called as a statement of their own in an `async def`: nothing happens."""
+    """Finds steps and workflows that are called as a statement of their own in an `async def`, which does nothing."""
     if not isinstance(body, ast.AsyncFunctionDef):
         return
     for node in ast.walk(body):

@@ -1,4 +1,4 @@
-"""Having runs go on in another version, if wanted after a look at what is recorded of each."""
+"""Moves runs to another version, if wanted after a look at what is recorded of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def move_runs(
     dry_run: bool,
     force: bool,
 ) -> MoveRecord:
-    """Moves what waits or sleeps, page by page, as it is."""
+    """Moves runs that wait or sleep, page by page, without looking at their histories."""
     moved, after = 0, ""
     while True:
         page = await versions.move(

@@ -34,13 +34,13 @@ class Codec(Protocol):
 
 
 def check_codec(codec: object, what: str) -> None:
-    """Refuses what is no codec, a class of one included: it is its object that encodes."""
+    """Refuses a value that is no codec. The class of a codec is none either: an object of it encodes."""
     if isinstance(codec, type) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
         raise InvalidRequest(f"{what}, an object with encode and decode such as Compress(), not {codec!r:.100}")
 
 
 def decode(data: bytes) -> Any:
-    """Plain JSON data, or InvalidRequest."""
+    """Reads plain JSON data; InvalidRequest if it is none."""
     try:
         return read_plain(data)
     except UNREADABLE as error:
@@ -75,7 +75,7 @@ def refuse_secrets(value: Any, what: str) -> None:
 
 
 def refuse_changed(value: Any, copy: Any, what: str) -> None:
-    """Refuses a value of which something is lost in the copy that JSON makes of it."""
+    """Refuses a value that loses something in the copy that JSON makes of it."""
     if survives(value, copy):
         return
     try:
@@ -98,7 +98,7 @@ def refuse(value: Any, what: str, error: Exception) -> NoReturn:
 
 
 def refuse_unawaited(value: Any, what: str) -> None:
-    """A call without `await` in front of it is a mistake wherever it turns up."""
+    """Refuses a call without `await` in front of it, which is a mistake wherever it turns up."""
     if _holds_coroutine(value, _DEEPEST_LOOK):
         raise NotSerializable(
             f"{what} holds the call of an async function and not its result; write `await` before the call"
@@ -116,7 +116,7 @@ def _holds_coroutine(value: Any, depth: int) -> bool:
 
 
 def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, str]:
-    """The innermost part of a value that cannot be encoded."""
+    """Returns the innermost part of a value that cannot be encoded."""
     for step, item in _parts(value):
         try:
             to_json(item)
@@ -151,12 +151,12 @@ def safe_repr(value: object) -> str:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether it begins as what the codecs of `kagzi.codecs` have made, and no JSON, does."""
+    """Returns whether data begins as payloads of `kagzi.codecs` do, and no JSON does."""
     return data[:1] in (b"\x00", b"\x01", b"\x02", b"\x03", b"\x04")
 
 
 def reason_of(error: BaseException, data: bytes = b"") -> str:
-    """What is wrong with this data, for people."""
+    """Returns what is wrong with this data, for people."""
     if is_sealed(data):
         return SEALED
     if isinstance(error, RecursionError):

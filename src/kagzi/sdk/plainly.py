@@ -28,7 +28,7 @@ _called: ContextVar[tuple[Kind, asyncio.Task[Any] | None] | None] = ContextVar("
 
 
 def called_from() -> Kind | None:
-    """What kind of function this is called from, if it is a plain call of one of Kagzi's."""
+    """Returns what kind of function this is called from, if it is a plain call of one of Kagzi's."""
     called = _called.get()
     if called is None or (called[0] != "async def workflow" and called[1] is not _task()):
         return None
@@ -49,7 +49,7 @@ def _as(kind: Kind, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
 
 
 def as_plain_workflow(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function of a workflow, for calls without any durability."""
+    """Returns the function of a workflow, for calls without any durability."""
     if not inspect.iscoroutinefunction(fn):
 
         @functools.wraps(fn)
@@ -70,12 +70,12 @@ def as_plain_workflow(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_function(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """What a step is outside of workflows: its function."""
+    """Calls the function of a step, which is what a step does outside of workflows."""
     return fn(*args, **kwargs) if inspect.iscoroutinefunction(fn) else _as("def step", fn, args, kwargs)
 
 
 async def await_function(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The function of a step, `def` or not, for those who await."""
+    """Calls the function of a step, `def` or not, for code that awaits."""
     token = _called.set(None)
     try:
         result = call_function(fn, args, kwargs)
@@ -85,7 +85,7 @@ async def await_function(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 
 
 def result_of(name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """The result of a function, `async def` or not, for code that cannot await."""
+    """Returns the result of a function, `async def` or not, for code that cannot await."""
     if not inspect.iscoroutinefunction(fn):
         return call_function(fn, args, kwargs)
     if _get_running_loop() is not None:
@@ -97,7 +97,7 @@ def result_of(name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: 
 
 
 def run(name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine of Kagzi's, which awaits calls of steps, for code that cannot await."""
+    """Returns the result of a coroutine of Kagzi's, which awaits calls of steps, for code that cannot await."""
     if _get_running_loop() is not None:
         coroutine.close()
         raise InvalidRequest(
@@ -111,8 +111,8 @@ def run(name: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 
 def cannot_await() -> bool:
-    """Whether the code that calls is `def` code: on a thread without an event loop, called plainly, or in the body of a
-    `def` step that has no thread of its own, as on virtual time."""
+    """Returns whether the code that calls is `def` code: on a thread without an event loop, called plainly, or in the
+    body of a `def` step that has no thread of its own, as on virtual time."""
     if _get_running_loop() is None or called_from() in ("def workflow", "def step"):
         return True
     step = current_step.get(None)
@@ -120,7 +120,7 @@ def cannot_await() -> bool:
 
 
 def sleep(span: Span) -> Coroutine[Any, Any, None] | None:
-    """An ordinary sleep, for those who await and those who cannot."""
+    """Sleeps in the ordinary way, for code that awaits and for code that cannot."""
     if not cannot_await():
         return asyncio.sleep(span / SECOND)
     # A loop on virtual time carries its clock.

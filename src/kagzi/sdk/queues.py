@@ -52,7 +52,7 @@ class LimitRecord(Struct, frozen=True, kw_only=True):
 
 
 class FlowHome(Struct, frozen=True, kw_only=True):
-    """What queues and limits need of their app."""
+    """The part of an app that queues and limits need."""
 
     namespace: Callable[[], str]
     service: Callable[[], LimitService]

@@ -231,7 +231,8 @@ def step_record(step: Step, read: Read) -> StepRecord:
 
 
 def _failure(error: bytes | None, read: Read) -> Failure | None:
-    """An error whose key is missing here is shown as it is stored: a list must not fail for one of its lines."""
+    """Reads an error. One whose key is missing here is shown as it is stored: a list must not fail for one of its
+    lines."""
     if not error:
         return None
     failure = Failure.decode(error)

@@ -76,8 +76,8 @@ class Resources:
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Opens them in the order in which they were defined, so that one may use another, unless they are open; the
-        last who leaves closes them in the opposite order."""
+        """Opens the resources in the order in which they were defined, so that one may use another, unless they are
+        open; the last who leaves closes them in the opposite order."""
         self._users += 1
         try:
             if self._users == 1 and self._known:

@@ -1,4 +1,4 @@
-"""What is raised for a run that ended without a result, to whoever waited for it."""
+"""The errors that are raised for a run that ended without a result, where its result is awaited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ended_otherwise(
     more: str = "",
     read: Callable[[bytes], Any] | None = None,
 ) -> WorkflowFailed:
-    """`read` makes data of what the codec of the app has made."""
+    """Returns the error for a run that ended without a result. `read` decodes what the codec of the app has made."""
     failure = Failure.decode(error) if error else None
     unreadable: CannotDecode | None = None
     if failure is not None and read is not None:
@@ -50,14 +50,15 @@ def ended_otherwise(
 
 
 def _told(failure: Failure) -> str:
-    """The failure in words. Of a run that failed because its child did, only the words of the child: otherwise those of
-    the whole line would stand in the message of its first ancestor."""
+    """Returns the failure in words. Of a run that failed because its child did, only the words of the child: otherwise
+    those of the whole line would stand in the message of its first ancestor."""
     below = failure.message.partition(" failed: ")[2] if failure.type == _NAMES[WorkflowFailed] else ""
     return below or str(failure)
 
 
 def child_error(status: StepStatus, error: bytes | None, workflow: str, run_id: str) -> KagziError:
-    """What the parent of a run gets to see that ended so, according to the row of the step that has spawned it."""
+    """Returns the error that a parent gets for a child that ended without a result, by the row of the step that has
+    spawned it."""
     if status is StepStatus.CANCELLED:
         return ended_otherwise(RunStatus.CANCELLED, error, workflow, run_id)
     failure = Failure.decode(error or b"")

@@ -90,7 +90,7 @@ class SkipRecord(Struct, frozen=True, kw_only=True):
 
 
 class Home(Struct, frozen=True, kw_only=True):
-    """What schedules need of their app."""
+    """The part of an app that schedules need."""
 
     portal: Portal
     namespace: Callable[[], str]
@@ -200,7 +200,7 @@ class ScheduleHandle:
 
     @property
     def portal(self) -> Portal:
-        """How blocking code comes to the app."""
+        """The portal by which blocking code reaches the app."""
         return self._home.portal
 
     # For code that cannot await.
@@ -305,7 +305,7 @@ class Schedules:
 
     @property
     def portal(self) -> Portal:
-        """How blocking code comes to the app."""
+        """The portal by which blocking code reaches the app."""
         return self._home.portal
 
     # For code that cannot await.
@@ -375,7 +375,7 @@ def workflow_options(workflow: object) -> WorkflowOptions:
 
 
 def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
-    """What `.options(...)` says about each run of a schedule."""
+    """Checks and returns what `.options(...)` says about each run of a schedule."""
     options = workflow_options(workflow)
     for field in _OF_ONE_RUN:
         if getattr(options, field) is not None:
@@ -393,7 +393,7 @@ def _options_of(workflow: Workflow[..., Any]) -> dict[str, Any]:
 
 
 def schedule_options(workflow: Workflow[..., Any]) -> dict[str, Any]:
-    """What the workflow and its `.options(...)` say about each run, as a schedule keeps it."""
+    """Returns what the workflow and its `.options(...)` say about each run, as a schedule keeps it."""
     options = workflow.run_options
     handler = options.on_failure or workflow.on_failure
     timeout = options.timeout if options.timeout is not None else workflow.timeout

@@ -22,7 +22,7 @@ from kagzi.sdk.records import Read, RunRecord, run_record
 
 
 class Runs(Struct, frozen=True, kw_only=True):
-    """Which runs are meant: those that all of this is true of.
+    """Chooses runs: those that all of this is true of.
 
     `tags={"batch": "7"}` and `tag="batch=7"` say the same. `since` and `until` are about when a run was started: a
     datetime with a time zone, or text such as `"2026-11-16"` or `"2026-11-16T09:30+01:00"`, in UTC unless it says
@@ -100,7 +100,7 @@ def status_of(status: RunStatus | str | None) -> RunStatus | None:
     try:
         return None if status is None else RunStatus(status.upper())
     except (ValueError, AttributeError):
-        names = ", ".join(RunStatus)
+        names = ", ".join(RUN_STATUSES)
         raise InvalidRequest(f"{status!r} is not a status of a run; there are {names}") from None
 
 

@@ -1,4 +1,4 @@
-"""How a function's arguments and result become bytes and come back."""
+"""Turns a function's arguments and result into bytes and back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING: frozenset[type[Any]] = frozenset({type(None)})
 
 
 class Signature:
-    """How one function's arguments and result become bytes and come back; built once per function.
+    """Turns one function's arguments and result into bytes and back; built once per function.
 
     Annotations are resolved at the first use, when everything the module defines is there. Whatever is encoded is
     decoded again by them, and refused if it does not come back as it was.
@@ -81,8 +81,8 @@ class Signature:
     # Arguments.
 
     def encode_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON cannot
-        hold or would change, InvalidRequest for one that does not fit its annotation."""
+        """Returns a call as bytes. TypeError if it does not fit the function, NotSerializable for a value that JSON
+        cannot hold or would change, InvalidRequest for one that does not fit its annotation."""
         data = self._checked_arguments(args, kwargs)
         return data if self._codec is None else self._codec.encode(data)
 
@@ -116,7 +116,7 @@ class Signature:
         return data
 
     def decode_arguments(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Typed copies of the arguments. TypeError for wrong or missing ones, InvalidRequest for bad ones."""
+        """Returns typed copies of the arguments. TypeError for wrong or missing ones, InvalidRequest for bad ones."""
         if self._codec is not None:
             data = self._codec.decode(data)
         if self._read_exact is not None and data[:1] != b"{":
@@ -127,8 +127,8 @@ class Signature:
         return self.parameters.decode_any_form(data)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[bytes, int]:
-        """Like `encode_arguments`, but as JSON that is not sealed yet, and what cannot be encoded is recorded by its
-        repr, unless it should be awaited.
+        """Returns a call as JSON that no codec has sealed yet. A value that cannot be encoded is recorded by its repr,
+        unless it should be awaited.
 
         With the JSON comes its hash; a codec may give other bytes every time. It is 0 if and only if the arguments
         cannot be decoded; then the body gets them as they are.
@@ -147,7 +147,7 @@ class Signature:
     def settle_input(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, int, tuple[Any, ...], dict[str, Any]]:
-        """`encode_input` and what `copy_input` makes of it, in one step; cheap for plain values."""
+        """Returns what `encode_input` does and what `copy_input` makes of it, in one step; cheap for plain values."""
         if not kwargs and tuple(map(type, args)) == self._plain_arguments:
             try:
                 data = to_json(args)
@@ -172,7 +172,7 @@ class Signature:
 
     @property
     def seal(self) -> Callable[[bytes], bytes] | None:
-        """What makes of JSON what is stored; None if that is the JSON itself."""
+        """Returns the function that makes of JSON what is stored; None if the JSON itself is stored."""
         return None if self._codec is None else self._codec.encode
 
     # Results.
@@ -212,7 +212,8 @@ class Signature:
             ) from None
 
     def settle_result(self, value: Any) -> tuple[bytes, Any]:
-        """`encode_result` and what `decode_result` makes of it, in one step; cheap for plain values."""
+        """Returns what `encode_result` does and what `decode_result` makes of it, in one step; cheap for plain
+        values."""
         if not self._ready:
             self.resolve()
         if type(value) in self._plain_results and self._codec is None:
@@ -229,7 +230,7 @@ class Signature:
     # Inside.
 
     def resolve(self) -> None:
-        """Read the annotations now instead of at the first call."""
+        """Reads the annotations now instead of at the first call."""
         if self._ready:
             return
         parameters = list(parameters_of(self._fn))
@@ -273,7 +274,7 @@ _MOST_CODES = 10_000
 
 
 def signature_of(fn: Callable[..., Any]) -> Signature:
-    """The Signature of a function passed to `run_step`.
+    """Returns the Signature of a function passed to `run_step`.
 
     A lambda or inner function is made anew at every call; its signature is kept by its code then, as long as
     the annotations are the same objects.

@@ -27,12 +27,12 @@ _LONGEST_WAIT: Final = 300.0
 
 
 def plain_arguments(step: Step[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call as plain data. Wrong arguments raise here, before anything is written."""
+    """Returns a call as plain data. Wrong arguments raise here, before anything is written."""
     return decode(step.signature.with_codec(None).encode_arguments(args, kwargs))
 
 
 def one_step(find: Callable[[str], Step[Any, Any] | None]) -> Callable[..., Any]:
-    """The function of the workflow."""
+    """Runs one step, as the function of the workflow."""
 
     async def run(step: str, arguments: Any) -> Any:
         wait = _FIRST_WAIT

@@ -1,4 +1,4 @@
-"""Runs that wait for a worker that is not there: those who wait for their results are told, once.
+"""Warns callers, once, who wait for the result of a run that waits for a worker which is not there.
 
 The worker may look at another database, serve other queues, or have another version of the code. All of these look the
 same from here, as a program that hangs.
@@ -32,7 +32,8 @@ _PAGE = 100
 async def why_nobody_comes(
     engine: Engine, place: str, *, namespace: str, queue: str, workflow: str, version: str
 ) -> str | None:
-    """Says so if no worker is there for such a run. None if there is one, or if this may not be asked here."""
+    """Returns a sentence if no worker is there for such a run; None if there is one, or if this may not be asked
+    here."""
     wanted = WorkerFilter(namespace=namespace, task_queue=queue, status=WorkerStatus.ONLINE)
     try:
         admin: AdminService | None = getattr(engine, "admin", None)  # raises if the engine was closed meanwhile
@@ -56,14 +57,15 @@ def _executes(worker: Worker, workflow: str, version: str) -> bool:
 
 
 class Waiting(Protocol):
-    """Somebody who waits for the result of a run."""
+    """A caller who waits for the result of a run."""
 
     namespace: str
     id: str
 
 
 class Unserved:
-    """Of one app: looks on behalf of all that wait, once a minute for each kind of run, and tells of each kind once."""
+    """Looks on behalf of all callers of one app that wait, once a minute for each kind of run, and warns of each kind
+    once."""
 
     def __init__(self, engine: Callable[[], Engine], place: Callable[[str], str], clock: Clock) -> None:
         self._engine = engine
@@ -102,7 +104,7 @@ class Unserved:
             await self.look(await self._engine().workflows.get(waiting.namespace, waiting.id))
 
     async def look(self, run: Run) -> None:
-        """Tell of a run that is waited for, if it is due and nobody is there to take it."""
+        """Warns of a run that is waited for, if it is due and no worker is there to take it."""
         kind = (run.namespace, run.task_queue, run.workflow_type, run.version)
         now = self._clock.monotonic()
         if run.status not in CLAIMABLE or (run.available_at or 0) > self._clock.now() or kind in self._told:

@@ -39,7 +39,8 @@ class FixedKey:
 
 
 class KeyInFile:
-    """Also called from the thread of the heartbeats: two that look at once read the same."""
+    """Reads the key from its file, again when that has changed. Heartbeats ask from a thread of their own: two that
+    look at once read the same."""
 
     def __init__(self, path: str, monotonic: Callable[[], Span]) -> None:
         self._path = path
@@ -69,7 +70,7 @@ class KeyInFile:
             log.info("the API key was read again")
 
     def _look(self) -> tuple[int, int, int] | None:
-        """Differs when the file was changed or replaced."""
+        """Returns a value that differs once the file was changed or replaced."""
         try:
             stat = os.stat(self._path)
         except OSError:

@@ -74,11 +74,11 @@ def use_grpc() -> None:
 
 class Channel(Protocol):
     async def call(self, service: str, rpc: str, request: Message, answer: type[M], seconds: float) -> M:
-        """One call, once. Raises what the server's engine raised, or Unavailable."""
+        """Makes one call, once. Raises what the server's engine raised, or Unavailable."""
         ...
 
     async def connect(self, seconds: float) -> None:
-        """Wait until there is a connection; Unavailable if there is none in time."""
+        """Waits until there is a connection; Unavailable if there is none in time."""
         ...
 
     async def close(self) -> None: ...
@@ -213,7 +213,7 @@ def _stub(channel: Any, name: str) -> Any:
 
 
 async def _wrapped(future: Any) -> Any:
-    """A future of gRPC's threads, awaited on this loop."""
+    """Awaits a future of gRPC's threads on this loop."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

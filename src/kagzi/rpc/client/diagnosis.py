@@ -14,7 +14,7 @@ _ALERT_SECONDS: Final = 0.5
 
 
 async def diagnose(target: str, tls: ClientTls | None) -> KagziError | None:
-    """None if nothing can be said: nobody listens there, or all seems well."""
+    """Returns what is wrong with a connection; None if nothing can be said: nobody listens there, or all seems well."""
     try:
         async with asyncio.timeout(_SECONDS):
             return await (_speaks_tls(target) if tls is None else _trusted(target, tls))
@@ -57,8 +57,8 @@ async def _trusted(target: str, tls: ClientTls) -> KagziError | None:
 
 
 async def _handshake(target: str, context: ssl.SSLContext) -> bool:
-    """Whether the other end goes on after it. What it thinks of our certificate it tells only then, by an alert or by
-    hanging up; one that is content greets us, or waits."""
+    """Shakes hands over TLS; returns whether the other end goes on after it. What it thinks of our certificate it tells
+    only then, by an alert or by hanging up; one that is content greets us, or waits."""
     host, _, port = target.rpartition(":")
     host = host.strip("[]")
     reader, writer = await asyncio.open_connection(host, int(port), ssl=context, server_hostname=host)

@@ -26,15 +26,15 @@ _OLD_SECONDS: Final = 600.0  # long before the server ends the connection
 
 
 class Unheard(Exception):
-    """The stream ended before it carried anything: make the call by itself."""
+    """The stream ended before it carried anything, so that the call is to be made by itself."""
 
 
 class NotOffered(Unheard):
-    """The server is older than exchanges, and will be at the next call, too."""
+    """The server is older than exchanges, so that every call is to be made by itself."""
 
 
 class Exchange:
-    """`open` begins a stream, in grpc.aio's style of reading and writing."""
+    """Carries calls on a stream; `open` begins one, in grpc.aio's style of reading and writing."""
 
     def __init__(self, open: Callable[[Metadata], Any], metadata: MetadataSource) -> None:
         self._open = open
@@ -44,7 +44,7 @@ class Exchange:
         self._streams: set[_Stream] = set()  # those with answers to come
 
     async def call(self, method: str, request: bytes, seconds: float) -> bytes:
-        """The response. Raises what the server's engine raised, Unavailable, or Unheard."""
+        """Returns the response. Raises what the server's engine raised, Unavailable, or Unheard."""
         stream, metadata = self._stream, self._metadata()
         if stream is None or stream.ended or stream.metadata != metadata or stream.age() > _OLD_SECONDS:
             if stream is not None:
@@ -99,7 +99,7 @@ class _Stream:
                 self._send_soon()
 
     def leave(self) -> None:
-        """Nothing more will be asked; what was asked is still answered."""
+        """Asks nothing more on this stream; what was asked is still answered."""
         if not self._left:
             self._left = True
             self._send_soon()
@@ -170,7 +170,7 @@ class _Stream:
 
 
 def _why(error: grpc.aio.AioRpcError, heard: bool) -> Exception:
-    """Why a stream has ended before its time."""
+    """Returns why a stream has ended before its time."""
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return NotOffered()
     problem = error_of_call(error)

@@ -72,7 +72,7 @@ class FailoverChannel:
                     self._close_later(channel)
 
     async def connect(self, seconds: float) -> None:
-        """To the first that answers, each in its turn."""
+        """Connects to the first server that answers, trying each in its turn."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         turn = _FIRST_TURN_SECONDS
@@ -98,7 +98,7 @@ class FailoverChannel:
         await asyncio.gather(*[channel.close() for channel in (*self._channels, *left)], *self._closing)
 
     def _leave(self, channel: Channel) -> None:
-        """For the next one, unless somebody else who used the same has done so.
+        """Goes over to the next server, unless another call on this one has done so.
 
         A channel that could not connect tries again by itself, ever more rarely, and fails every call meanwhile. So
         whoever comes back to that server later does so with a new channel, which tries at once; but not over and over

@@ -18,7 +18,8 @@ NEEDED: Final = ("batches", "packed-chunks", "history-pages", "wait")
 
 
 async def check_server(line: Line, target: str) -> None:
-    """VersionMismatch with both versions and what to do. A server that cannot or must not say passes."""
+    """Raises VersionMismatch, with both versions and what to do, if the two do not understand each other. A server that
+    cannot or must not tell its version passes."""
     request = admin_pb2.GetServerInfoRequest()
     try:
         info = await line.call(

@@ -1,4 +1,4 @@
-"""Calls that are repeated while the server is out of reach, and what may go into one."""
+"""The line to a server: calls that are repeated while it is out of reach, and checks of what goes into them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Line:
         seconds: float,
         patience: float | None = None,
     ) -> M:
-        """`patience` 0 is a single try; the default suits what must arrive."""
+        """Makes a call and repeats it for `patience` seconds. 0 is a single try; the default suits what must arrive."""
         since = self._loop.time()
         pause = _FIRST_PAUSE
         while True:

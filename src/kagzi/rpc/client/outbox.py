@@ -1,4 +1,4 @@
-"""What many callers in one process want to say to a server, said in few calls.
+"""The outbox: what many callers of one process send to a server goes out in few calls.
 
 While a call is under way the next one fills; there is no timer and no added delay. A single item goes out at once: with
 whatever else is submitted in the same turn of the event loop.

@@ -1,4 +1,4 @@
-"""Starting runs: many in one call, or one and its end.
+"""Starts of runs: many in one call, or one together with its end.
 
 Starts of many callers share calls (`outbox.py`), and so do those who wait for results (`waits.py`). A caller who comes
 alone and waits for the result has nobody to share with: then one call starts the run and brings its end, if that comes

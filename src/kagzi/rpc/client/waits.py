@@ -1,4 +1,4 @@
-"""Waiting for many runs with few calls.
+"""Waits for many runs by few calls.
 
 Waiters share WaitWorkflows calls. What is new goes out at once in a call of its own; when there are several under way,
 the one with the fewest runs is given up and its runs go along. The server remembers what it was asked for, so neither
@@ -33,7 +33,7 @@ class Waiting:
         self._closed = False
 
     async def wait(self, namespace: str, run_id: str) -> Run:
-        """The run when it has finished."""
+        """Returns the run when it has finished."""
         if self._closed:
             raise Unavailable("the engine is closed")
         lane = self._lanes.get(namespace)

@@ -136,7 +136,7 @@ class RemoteWorkers:
         await self._call("Deregister", request, worker_pb2.DeregisterResponse, READ_SECONDS)
 
     def attach(self, adopter: AttachedWorker, namespace: str, queues: tuple[str, ...]) -> None:
-        """Adoption is for workers in the engine's own process, which this one is not."""
+        """Does nothing: only workers in the engine's own process adopt runs."""
 
     async def _call(
         self, rpc: str, request: Message, answer: type[M], seconds: float, patience: float | None = None
@@ -144,8 +144,8 @@ class RemoteWorkers:
         return await self._line.call(_WORKERS, rpc, request, answer, seconds=seconds, patience=patience)
 
     async def _claim(self, claim: worker_pb2.Claim, namespace: str) -> Claim | None:
-        """The claim with the rest of its history. If that cannot be had, the whole poll fails and is repeated; but None
-        if the run has ended or is somebody else's by now, since the repeat would bring it again."""
+        """Returns a claim with the rest of its history. If that cannot be had, the whole poll fails and is repeated;
+        but None if the run has ended or is somebody else's by now, since the repeat would bring it again."""
         try:
             return await self._whole_claim(claim, namespace)
         except (LeaseLost, NotFound):
@@ -175,7 +175,7 @@ class RemoteWorkers:
         return claim_from_wire(claim, namespace, input, failed_input, history, inbox)
 
     async def _commit_in_parts(self, chunk: Chunk) -> ChunkAnswer:
-        """A chunk too large for one message: one part after the other, each only if those before it are durable."""
+        """Commits a chunk that is too large for one message part by part, each when those before it are durable."""
         part: list[Operation] = []
         size = 0
         for operation in chunk.operations:

@@ -1,4 +1,4 @@
-"""What a run carries (`kagzi.core.carried`), in messages that have fields of the same names."""
+"""Converts what a run carries (`kagzi.core.carried`), for messages that have fields of the same names."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def payload_from_bytes(data: bytes | None) -> pb.Payload:
 
 
 def plain_bytes(data: bytes) -> bytes:
-    """What our own SDK reads of a stored payload: the data, and null if there is none."""
+    """Returns what our own SDK reads of a stored payload: the data, and null if there is none."""
     if data.startswith(_MARK):
         data = payload_from_bytes(data).data
     return data or NULL
@@ -86,7 +86,8 @@ def page_from_wire(items: Iterable[T], info: pb.PageInfo) -> Page[T]:
 
 
 def page_request(page_size: int, page_token: str | None, *, total: bool = False) -> pb.PageRequest:
-    """Checked here as well: on the wire a size of 0 is the default, and not everything else fits."""
+    """Checks size and token of a page before they are sent: on the wire a size of 0 is the default, and not every other
+    one fits."""
     token = check_token(page_token) if page_token else None
     return pb.PageRequest(page_size=check_page_size(page_size), page_token=token, include_total_count=total)
 
@@ -96,7 +97,7 @@ def page_size(request: pb.PageRequest, default: int) -> int:
 
 
 def retry_policy(policy: pb.RetryPolicy, base: Retry) -> Retry:
-    """A policy of the wire; what it does not say is taken from `base`."""
+    """Reads a policy of the wire; what it does not say is taken from `base`."""
     first = _span(policy.initial_interval_ms, "initial_interval_ms") or base.first_span
     cap = _span(policy.maximum_interval_ms, "maximum_interval_ms") or max(base.cap_span, first)
     if policy.maximum_attempts < UNLIMITED:

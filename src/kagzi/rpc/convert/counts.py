@@ -1,4 +1,4 @@
-"""How many runs there are."""
+"""Counts of runs."""
 
 from __future__ import annotations
 

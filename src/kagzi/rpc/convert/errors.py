@@ -36,7 +36,7 @@ _DETAIL: Final = "detail"  # where a failure keeps what only an ErrorDetail can 
 
 
 def failure_to_detail(data: bytes, code: pb.ErrorCode | None = None) -> pb.ErrorDetail:
-    """`code` for errors whose sort is known better than their kind says."""
+    """Converts a stored failure. `code` is for errors about which more is known than their kind."""
     failure = Failure.decode(data)
     attributes = failure.attributes or {}
     said = attributes.get(_DETAIL)
@@ -62,7 +62,7 @@ def failure_to_detail(data: bytes, code: pb.ErrorCode | None = None) -> pb.Error
 
 
 def failure_from_detail(detail: pb.ErrorDetail) -> Failure:
-    """What a client in the field reports of a failed step or run. Its metadata may name the error's type, for
+    """Reads what a client in the field reports of a failed step or run. Its metadata may name the error's type, for
     `non_retryable_errors` to match."""
     if detail.HasField("failure"):
         check_failure(detail.failure, "error.failure")
@@ -93,7 +93,8 @@ def failure_from_detail(detail: pb.ErrorDetail) -> Failure:
 
 
 def error_from_wire(detail: pb.ErrorDetail, *, exact: bool) -> bytes | None:
-    """What is recorded of an error. A server that is not `exact` sends no failure, and its words stand for it."""
+    """Returns what is recorded of an error. A server that is not `exact` sends no failure, and its words stand for
+    it."""
     if detail.HasField("failure"):
         return detail.failure
     if exact or not detail.ByteSize():

@@ -1,4 +1,4 @@
-"""How well an installation is: whether to send calls, in one sentence, and part by part."""
+"""The health of an installation: whether to send calls, in one sentence, and part by part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATUS_OF: Final[dict[int, HealthStatus]] = {wire: status for status, wire in _
 
 
 def health_to_wire(health: Health, now: Instant, *, serving: bool, details: bool = True) -> pb.HealthCheckResponse:
-    """Details tell of all namespaces."""
+    """Converts health. Details tell of all namespaces, and are for those who may see them all."""
     document = health_document(health, outside=True, details=details)
     troubles = [
         f"{part.name}: {part.message or part.status}"
@@ -57,7 +57,7 @@ def health_from_wire(response: pb.HealthCheckResponse) -> Health:
 
 
 def _in_one(response: pb.HealthCheckResponse) -> Health:
-    """An older server has one word and one sentence for it."""
+    """Reads the health of an older server, which has one word and one sentence for it."""
     word, _, message = response.message.partition("; ")
     serving = response.status == pb.SERVING_STATUS_SERVING
     try:

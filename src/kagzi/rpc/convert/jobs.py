@@ -86,7 +86,7 @@ def start_job_to_wire(start: StartJob) -> pb.StartJobRequest:
 
 
 def start_job_from_wire(request: pb.StartJobRequest, *, namespace: str, job_id: str) -> StartJob:
-    """`job_id` is used if the caller brought none."""
+    """Reads the start of a job. `job_id` is used if the caller brought none."""
     try:
         action = JobAction(request.action)
     except ValueError:

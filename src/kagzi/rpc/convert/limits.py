@@ -1,4 +1,4 @@
-"""What holds runs back."""
+"""Limits, pauses and rates: messages into core and api, and back."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def rate_to_wire(rate: RateLimit | None) -> common_pb2.RateLimit | None:
 
 
 def rate_from_wire(message: Message, field: str) -> RateLimit | None:
-    """The rate that a field has, or none. A burst that is not said is 1."""
+    """Returns the rate that a field has, or none. A burst that is not said is 1."""
     if not message.HasField(field):
         return None
     rate: common_pb2.RateLimit = getattr(message, field)

@@ -8,7 +8,7 @@ from kagzi.rpc.convert.common import timestamp
 
 
 def namespace_to_wire(namespace: Namespace) -> pb.Namespace:
-    """A name is never given to another namespace, so it is the id as well."""
+    """Converts a namespace. Its name is never given to another one, so it is the id as well."""
     return pb.Namespace(
         id=namespace.namespace,
         namespace=namespace.namespace,

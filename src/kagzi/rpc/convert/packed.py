@@ -23,7 +23,7 @@ _read_any = Decoder(tuple[str, str, tuple[tuple[Any, ...], ...]]).decode
 
 
 def pack_chunk(chunk: Chunk) -> bytes:
-    """Without the namespace: a call is about one, and may be made for that one alone."""
+    """Packs a chunk without its namespace: a call is about one namespace, and may be made for that one alone."""
     return _write((chunk.run_id, chunk.token, chunk.operations))
 
 

@@ -1,4 +1,4 @@
-"""How a workflow has done lately."""
+"""Reports on how workflows have done lately."""
 
 from __future__ import annotations
 

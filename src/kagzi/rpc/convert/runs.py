@@ -80,7 +80,7 @@ def exact_status(status: RunStatus) -> pb.WorkflowStatus:
 
 
 def old_status(status: RunStatus) -> pb.WorkflowStatus:
-    """In words that clients in the field know."""
+    """Returns a status in words that clients in the field know."""
     return _EXACT[RunStatus.FAILED if status is RunStatus.TIMED_OUT else status]
 
 
@@ -99,7 +99,7 @@ def namespace_of(text: str) -> str:
 
 
 def start_from_wire(request: pb.StartWorkflowRequest, *, namespace: str, run_id: str) -> StartRun:
-    """`run_id` is used if the caller brought none."""
+    """Reads a start. `run_id` is used if the caller brought none."""
     if request.on_conflict not in _CONFLICTS:
         raise InvalidRequest(f"on_conflict {request.on_conflict} is not known")
     policy: bytes | None = None
@@ -148,7 +148,7 @@ def _attempt_id(run_id: str | None, step_id: str | None, attempt: int | None) ->
 
 
 def start_to_wire(start: StartRun) -> pb.StartWorkflowRequest:
-    """Without its namespace, which is that of the whole call."""
+    """Converts a start, without its namespace: that is the one of the whole call."""
     return pb.StartWorkflowRequest(
         external_id=start.external_id,
         task_queue=start.task_queue,
@@ -186,7 +186,8 @@ def _choice_to_wire(start: StartRun) -> pb.OnConflict:
 
 
 def _signal_of(request: pb.StartWorkflowRequest, made: str) -> StartSignal:
-    """`made` is used if the caller brought no key: a caller that repeats itself brings one, or its run id."""
+    """Reads the signal of a start. `made` is used if the caller brought no key: a caller that repeats itself brings
+    one, or its run id."""
     signal = request.signal
     return StartSignal(
         name=signal.name,
@@ -251,7 +252,7 @@ def terminate_to_wire(terminate: TerminateRun) -> pb.TerminateWorkflowRequest:
 
 
 def repeat_from_wire(request: pb.RetryWorkflowRequest, run_id: str) -> RepeatRun:
-    """`run_id` is used if the caller brought none."""
+    """Reads a repeat. `run_id` is used if the caller brought none."""
     return RepeatRun(
         namespace=namespace_of(request.namespace),
         run_id=request.new_run_id or run_id,
@@ -354,7 +355,7 @@ def _debounced(run: Run, key: str) -> pb.DebouncedStarts:
 
 
 def run_from_wire(workflow: pb.Workflow) -> Run:
-    """A server of the field does not say everything, and says it in words of its own."""
+    """Reads a run. A server that is not ours does not tell everything, and has words of its own."""
     status = either_status(workflow.exact_status, workflow.status)
     debounced = workflow.debounced if workflow.HasField("debounced") else None
     if not workflow.exact_status and workflow.error.code == common_pb2.ERROR_CODE_TIMEOUT:
@@ -448,7 +449,8 @@ def filter_to_wire(
 
 
 def either_status(exact: int, known: int) -> RunStatus:
-    """The exact status. From a server that has none, or one we do not know yet, the one that everybody knows."""
+    """Returns the exact status; if the server tells none, or one that this version does not know, the one that
+    everybody knows."""
     status = _STATUSES.get(exact) or _STATUSES.get(known)
     if status is None:
         raise unknown_value(f"status {exact or known} of a run")
@@ -456,7 +458,7 @@ def either_status(exact: int, known: int) -> RunStatus:
 
 
 def _policy_of(policy: str) -> ParentPolicy | None:
-    """The policy of a child; None for a run without a parent, and for one that a newer server has."""
+    """Returns the policy of a child; None for a run without a parent, and for one that a newer server has."""
     return ParentPolicy(policy) if policy in list(ParentPolicy) else None
 
 

@@ -1,4 +1,4 @@
-"""Schedules, and what is asked about them."""
+"""Schedules: messages into core and api, and back."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class StepName(Struct, frozen=True):
 
 
 def step_name_of(text: str) -> StepName:
-    """Read a step id. One that is malformed names no step."""
+    """Reads a step id. One that is malformed names no step."""
     parts = text.split(".", 3)
     unknown = NotFound(f"there is no step {text[:100]!r}; step ids come from BeginStep and ListSteps")
     if len(parts) != 4 or not parts[3]:

@@ -1,4 +1,4 @@
-"""Versions of workflows."""
+"""Versions of workflows: messages into core and api, and back."""
 
 from __future__ import annotations
 

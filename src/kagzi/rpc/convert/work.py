@@ -82,7 +82,7 @@ def exact_status(status: StepStatus) -> pb.StepStatus:
 
 
 def status_of(wire: int) -> StepStatus:
-    """What a server said."""
+    """Returns the status of a step that a server has sent."""
     status = _STATUS_OF.get(wire)
     if status is None:
         raise unknown_value(f"status {wire} of a step")
@@ -304,7 +304,7 @@ def poll_from_wire(request: pb.PollTasksRequest, namespace: str) -> Poll:
 
 
 def claim_to_wire(claim: Claim) -> pb.Claim:
-    """Without input, history and signals, which may not fit."""
+    """Converts a claim without its input, history and signals, which may not fit into one message."""
     return pb.Claim(
         run_id=claim.run_id,
         token=claim.token,
@@ -469,13 +469,13 @@ _DONE: Final = pb.CommitBatchResponse(results=[answer_to_wire(ChunkAnswer.DONE)]
 
 
 def all_done(chunks: int) -> pb.CommitBatchResponse:
-    """What nearly every call is answered with. The items of a list follow one another on the wire, so many that are
-    alike are one repeated."""
+    """Returns the answer that nearly every call gets. The items of a list follow one another on the wire, so many that
+    are alike are one repeated."""
     return pb.CommitBatchResponse.FromString(_DONE * chunks)
 
 
 def answer_from_wire(result: pb.ChunkResult) -> ChunkAnswer | None:
-    """None: it was refused for the reason in the result's error."""
+    """Reads the answer to a chunk; None if it was refused for the reason in the result's error."""
     answer = _ANSWER_OF.get(result.answer)
     if answer is None and not result.HasField("error"):
         raise unknown_value(f"answer {result.answer} to a chunk")

@@ -69,7 +69,8 @@ def _shape(kind: Descriptor, known: dict[str, _Shape]) -> _Shape:
 
 
 def _count(data: bytes, at: int, end: int, shape: _Shape, left: int, deep: int) -> int:
-    """How many parts may follow. Raises _TooMany if there are more than `left`, IndexError if the bytes break off."""
+    """Counts down: returns how many parts may follow. Raises _TooMany if there are more than `left`, IndexError if the
+    bytes break off."""
     while at < end:
         tag = data[at]
         at += 1

@@ -20,7 +20,7 @@ from kagzi.rpc.status import too_slow
 
 @asynccontextmanager
 async def received(method: Method, call: CallAlone, guard: Guard | None) -> AsyncIterator[bytes]:
-    """The bytes of the request. Raises if the caller may not make it, or does not send it in time."""
+    """Returns the bytes of the request. Raises if the caller may not make it, or does not send it in time."""
     room = None if guard is None else await guard.receive(method, call)
     if room is None:
         yield await _read(method, call)

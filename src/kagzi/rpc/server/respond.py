@@ -37,8 +37,8 @@ class Guard:
     """Stands before every call. This one lets everybody in."""
 
     async def receive(self, method: Method, call: CallAlone) -> Room | None:  # noqa: ARG002
-        """Where to keep the bytes of the request, of which nothing is read yet; raises if the caller may not make it.
-        None: anywhere."""
+        """Returns the room for the bytes of a request, of which nothing is read yet; None: they need no room of their
+        own. Raises if the caller may not make the call."""
         return None
 
     async def __call__(self, method: Method, request: Any, call: Any, handle: Handle) -> Message:  # noqa: ARG002
@@ -64,7 +64,7 @@ class Overdue:
         self._timer: asyncio.TimerHandle | None = None
 
     async def unless(self, answer: Callable[[], Awaitable[Message]]) -> Message | None:
-        """The response; None if the call was ended."""
+        """Returns the response; None if the call was ended."""
         if self._timer is None:
             self._look_later()
         with Interruptible() as call:
@@ -106,7 +106,7 @@ class Responder:
         self._soon = loop.call_soon
 
     async def __call__(self, data: bytes, call: Call) -> bytes:
-        """Raises Failed."""
+        """Returns the bytes of the response; raises Failed."""
         begun = self._time()
         try:
             response = await self._answer(data, call)
@@ -126,7 +126,7 @@ class Responder:
             del failed  # whose frame is this one: the request would stay until the garbage is collected
 
     def refused(self, error: Exception, call: Call, taken: float = 0.0) -> Failed:
-        """What to tell the caller, after log and metrics have been told."""
+        """Logs and counts an error, and returns what the caller is told."""
         failed = failure(error, self.method.rpc, call, self._host)
         error.__traceback__ = None  # a future that holds the error is in one of its frames
         self._count(failed.status.name, taken)
@@ -155,7 +155,7 @@ def _most_seconds() -> float:
 
 
 def failure(error: Exception, rpc: str, call: Call, host: Host) -> Failed:
-    """What to tell the caller, after the log has been told."""
+    """Logs an error, and returns what the caller is told."""
     name = request_id(call.invocation_metadata(), host.ids)
     status, detail = describe(error, lambda: name)
     detail.metadata["request_id"] = name

@@ -95,7 +95,7 @@ class RpcServer:
 
     @property
     def target(self) -> str:
-        """Where clients find it: host:port."""
+        """The address for clients: host:port."""
         return f"[{self._address}]:{self.port}" if ":" in self._address else f"{self._address}:{self.port}"
 
     async def start(self) -> None:
@@ -132,12 +132,12 @@ class RpcServer:
         await self._health.serving(True)
 
     async def serving(self, value: bool) -> None:
-        """What standard health probes are told."""
+        """Sets what standard health probes are told."""
         if self._health is not None:
             await self._health.serving(value)
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Say so to probes, answer those who wait, let other calls finish within the grace time."""
+        """Tells probes, answers calls that wait, and lets other calls finish within the grace time."""
         server = self._server
         if server is None or self._host is None:
             return
@@ -194,8 +194,8 @@ def _handler(responder: Responder, guard: Guard | None, unfinished: Unfinished) 
 async def _answered(
     responder: Responder, guard: Guard | None, unfinished: Unfinished, call: CallAlone
 ) -> bytes | Failed:
-    """Apart from what aborts a call: gRPC keeps that with all its frames, and the request would stay with them until
-    the garbage is collected."""
+    """Returns the answer, or what aborts the call. This does not raise: gRPC keeps an exception with all its frames,
+    and the request would stay with them until the garbage is collected."""
     try:
         async with received(responder.method, call, guard) as data:
             unfinished.heard(call.shown, len(data))
@@ -225,7 +225,7 @@ async def _abort(context: grpc.aio.ServicerContext[bytes, bytes], failed: Failed
 
 
 def _obstacle(host: str, port: int) -> str:
-    """Why nothing can listen there. gRPC does not tell, so this tries what has just failed."""
+    """Returns why nothing can listen there. gRPC does not tell, so this tries again what has just failed."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

@@ -22,7 +22,7 @@ _REFLECTIONS: Final = 2
 
 
 class Health:
-    """For Kubernetes probes, grpcurl and the like.
+    """The standard health service, for Kubernetes probes, grpcurl and the like.
 
     Anybody may ask, so nobody is waited for: whoever does not say at once which service is meant is told of the server
     as a whole, which is the same."""
@@ -83,7 +83,8 @@ class Health:
 
 
 def enable_reflection(server: grpc.aio.Server, services: Iterable[str], answers: Callable[[], Awaitable[bool]]) -> None:
-    """So that tools need no .proto at hand; for as long as `answers` says so."""
+    """Offers the standard reflection service, with which tools need no .proto at hand, for as long as `answers` says
+    so."""
     try:
         from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What has come of messages that are not whole yet, and whose streams end when it is too much.
+"""Counts the bytes of messages that have not arrived whole, and ends the streams with the most when it is too much.
 
 gRPC takes a message in as soon as somebody is ready to read one, whatever its size, and hands over nothing of it before
 its end. Calls that come by themselves are read when there is room for them (`receiving`). A stream of calls always has
@@ -46,7 +46,7 @@ _PAGE: Final = mmap.PAGESIZE
 
 
 class Unfinished:
-    """`port` says which one connections come to, once there are any."""
+    """Watches the connections to a port, which `port` tells once there are any."""
 
     def __init__(self, port: Callable[[], int]) -> None:
         self._port = port
@@ -77,7 +77,7 @@ class Unfinished:
             connection.streams.remove(listening)  # the connection stays known: what came on it is not to count twice
 
     def heard(self, shown: CallerHeaders, size: int) -> None:
-        """A message of a call by itself has come on what may also be the connection of streams."""
+        """Notes that a message has come in a call by itself, perhaps on the connection of a stream."""
         if (connection := self._connections.get(shown.peer_name)) is not None:
             connection.heard(size)
             connection.begun(shown)
@@ -166,7 +166,7 @@ class _Connection:
         self._size = 0
 
     def begun(self, shown: CallerHeaders) -> None:
-        """A call has, by itself or a stream."""
+        """Notes that a call has begun, by itself or a stream."""
         self._forgiven += _FORGIVEN_PER_CALL + sum(map(len, shown.headers)) + sum(map(len, shown.headers.values()))
 
     def heard(self, size: int) -> None:
@@ -174,8 +174,9 @@ class _Connection:
         self._size += size
 
     def has_received(self, count: int) -> None:
-        """Since it was made, says the kernel. Calls may have come before the first stream: nobody counted those, so of
-        what came before the first look no more counts than the streams can hold."""
+        """Takes the kernel's count of bytes that have come since the connection was made. Calls may have come before
+        the first stream: nobody counted those, so of what came before the first look no more counts than the streams
+        can hold."""
         if self._received is None:
             come = min(count, len(self.streams) * limits.MESSAGE_BYTES)
         else:
@@ -186,7 +187,7 @@ class _Connection:
         self._messages = self._size = self._forgiven = 0
 
     def key_id(self) -> str | None:
-        """Whose it is; None if nobody's, or of several."""
+        """The key to which all streams of the connection belong; None if there is none, or several."""
         return self.streams[0].key_id if self.streams and not self.shared() else None
 
     def shared(self) -> bool:

@@ -108,18 +108,18 @@ class Registrar:
         return self._workflows.get((name, version))
 
     def queues_named(self) -> set[str]:
-        """The queues that `@app.workflow(queue=...)` names."""
+        """Returns the queues that `@app.workflow(queue=...)` names."""
         return {workflow.queue for workflow in self._workflows.values() if workflow.queue is not None}
 
     def workflow_types(self) -> tuple[WorkflowType, ...]:
-        """What a worker of this app can run."""
+        """Returns the workflows and versions that a worker of this app can run."""
         return tuple(
             WorkflowType(name, version, self._workflows[name, version].queue if name == FAILURE_HANDLER else None)
             for name, version in sorted(self._workflows)
         ) + ((WorkflowType(STANDALONE, self.standalone.version),) if self._steps else ())
 
     def workflow_interfaces(self) -> tuple[WorkflowInterface, ...]:
-        """What these are for and what they take; made once for as many workflows as there are."""
+        """Returns what these workflows are for and what they take; made once for as many workflows as there are."""
         if self._interfaces is None or len(self._interfaces) != len(self._workflows):
             self._interfaces = describe_all([self._workflows[key] for key in sorted(self._workflows)])
         return self._interfaces
@@ -134,8 +134,8 @@ class Registrar:
         *,
         awaited: bool = False,
     ) -> Handle[R]:
-        """Insert a run of this workflow; encoding the arguments fails before anything is written. A caller who waits
-        for the result next says so (`awaited`)."""
+        """Starts a run of this workflow; arguments that cannot be encoded raise before anything is written. A caller
+        who waits for the result next says so (`awaited`)."""
         raise NotImplementedError
 
     @abstractmethod
@@ -147,12 +147,12 @@ class Registrar:
 
     @abstractmethod
     async def cancel_child(self, run_id: str) -> bool:
-        """In a step of its parent: ask a run to end; False if it had finished before."""
+        """Asks a child to end, in a step of its parent; False if it had finished before."""
         raise NotImplementedError
 
     @abstractmethod
     async def signal_child(self, run_id: str, name: str, value: str) -> None:
-        """In a step of its parent: tell a run something, with a value in JSON."""
+        """Sends a signal to a child, in a step of its parent, with a value in JSON."""
         raise NotImplementedError
 
     @overload
@@ -411,7 +411,7 @@ def _check_call(workflow: Workflow[Any, Any], cron: Cron) -> None:
 
 
 def _check_function(fn: Any, what: str, name: str | None) -> str:
-    """The name to register a function under, if it can be a step or a workflow at all."""
+    """Checks that a function can be a step or a workflow, and returns the name to register it under."""
     if isinstance(fn, (Step, Workflow)):
         raise InvalidRequest(f"{fn!r} is decorated already; one decorator is enough")
     if isinstance(fn, str):
@@ -433,7 +433,7 @@ def _check_function(fn: Any, what: str, name: str | None) -> str:
 
 
 def _is_method(fn: Callable[..., Any]) -> bool:
-    """Whether this is a function in the body of a class that is to be called with an object of it."""
+    """Returns whether this is a function in the body of a class that is to be called with an object of it."""
     within = getattr(fn, "__qualname__", "").rpartition(".")[0]
     if not within or within.endswith("<locals>") or inspect.ismethod(fn) or isinstance(fn, staticmethod):
         return False
@@ -441,7 +441,7 @@ def _is_method(fn: Callable[..., Any]) -> bool:
 
 
 def _local_types(depth: int) -> Mapping[str, Any] | None:
-    """The classes defined in the function that is decorating, which annotations written as text may name."""
+    """Returns the classes defined in the function that is decorating, which annotations written as text may name."""
     frame = sys._getframe(depth)
     if frame.f_locals is frame.f_globals:
         return None

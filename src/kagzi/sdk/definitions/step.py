@@ -199,7 +199,7 @@ class Step(Generic[P, R]):
 
     @property
     def portal(self) -> Portal:
-        """How blocking code comes to the app."""
+        """The portal by which blocking code reaches the app."""
         return self._of_app().portal
 
     def _of_app(self) -> Registrar:
@@ -334,7 +334,7 @@ def _call_options(name: str, fn: object, kwargs: dict[str, Any]) -> tuple[str | 
 
 
 def outside_workflows(name: str) -> bool:
-    """Whether `.call` was called outside of workflows. Refuses it in an `async def` one."""
+    """Returns whether `.call` was called outside of workflows. Refuses it in an `async def` one."""
     outside = current(name) is None
     awaits = called_from() == "async def workflow" if outside else current_bridge() is None
     if awaits:

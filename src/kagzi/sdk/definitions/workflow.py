@@ -186,7 +186,7 @@ class Workflow(Generic[P, R]):
 
     @property
     def portal(self) -> Portal:
-        """How blocking code comes to the app."""
+        """The portal by which blocking code reaches the app."""
         return self._app.portal
 
     def spawn(self, *args: P.args, **kwargs: P.kwargs) -> Call[ChildRun[R]]:
@@ -378,8 +378,8 @@ class Workflow(Generic[P, R]):
     # What the worker calls.
 
     def begin(self, input: bytes, execution: Execution, failed_input: bytes | None = None) -> Coroutine[Any, Any, R]:
-        """The workflow function called with the decoded input. That of a failure handler the engine has made, which has
-        no codec; `failed_input` is what the failed run was given."""
+        """Calls the workflow function with the decoded input. The input of a failure handler was made by the engine,
+        which has no codec; `failed_input` is the input of the failed run."""
         if self._codec is not None:
             use_payload_codec(execution, self._codec)
         if failed_input is None:
@@ -407,7 +407,7 @@ class Workflow(Generic[P, R]):
         return self._fn(*args, **kwargs)
 
     def _with_context(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments for a call without any run."""
+        """Returns the arguments for a call without any run."""
         context = self.signature.context_class
         return args if context is None else (context("", self.name), *args)
 
@@ -459,7 +459,8 @@ _threads = Threads()
 
 
 def check_handler(handler: object) -> FailureHandler:
-    """A name is taken as it is: the workflow may live in another program."""
+    """Checks a failure handler and returns its name. A name is taken as it is: the workflow may live in another
+    program."""
     if isinstance(handler, str):
         return FailureHandler(check_name(handler, "on_failure"))
     if not isinstance(handler, Workflow):

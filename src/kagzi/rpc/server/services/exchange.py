@@ -41,13 +41,13 @@ class ExchangeService:
         self.calls = 0  # under way on all streams
 
     async def Exchange(self, _: None, stream: CallAlone) -> ExchangeResponse:
-        """Until the caller has no more to ask, or the server is about to stop."""
+        """Answers calls until their caller has no more, or the server is about to stop."""
         with self._unfinished.bounded(stream.shown, stream.key_id) as listening:
             await _Exchange(self, stream, listening).run()
         return ExchangeResponse()
 
     async def answer(self, call: ExchangedCall, about: Call) -> bytes:
-        """Raises Failed or Refused."""
+        """Answers one call; raises Failed or Refused."""
         responder = self._responders.get(call.method)
         if responder is None:
             raise unknown_method(call.method)
@@ -109,7 +109,7 @@ class _Exchange:
                 await self._sent.wait()
 
     def _begin(self, call: ExchangedCall, give: Callable[[], None] | None) -> None:
-        """`give` frees the room that was taken for it."""
+        """Begins a call; `give` frees the room that was taken for it."""
         if call.number in self._calls or self._service.calls >= limits.MAXIMUM_CALLS:
             if give is not None:
                 give()
@@ -130,7 +130,7 @@ class _Exchange:
         self._service.calls -= 1
 
     def _refuse(self, call: ExchangedCall) -> None:
-        """Without a task: what is refused for being too much is to cost little."""
+        """Refuses a call without making a task, since what is refused for being too much is to cost little."""
         error = LimitExceeded("more calls are under way than the server allows; trying again later is safe")
         self._unsent.append(self._failed(call, error, self._about(call)))
         if self._sender is None:

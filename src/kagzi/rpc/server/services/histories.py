@@ -105,7 +105,7 @@ def _fill(
     *,
     at_least_one: bool = False,
 ) -> tuple[int, int]:
-    """Append what fits; how many that was, and what room is left."""
+    """Appends what fits; returns how many rows that was, and how much room is left."""
     count = 0
     taken: list[pb.StepRecord] = []
     for step in history[begin:]:

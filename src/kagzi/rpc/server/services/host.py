@@ -46,7 +46,8 @@ class Host:
         self._left: set[asyncio.Task[Any]] = set()
 
     def wait_span(self, wanted: Span, call: Call) -> Span:
-        """How long a call may wait: at most what its caller asked for, and never until the caller gives up."""
+        """Returns how long a call may wait: at most as long as its caller asked for, and never until the caller gives
+        up."""
         if wanted < 0:
             raise InvalidRequest(f"wait_us must not be negative, but is {wanted}")
         seconds = LONGEST_WAIT_SECONDS
@@ -56,7 +57,7 @@ class Host:
         return max(0, min(wanted, round(seconds * SECOND)))
 
     async def unless_closing(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do the work. If the server closes first, the caller hears that, and asks another one: an answer that says
+        """Does the work. If the server closes first, the caller hears that, and asks another one: an answer that says
         nothing would be followed by the same question, here and at once."""
         answer = await self.closing.until(work, None)
         if answer is None:
@@ -66,7 +67,7 @@ class Host:
     async def hand_out(
         self, work: Callable[[], Awaitable[T]], otherwise: T, abandoned: Callable[[], Coroutine[Any, Any, None]]
     ) -> T:
-        """Do the work, unless the server closes first. If it, or the caller, goes away before the answer is there,
+        """Does the work, unless the server closes first. If it, or the caller, goes away before the answer is there,
         `abandoned` cleans up after it."""
         answered = False
 

@@ -19,7 +19,7 @@ Handle = Callable[[Any, Any], Awaitable[Message]]
 
 
 def traced(tracer: Tracer, name: str, handle: Handle) -> Handle:
-    """Answer calls within a span, if their metadata says of what trace they are part."""
+    """Makes a handler that answers calls within a span, if their metadata names a trace."""
 
     async def answer(request: Any, call: Call) -> Message:
         context = tracing.from_headers(call.invocation_metadata())
@@ -32,7 +32,7 @@ def traced(tracer: Tracer, name: str, handle: Handle) -> Handle:
 
 
 def start(host: Host, start: StartRun, call: Call | None) -> Awaitable[Started]:
-    """Start a run, in the trace that it names or else in that of the call.
+    """Starts a run, in the trace that it names or else in that of the call.
 
     A call that starts many runs has no trace of its own: each of them gets a span of the server's.
     """

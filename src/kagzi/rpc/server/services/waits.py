@@ -1,4 +1,4 @@
-"""Who waits for the end of which run.
+"""Waits for the ends of runs, on behalf of clients.
 
 A client asks again and again for those of its runs that have not ended. So a wait outlives the call that began it: the
 engine is asked once for each run, a repeated question costs a look into a dictionary, and an end between two calls is
@@ -26,7 +26,7 @@ _MOST: Final = 100_000
 
 
 class _Wait:
-    """For one run: its end is expected, or looked for by a task, or known."""
+    """The wait for one run, whose end is expected, or looked for by a task, or known."""
 
     __slots__ = ("asked_at", "calls", "end", "expected", "task")
 
@@ -54,7 +54,7 @@ class Waits:
     async def any_of(
         self, namespace: str, run_ids: Iterable[str], wait: Span
     ) -> tuple[list[Run], list[str], KagziError | None]:
-        """Runs that have finished, ids of those that do not exist, and what else went wrong."""
+        """Returns runs that have finished, ids of those that do not exist, and other errors."""
         waits = {run_id: self._wait(namespace, run_id) for run_id in run_ids}
         if waits and all(entry.end is None for entry in waits.values()):
             await self._first_of(list(waits.values()), wait)

@@ -42,7 +42,7 @@ _UNNAMED = "unknown"
 
 
 def _most(limit: int) -> int | None:
-    """A limit as clients in the field send it: none if it is not above 0, and no more than 10,000."""
+    """Returns a limit that a client in the field has sent: none if it is not above 0, and no more than 10,000."""
     return min(limit, MOST_CONCURRENCY) if limit > 0 else None
 
 

@@ -235,8 +235,8 @@ class UnaryCalls:
         raise LeaseLost(f"the lease on run {state.run_id} has ended; its steps were set aside")
 
     async def _hand_back(self, poll: Poll) -> None:
-        """Hands back what a poll has claimed whose caller is gone. Repeated, it tells what it may have claimed, and
-        that is for others at once."""
+        """Hands back the run that a poll may have claimed for a caller who is gone. The poll is made again, which tells
+        that run."""
         polled = await self._engine.workers.poll(replace(poll, wait=0))
         for claim in polled.claims:
             await self._engine.workers.commit(

@@ -1,4 +1,4 @@
-"""Which steps workers in the field are at, as far as this server has heard.
+"""The steps that workers in the field are at, as far as this server has heard.
 
 Nothing is lost with it: whoever does not know lets a run be parked at once, and steps beside the one that failed are
 executed again.
@@ -20,7 +20,7 @@ class OpenSteps:
         self._runs: OrderedDict[str, _Run] = OrderedDict()  # by handle, those heard of last at the end
 
     def begin(self, handle: str) -> _Run:
-        """A run was handed out."""
+        """Notes that a run was handed out."""
         run = self._runs.get(handle)
         if run is None:
             run = self._runs[handle] = _Run()
@@ -43,11 +43,11 @@ class OpenSteps:
                 self.forget(handle)  # parked
 
     def forget(self, handle: str) -> None:
-        """The run was let go of."""
+        """Forgets a run that was let go of."""
         self._runs.pop(handle, None)
 
     def wait(self, handle: str) -> None:
-        """The run is to be parked."""
+        """Notes that the run is to be parked."""
         run = self._runs.get(handle)
         if run is not None:
             run.waiting = True

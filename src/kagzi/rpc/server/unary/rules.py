@@ -70,7 +70,7 @@ class FinallyFailed(Exception):
 
 
 class Beside(Struct, frozen=True):
-    """What the holder of a lease is at, apart from the step in question."""
+    """The other things that the holder of a lease is at, beside the step in question."""
 
     steps: frozenset[tuple[str, int]] = frozenset()  # identity and attempt of what it has begun and not reported
     waiting: bool = True  # whether the run is to be parked once there are none
@@ -143,7 +143,7 @@ def _outcome(state: LeaseState, step: Step) -> Begun:
 
 
 def child_of(state: LeaseState, identity: str, attempt: int) -> tuple[str, bool]:
-    """The id of the child that this attempt has, or is to have; and whether it has it."""
+    """Returns the id of the child of this attempt, and whether that child was spawned already."""
     step = _attempt(state, identity, attempt)
     if step.child_run_id is not None:
         return step.child_run_id, True
@@ -202,7 +202,7 @@ def spawn_child(
 
 
 def await_child(state: LeaseState, identity: str, attempt: int) -> ParkRun | None:
-    """How to park the run; None if it is parked for this child already, or the child has ended."""
+    """Returns how to park the run; None if it is parked for this child already, or the child has ended."""
     step = _attempt(state, identity, attempt)
     if step.child_run_id is None:
         raise wrong_state(f"step {step.name} has no child; call SpawnChild first", subject="step", subject_id=identity)
@@ -215,8 +215,8 @@ def await_child(state: LeaseState, identity: str, attempt: int) -> ParkRun | Non
 
 
 def may_be_untold(state: LeaseState, identity: str, attempt: int) -> bool:
-    """Whether the child may have ended and the run was not told, as under servers of an earlier version: nothing but
-    its time has woken it."""
+    """Returns whether the child may have ended without the run being told, as under servers of an earlier version: then
+    only time has woken the run."""
     step = _attempt(state, identity, attempt)
     return step.status is StepStatus.RUNNING and state.now - step.started_at >= _RECHECK
 
@@ -396,7 +396,7 @@ def _timed(step: Step, until: Instant) -> StartStep:
 
 
 def _retries(state: LeaseState, besides: str | None = None) -> list[Instant]:
-    """When steps that have failed are due again, besides this one."""
+    """Returns when steps that have failed, other than this one, are due again."""
     last: dict[str, Step] = {}
     for step in state.history:
         if step.step_id not in last or last[step.step_id].attempt < step.attempt:
